@@ -1,0 +1,106 @@
+"""The door: what callers pass becomes checked drafts here, the same for every engine."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from clew.checks import META_BYTES_MAX, check_fact, check_name, mint
+from clew.codec import encode, new_id
+from clew.errors import InvalidInput
+from clew.model import (
+    EntryDraft,
+    FactDraft,
+    MoveDraft,
+    to_us,
+)
+
+KIND_BYTES_MAX = 128
+
+
+def draft(
+    kind: str,
+    body: Any = None,
+    *,
+    id: str | None = None,
+    parent: str | UnsetType | None = UNSET,
+    turn: str | None = None,
+    format: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    blobs: Iterable[str] = (),
+    time: datetime | None = None,
+) -> EntryDraft:
+    """An entry to be appended, checked: for `Thread.append` of several at once, or for retries.
+
+    Its id and time are fixed here, so appending the same draft again writes nothing twice.
+    """
+    return EntryDraft(
+        id=mint(id),
+        kind=check_name(kind, "kind", KIND_BYTES_MAX),
+        data=encode(body),
+        time_us=_now_us() if time is None else to_us(time),
+        parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),
+        turn=None if turn is None else check_name(turn, "turn"),
+        format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
+        meta_data=_meta(meta),
+        blobs=tuple(_check_hash(hash) for hash in blobs),
+    )
+
+
+def move(leaf: str | None, time_us: int) -> MoveDraft:
+    if leaf is not None:
+        check_name(leaf, "leaf")
+    return MoveDraft(id=new_id(), leaf=leaf, time_us=time_us)
+
+
+def facts(values: Mapping[str, Any], time_us: int) -> tuple[FactDraft, ...]:
+    return tuple(_fact(key, value, time_us) for key, value in values.items())
+
+
+def _fact(key: str, value: Any, time_us: int) -> FactDraft:
+    check_name(key, "facts")
+    if key == "title" and isinstance(value, str):
+        value = {"text": value, "status": "ready", "source": "host", "time_us": time_us}
+    data = encode(value, field=f"fact {key}")
+    check_fact(key, value)
+    return FactDraft(id=new_id(), key=key, data=data, time_us=time_us)
+
+
+def kind_for(message: Mapping[str, Any]) -> str:
+    """The kind of entry that a message of a chat becomes, by its role."""
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if not isinstance(role, str) or not role:
+        raise InvalidInput("message", "has no role")
+    if role == "assistant" and message.get("tool_calls"):
+        return "tool_call"
+    return _KINDS_BY_ROLE.get(role, "custom")
+
+
+_KINDS_BY_ROLE = {
+    "user": "user_message",
+    "assistant": "assistant_message",
+    "model": "assistant_message",
+    "tool": "tool_result",
+    "system": "system_message",
+    "developer": "system_message",
+}
+
+
+def _now_us() -> int:
+    return clock.time_ns() // 1000
+
+
+def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
+    if meta is None:
+        return None
+    return encode(dict(meta), field="meta", limit=META_BYTES_MAX)
+
+
+def _check_hash(hash: str) -> str:
+    if not isinstance(hash, str) or not hash.startswith("b3:") or "," in hash:
+        raise InvalidInput("blobs", f"{hash!r} is not the hash of a blob")
+    return check_name(hash, "blobs", 80)

@@ -1,0 +1,307 @@
+"""The memory engine: the reducer behind a lock. Nothing outlives the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from clew.codec import digest
+from clew.engines import _clock
+from clew.errors import Closed, InvalidInput, NotFound
+from clew.leasing import Instant, LeaseState, step_lease
+from clew.model import (
+    Draft,
+    Entry,
+    Lease,
+    LeaseRequest,
+    Page,
+    Problem,
+    Properties,
+    Purged,
+    Record,
+    Segment,
+    Stats,
+    Swept,
+    ThreadDraft,
+    ThreadInfo,
+    ThreadQuery,
+    encode_cursor,
+)
+from clew.state import (
+    ThreadState,
+    check_origin,
+    check_recreated,
+    plan,
+)
+
+_open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
+
+
+class MemoryEngine:
+    """A store for tests and throw-away runs, and the model that other engines are held to."""
+
+    def __init__(self, *, clock: Callable[[], Instant] = _clock.now) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._threads: dict[str, ThreadState] = {}
+        self._leases: dict[str, LeaseState] = {}
+        self._blobs: dict[str, tuple[bytes, int]] = {}
+        self._closed = False
+        _open_stores.add(self)
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(
+            engine="memory",
+            place="memory:",
+            durability="none",
+            acknowledged="in this process's memory only",
+            processes=False,
+            version="1",
+        )
+
+    # --- threads ---
+
+    def create(self, draft: ThreadDraft) -> ThreadInfo:
+        with self._changed:
+            self._check_open()
+            existing = self._threads.get(draft.id)
+            if existing is not None:
+                check_recreated(existing.info(), draft)
+                return existing.info()
+            state = ThreadState(draft, self._inherited(draft))
+            for record in plan(state.head, draft.facts, state.find).new:
+                state.apply(record)
+            self._threads[draft.id] = state
+            return state.info()
+
+    def _inherited(self, draft: ThreadDraft) -> list[Entry]:
+        if draft.origin is None:
+            return []
+        source = self._state(draft.origin.thread)
+        if draft.origin.entry is None:
+            return []
+        check_origin(draft.origin, source.entry(draft.origin.entry))
+        return source.path(draft.origin.entry)
+
+    def thread(self, id: str) -> ThreadInfo:
+        with self._changed:
+            return self._state(id).info()
+
+    def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        with self._changed:
+            self._check_open()
+            infos = [state.info() for state in self._threads.values()]
+        found = sorted(
+            (info for info in infos if _matches(info, query)), key=lambda info: _key(info, query)
+        )
+        if query.cursor is not None:
+            start = (-query.cursor[0], query.cursor[1])
+            found = [info for info in found if _key(info, query) > start]
+        page = found[: query.limit]
+        if len(found) <= query.limit:
+            return Page(page)
+        return Page(page, encode_cursor(-_key(page[-1], query)[0], page[-1].id))
+
+    def purge(self, thread: str) -> Purged:
+        with self._changed:
+            state = self._state(thread)
+            del self._threads[thread]
+            self._leases.pop(thread, None)
+            own = {r.id: r for r in state.records if isinstance(r, Entry)}
+            shared: set[str] = set()
+            forks: list[str] = []
+            for fork in self._threads.values():
+                # Entries are shared as objects, so the very same one tells a fork from a copy.
+                common = {id for id, e in own.items() if fork.inherited.get(id) is e}
+                shared |= common
+                if common:
+                    forks.append(fork.draft.id)
+            return Purged(
+                thread=thread,
+                records=len(state.records) - len(shared),
+                kept=len(shared),
+                kept_for=tuple(sorted(forks)),
+            )
+
+    # --- the journal ---
+
+    def append(
+        self,
+        thread: str,
+        drafts: Sequence[Draft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Record]:
+        with self._changed:
+            state = self._state(thread)
+            lease = self._leases.get(thread, LeaseState()).live(thread, self._clock())
+            decided = plan(state.head, drafts, state.find, expect=expect, fence=fence, lease=lease)
+            self._check_blobs(decided.new)
+            for record in decided.new:
+                state.apply(record)
+            self._changed.notify_all()
+            return decided.records
+
+    def _check_blobs(self, records: Sequence[Record]) -> None:
+        for record in records:
+            for hash in record.blobs if isinstance(record, Entry) else ():
+                if hash not in self._blobs:
+                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
+
+    def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        with self._changed:
+            return self._state(thread).records[after : after + limit]
+
+    def path(
+        self,
+        thread: str,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        with self._changed:
+            state = self._state(thread)
+            if after is not None:
+                state.entry(after)
+            end = state.head.leaf if leaf is UNSET else leaf
+            return state.path(end, after=after, limit=limit)
+
+    def segments(self, thread: str) -> list[Segment]:
+        with self._changed:
+            return self._state(thread).segments()
+
+    def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            while self._state(thread).head.seq <= after:
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    return self._state(thread).head.seq > after
+            return True
+
+    # --- leases and blobs ---
+
+    def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
+        with self._changed:
+            self._state(thread)
+            state = self._leases.get(thread, LeaseState())
+            after, answer = step_lease(thread, state, request, self._clock())
+            self._leases[thread] = after
+            return answer
+
+    def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:
+        with self._changed:
+            self._check_open()
+            now_us = self._clock().wall_us
+            hashes = [digest(data) for data in blobs]
+            for hash, data in zip(hashes, blobs, strict=True):
+                self._blobs[hash] = (bytes(data), now_us)
+            return hashes
+
+    def get_blob(self, hash: str) -> bytes:
+        with self._changed:
+            self._check_open()
+            if hash not in self._blobs:
+                raise NotFound("blob", hash)
+            return self._blobs[hash][0]
+
+    def has_blobs(self, hashes: Iterable[str]) -> set[str]:
+        with self._changed:
+            self._check_open()
+            return {hash for hash in hashes if hash in self._blobs}
+
+    def sweep(self, *, grace_seconds: float) -> Swept:
+        with self._changed:
+            self._check_open()
+            before_us = self._clock().wall_us - round(grace_seconds * 1e6)
+            used = {
+                hash
+                for state in self._threads.values()
+                for record in (*state.records, *state.inherited.values())
+                if isinstance(record, Entry)
+                for hash in record.blobs
+            }
+            gone = [
+                h for h, (_, put_us) in self._blobs.items() if h not in used and put_us <= before_us
+            ]
+            size = sum(len(self._blobs.pop(hash)[0]) for hash in gone)
+            return Swept(blobs=len(gone), size_bytes=size)
+
+    # --- looking after ---
+
+    def check(self) -> Iterator[Problem]:
+        with self._changed:
+            self._check_open()
+        return iter(())
+
+    def stats(self) -> Stats:
+        with self._changed:
+            self._check_open()
+            infos = [state.info() for state in self._threads.values()]
+            records = [r for state in self._threads.values() for r in state.records]
+            entries = [r for r in records if isinstance(r, Entry)]
+            blob_bytes = sum(len(data) for data, _ in self._blobs.values())
+            deleted = sum(info.deleted_at is not None for info in infos)
+            return Stats(
+                threads=len(infos) - deleted,
+                deleted=deleted,
+                entries=len(entries),
+                records=len(records),
+                blobs=len(self._blobs),
+                blob_bytes=blob_bytes,
+                stored_bytes=blob_bytes + sum(len(entry.data) for entry in entries),
+            )
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the memory store was closed")
+
+    def _state(self, thread: str) -> ThreadState:
+        self._check_open()
+        state = self._threads.get(thread)
+        if state is None:
+            raise NotFound("thread", thread)
+        return state
+
+
+def _key(info: ThreadInfo, query: ThreadQuery) -> tuple[int, str]:
+    return (-(info.created_us if query.order == "created" else info.updated_us), info.id)
+
+
+def _matches(info: ThreadInfo, query: ThreadQuery) -> bool:
+    time_us = -_key(info, query)[0]
+    deleted = info.deleted_at is not None
+    return (
+        deleted == query.deleted
+        and (deleted or query.archived is None or info.archived == query.archived)
+        and query.tag in (None, *info.tags)
+        and query.workspace in (None, info.workspace)
+        and query.status in (None, info.status)
+        and query.parent in (None, info.parent)
+        and query.origin in (None, info.origin and info.origin.thread)
+        and info.id.startswith(query.prefix or "")
+        and (query.after_us is None or time_us > query.after_us)
+        and (query.before_us is None or time_us < query.before_us)
+    )
+
+
+def _after_fork_in_child() -> None:
+    # The child has a copy of its own; whoever held the lock in the parent is not there.
+    for engine in list(_open_stores):
+        engine._changed = threading.Condition()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

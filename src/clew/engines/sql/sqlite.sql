@@ -1,0 +1,119 @@
+-- The schema of a SQLite store: equal to the sum of the migrations beside it (tested).
+--
+--   threads     one row a thread: where it stands (seq, leaf, tail) and the columns lists filter by
+--   records     every entry, leaf move and fact, in the order of arrival; the one truth
+--   segments    where a run of consecutive entries begins, and what it hangs on; a path is a few
+--               range scans over records, from segment to segment
+--   facts       the record that holds a thread's latest value of a key
+--   tags        the tags fact, one row a tag, to list by
+--   leases      who may write a thread; the row stays, so that the fence grows
+--   blobs       bytes by their hash, compressed; bodies over 8 KiB are here
+--   blob_uses   blobs that an entry says it refers to
+--
+-- threads, segments, facts, tags are sums over records: verify compares them with a replay.
+-- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON.
+
+CREATE TABLE threads (
+  no            INTEGER PRIMARY KEY AUTOINCREMENT,
+  id            TEXT    NOT NULL,
+  created_us    INTEGER NOT NULL,
+  updated_us    INTEGER NOT NULL,
+  seq           INTEGER NOT NULL,           -- of the last record
+  leaf          TEXT,                       -- the entry the thread stands on
+  leaf_hash     TEXT,
+  tail          TEXT,                       -- the last entry written here
+  shelf         INTEGER NOT NULL,           -- 0 in use, 1 archived, 2 deleted, 3 purged but for what forks share
+  deleted_us    INTEGER,
+  parent        TEXT,                       -- the thread that this one works for
+  status        TEXT,
+  workspace     TEXT,
+  origin        TEXT,                       -- fork: the id of the thread it was forked from,
+  origin_entry  TEXT,                       --   the entry, NULL for before the root,
+  origin_hash   TEXT,                       --   its hash,
+  origin_thread INTEGER,                    --   and where that entry lies
+  origin_seq    INTEGER,
+  hash          TEXT    NOT NULL            -- over what the thread was created with
+) STRICT;
+
+CREATE UNIQUE INDEX threads_by_id        ON threads (id) WHERE shelf < 3;
+CREATE INDEX        threads_by_created   ON threads (shelf, created_us DESC, id);
+CREATE INDEX        threads_by_updated   ON threads (shelf, updated_us DESC, id);
+CREATE INDEX        threads_by_parent    ON threads (parent, created_us DESC, id)    WHERE parent IS NOT NULL;
+CREATE INDEX        threads_by_workspace ON threads (workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
+CREATE INDEX        threads_by_origin    ON threads (origin, created_us DESC, id)    WHERE origin IS NOT NULL;
+CREATE INDEX        threads_by_source    ON threads (origin_thread)              WHERE origin_thread IS NOT NULL;
+
+CREATE TABLE records (
+  no      INTEGER PRIMARY KEY,
+  thread  INTEGER NOT NULL,
+  seq     INTEGER NOT NULL,
+  type    INTEGER NOT NULL,                 -- 0 entry, 1 move, 2 fact
+  id      TEXT    NOT NULL,
+  time_us INTEGER NOT NULL,
+  hash    TEXT    NOT NULL,
+  parent  TEXT,                             -- entry: its parent; move: the new leaf
+  kind    TEXT,                             -- entry: its kind; fact: its key
+  turn    TEXT,
+  format  TEXT,
+  meta    BLOB,
+  blobs   TEXT,                             -- hashes of blob_uses, comma-separated
+  body    BLOB,                             -- NULL when it is in a blob
+  blob    INTEGER
+) STRICT;
+
+CREATE UNIQUE INDEX records_by_seq  ON records (thread, seq);
+CREATE UNIQUE INDEX records_by_id   ON records (id, thread);
+CREATE INDEX        records_by_blob ON records (blob) WHERE blob IS NOT NULL;
+
+CREATE TABLE segments (
+  thread        INTEGER NOT NULL,
+  first_seq     INTEGER NOT NULL,
+  parent_thread INTEGER,                    -- NULL: the segment begins at a root
+  parent_seq    INTEGER,
+  PRIMARY KEY (thread, first_seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE facts (
+  thread INTEGER NOT NULL,
+  key    TEXT    NOT NULL,
+  record INTEGER NOT NULL,
+  PRIMARY KEY (thread, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tags (
+  tag    TEXT    NOT NULL,
+  thread INTEGER NOT NULL,
+  PRIMARY KEY (tag, thread)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX tags_by_thread ON tags (thread);
+
+CREATE TABLE leases (
+  thread     INTEGER PRIMARY KEY,
+  fence      INTEGER NOT NULL,
+  owner      TEXT,                          -- NULL: released
+  turn       TEXT,
+  created_us INTEGER NOT NULL,
+  until_us   INTEGER NOT NULL,              -- wall time, to be shown
+  until_ns   INTEGER NOT NULL,              -- the clock since boot, to be compared
+  era        TEXT    NOT NULL               -- which boot that was
+) STRICT;
+
+CREATE TABLE blobs (
+  no     INTEGER PRIMARY KEY,
+  hash   TEXT    NOT NULL,
+  size   INTEGER NOT NULL,                  -- of the bytes themselves
+  codec  TEXT    NOT NULL,                  -- raw or zstd
+  put_us INTEGER NOT NULL,
+  data   BLOB    NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX blobs_by_hash ON blobs (hash);
+
+CREATE TABLE blob_uses (
+  blob   INTEGER NOT NULL,
+  record INTEGER NOT NULL,
+  PRIMARY KEY (blob, record)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX blob_uses_by_record ON blob_uses (record);

@@ -1,0 +1,118 @@
+"""Blobs: bytes by their hash, compressed, stored once.
+
+Compression happens before the transaction, so that no writer waits for another one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from clew.codec import digest
+from clew.engines.sqlite.query import every, one
+from clew.errors import Corrupt, NotFound
+from clew.model import Swept
+
+SPILL_BYTES = 8 * 1024  # bodies over this are blobs
+_LEVEL = 3
+
+
+class Packed(Struct, frozen=True):
+    """A blob ready to be written."""
+
+    hash: str
+    size: int
+    codec: str
+    data: bytes
+
+
+def pack(data: bytes) -> Packed:
+    packed = _zstd().compress(data, _LEVEL)
+    if len(packed) < len(data):
+        return Packed(digest(data), len(data), "zstd", packed)
+    return Packed(digest(data), len(data), "raw", data)
+
+
+def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
+    """The bytes again, checked: their size before memory is spent on them, then their hash."""
+    if codec == "zstd":
+        data = _decompress(hash, size, data)
+    if len(data) != size or digest(data) != hash:
+        raise Corrupt(f"blob {hash}", "its bytes do not match its hash")
+    return data
+
+
+def put(db: apsw.Connection, blob: Packed, now_us: int) -> int:
+    """Store a blob unless it is there; its number. A blob put again is young again for sweep."""
+    row = one(db, "SELECT no FROM blobs WHERE hash = ?", (blob.hash,))
+    if row is not None:
+        db.execute("UPDATE blobs SET put_us = ? WHERE no = ?", (now_us, row[0]))
+        return int(row[0])
+    db.execute(
+        "INSERT INTO blobs (hash, size, codec, put_us, data) VALUES (?,?,?,?,?)",
+        (blob.hash, blob.size, blob.codec, now_us, blob.data),
+    )
+    return db.last_insert_rowid()
+
+
+def fetch(db: apsw.Connection, no: int | None) -> bytes:
+    row = one(db, "SELECT hash, size, codec, data FROM blobs WHERE no = ?", (no,))
+    if row is None:
+        raise Corrupt(f"blob no. {no}", "it is missing")
+    return unpack(*row)
+
+
+def get(db: apsw.Connection, hash: str) -> bytes:
+    row = one(db, "SELECT hash, size, codec, data FROM blobs WHERE hash = ?", (hash,))
+    if row is None:
+        raise NotFound("blob", hash)
+    return unpack(*row)
+
+
+def numbers(db: apsw.Connection, hashes: Iterable[str]) -> dict[str, int]:
+    """The numbers of those blobs that are stored."""
+    found: dict[str, int] = {}
+    for hash in hashes:
+        row = one(db, "SELECT no FROM blobs WHERE hash = ?", (hash,))
+        if row is not None:
+            found[hash] = row[0]
+    return found
+
+
+def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
+    for blob in blobs:
+        db.execute("INSERT OR IGNORE INTO blob_uses (blob, record) VALUES (?,?)", (blob, record))
+
+
+def sweep(db: apsw.Connection, before_us: int) -> Swept:
+    """Remove the blobs that no record uses and that were put before a time."""
+    rows = every(
+        db,
+        "SELECT no, size FROM blobs b WHERE put_us <= ?"
+        " AND NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
+        " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)",
+        (before_us,),
+    )
+    db.executemany("DELETE FROM blobs WHERE no = ?", [(no,) for no, _ in rows])
+    return Swept(blobs=len(rows), size_bytes=sum(size for _, size in rows))
+
+
+def _decompress(hash: str, size: int, data: bytes) -> bytes:
+    zstd = _zstd()
+    try:
+        # One byte over the size that was recorded is enough to tell a bomb from a blob.
+        return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
+    except zstd.ZstdError as error:
+        raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
+
+
+def _zstd() -> Any:
+    # Loaded with the first large body: most processes never need it.
+    try:
+        from compression import zstd  # Python 3.14 has it
+    except ImportError:
+        from backports import zstd
+    return zstd

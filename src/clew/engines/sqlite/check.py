@@ -1,0 +1,268 @@
+"""Verification: read everything, recompute every hash, replay every thread, compare.
+
+SQLite's own integrity check only sees broken pages; whether the data in them is what was
+written can be told by our hashes alone. Both are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+
+from clew.codec import decode
+from clew.engines.sqlite import blobs, rows
+from clew.engines.sqlite.journal import ARCHIVED, DELETED, IN_USE, PURGED
+from clew.engines.sqlite.query import every, one, value
+from clew.errors import ClewError
+from clew.hashes import entry_hash, fact_hash, move_hash, thread_hash
+from clew.model import (
+    Entry,
+    Fact,
+    Move,
+    Origin,
+    Problem,
+    Record,
+)
+
+_THREAD = (
+    "no, id, created_us, updated_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent, status,"
+    " workspace, origin, origin_entry, origin_hash, origin_thread, origin_seq, hash"
+)
+
+
+def check(db: apsw.Connection) -> Iterator[Problem]:
+    """Every problem, part by part; a part that cannot be read is a problem of its own."""
+    for name, part in (
+        ("SQLite", _check_pages),
+        ("blobs", _check_blobs),
+        ("threads", _check_threads),
+        ("orphans", _check_orphans),
+    ):
+        try:
+            yield from part(db)
+        except (apsw.Error, ClewError) as error:
+            yield Problem(code="unreadable", message=f"{name} cannot be read further: {error}")
+
+
+def _check_pages(db: apsw.Connection) -> Iterator[Problem]:
+    for (line,) in db.execute("PRAGMA integrity_check"):
+        if line != "ok":
+            yield Problem(code="damaged_page", message=str(line))
+
+
+def _check_blobs(db: apsw.Connection) -> Iterator[Problem]:
+    for (no,) in every(db, "SELECT no FROM blobs ORDER BY no"):
+        try:
+            blobs.fetch(db, no)
+        except ClewError as error:
+            hash = value(db, "SELECT hash FROM blobs WHERE no = ?", (no,))
+            yield Problem(code="damaged_blob", message=str(error), blob=hash)
+
+
+def _check_orphans(db: apsw.Connection) -> Iterator[Problem]:
+    """Rows that refer to something that is not there."""
+    for table, column, target in (
+        ("records", "thread", "threads"),
+        ("segments", "thread", "threads"),
+        ("facts", "thread", "threads"),
+        ("tags", "thread", "threads"),
+        ("leases", "thread", "threads"),
+        ("blob_uses", "record", "records"),
+        ("blob_uses", "blob", "blobs"),
+    ):
+        count = value(
+            db, f"SELECT count(*) FROM {table} WHERE {column} NOT IN (SELECT no FROM {target})"
+        )
+        if count:
+            text = f"{count} rows of {table} refer to {target} that are not there"
+            yield Problem(code="orphans", message=text)
+
+
+def _check_threads(db: apsw.Connection) -> Iterator[Problem]:
+    for (no,) in every(db, "SELECT no FROM threads ORDER BY no"):
+        try:
+            yield from _Thread(db, no).check()
+        except (apsw.Error, ClewError) as error:
+            name = value(db, "SELECT id FROM threads WHERE no = ?", (no,))
+            text = f"the thread cannot be read further: {error}"
+            yield Problem(code="unreadable", message=text, thread=name)
+
+
+class _Thread:
+    """One thread's replay: goes through its records and keeps what they should add up to."""
+
+    def __init__(self, db: apsw.Connection, no: int) -> None:
+        self._db = db
+        self._no = no
+        row = one(db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
+        names = [name.strip() for name in _THREAD.split(",")]
+        self._row: dict[str, Any] = dict(zip(names, row or (), strict=True))
+        self._name: str = self._row["id"]
+        self._purged = self._row["shelf"] == PURGED
+        self._lineage = self._inherited()
+        self._leaf: str | None = self._row["origin_entry"]
+        self._leaf_hash: str | None = self._row["origin_hash"]
+        self._updated_us: int = self._row["created_us"]
+        self._tail: tuple[str, str] | None = None  # the last entry's id and hash
+        self._seq = 0
+        self._starts: dict[int, str | None] = {}
+        self._facts: dict[str, Any] = {}
+
+    def _inherited(self) -> tuple[rows.Range, ...]:
+        place = self._row["origin_thread"], self._row["origin_seq"]
+        return () if place[0] is None else tuple(rows.path_ranges(self._db, place))
+
+    def check(self) -> Iterator[Problem]:
+        yield from self._check_row()
+        span = (self._no, 0, 2**62)
+        query = "SELECT seq FROM records WHERE thread = ? ORDER BY seq"
+        for (seq,) in every(self._db, query, (self._no,)):
+            try:
+                record = next(rows.scan(self._db, (span[0], seq, seq), entries_only=False))
+            except (apsw.Error, ClewError) as error:
+                yield self._problem("damaged_record", f"it cannot be read: {error}", seq)
+                self._seq = seq
+                continue
+            yield from self._check_record(record)
+        yield from self._check_sums()
+
+    def _check_row(self) -> Iterator[Problem]:
+        row = self._row
+        origin = None
+        if row["origin"] is not None:
+            origin = Origin(row["origin"], row["origin_entry"], row["origin_hash"])
+        if thread_hash(self._name, row["created_us"], row["parent"], origin) != row["hash"]:
+            yield self._problem("damaged_thread", "its row does not match its hash")
+        if origin is None or origin.entry is None:
+            return
+        if self._find(origin.entry) != origin.hash:
+            yield self._problem("broken_origin", f"the origin {origin.entry!r} is not there")
+
+    # --- records ---
+
+    def _check_record(self, record: Record) -> Iterator[Problem]:
+        if not self._purged and record.seq != self._seq + 1:
+            yield self._problem("gap", f"records {self._seq + 1} to {record.seq - 1} are missing")
+        self._seq = record.seq
+        if isinstance(record, Entry):
+            yield from self._check_entry(record)
+        elif isinstance(record, Move):
+            if move_hash(self._name, record.seq, record) != record.hash:
+                yield self._damaged(record)
+            self._leaf = record.leaf
+            self._leaf_hash = None if record.leaf is None else self._find(record.leaf)
+            self._updated_us = record.time_us
+        elif isinstance(record, Fact):
+            if fact_hash(self._name, record.seq, record) != record.hash:
+                yield self._damaged(record)
+            self._facts[record.key] = record
+
+    def _check_entry(self, entry: Entry) -> Iterator[Problem]:
+        parent_hash = None
+        if entry.parent is not None:
+            parent_hash = self._find(entry.parent)
+            if parent_hash is None:
+                text = f"its parent {entry.parent!r} is not there"
+                yield self._problem("broken_chain", text, entry.seq, entry.id)
+        if entry_hash(entry, entry.parent, parent_hash) != entry.hash:
+            yield self._damaged(entry)
+        for hash in blobs_missing(self._db, entry):
+            text = f"it refers to blob {hash}, which is not there"
+            yield self._problem("missing_blob", text, entry.seq, entry.id)
+        if entry.parent is None or self._tail is None or entry.parent != self._tail[0]:
+            self._starts[entry.seq] = entry.parent
+        self._tail = entry.id, entry.hash
+        self._leaf, self._leaf_hash = entry.id, entry.hash
+        self._updated_us = entry.time_us
+
+    def _find(self, id: str) -> str | None:
+        """The hash of an entry that is visible here."""
+        if self._tail is not None and id == self._tail[0]:
+            return self._tail[1]
+        place = rows.locate(self._db, self._no, self._lineage, id)
+        if place is None:
+            return None
+        hash = value(self._db, "SELECT hash FROM records WHERE thread = ? AND seq = ?", place)
+        return None if hash is None else str(hash)
+
+    def _damaged(self, record: Record) -> Problem:
+        id = record.id if isinstance(record, Entry) else None
+        return self._problem("damaged_record", "it does not match its hash", record.seq, id)
+
+    # --- what the records add up to ---
+
+    def _check_sums(self) -> Iterator[Problem]:
+        yield from self._check_segments()
+        if self._purged:
+            return
+        facts = {key: fact for key, fact in self._facts.items() if fact.value is not None}
+        stored = rows.facts_of(self._db, self._no)
+        if stored != {key: fact.data for key, fact in facts.items()}:
+            yield self._problem("wrong_sum", "its facts are not the latest ones")
+        tags = {
+            tag for (tag,) in self._db.execute("SELECT tag FROM tags WHERE thread=?", (self._no,))
+        }
+        if tags != set(self._value("tags") or ()):
+            yield self._problem("wrong_sum", "its tags are not those of its facts")
+        for name, right in self._expected().items():
+            if self._row[name] != right:
+                text = f"{name} is {self._row[name]!r}, its records say {right!r}"
+                yield self._problem("wrong_sum", text)
+
+    def _expected(self) -> dict[str, Any]:
+        deleted_us = self._value("deleted_us")
+        shelf = ARCHIVED if self._value("archived") else IN_USE
+        return {
+            "seq": self._seq,
+            "leaf": self._leaf,
+            "leaf_hash": self._leaf_hash,
+            "tail": None if self._tail is None else self._tail[0],
+            "updated_us": self._updated_us,
+            "shelf": shelf if deleted_us is None else DELETED,
+            "deleted_us": deleted_us,
+            "status": self._value("status"),
+            "workspace": self._value("workspace"),
+        }
+
+    def _value(self, key: str) -> Any:
+        fact = self._facts.get(key)
+        return None if fact is None else decode(fact.data)
+
+    def _check_segments(self) -> Iterator[Problem]:
+        stored = {
+            first: (thread, seq)
+            for first, thread, seq in self._db.execute(
+                "SELECT first_seq, parent_thread, parent_seq FROM segments WHERE thread = ?",
+                (self._no,),
+            )
+        }
+        expected = {seq: self._parent_place(parent) for seq, parent in self._starts.items()}
+        if self._purged:
+            # Between the runs that forks kept there is nothing left to tell them apart by.
+            kept = {seq: self._parent_place(self._parent_at(seq)) for seq in stored}
+            expected = kept if expected.items() <= kept.items() else expected
+        if stored != expected:
+            yield self._problem("wrong_sum", "its segments are not those of its entries")
+
+    def _parent_at(self, seq: int) -> str | None:
+        query = "SELECT parent FROM records WHERE thread = ? AND seq = ?"
+        return value(self._db, query, (self._no, seq))  # type: ignore[no-any-return]
+
+    def _parent_place(self, parent: str | None) -> tuple[int | None, int | None]:
+        if parent is None:
+            return None, None
+        return rows.locate(self._db, self._no, self._lineage, parent) or (None, None)
+
+    def _problem(
+        self, code: str, message: str, seq: int | None = None, entry: str | None = None
+    ) -> Problem:
+        return Problem(code=code, message=message, thread=self._name, seq=seq, entry=entry)
+
+
+def blobs_missing(db: apsw.Connection, entry: Entry) -> list[str]:
+    if not entry.blobs:
+        return []
+    found = blobs.numbers(db, entry.blobs)
+    return [hash for hash in entry.blobs if hash not in found]

@@ -1,0 +1,295 @@
+"""The connections of one store in one process: one that writes, several that read.
+
+They are closed before the process forks and opened again on both sides: SQLite's locks and its
+own bookkeeping of them do not survive a fork while a connection is open.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from clew.engines._migrate import migrations
+from clew.engines.sqlite import place
+from clew.engines.sqlite.errors import translate
+from clew.errors import Closed, FormatTooNew, Unsupported
+
+APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite file
+READERS_IDLE_MAX = 8
+FORK_WAIT_SECONDS = 5.0
+
+_opening = threading.Lock()
+
+
+class Connections:
+    """Hands out connections. `before_fork` and `after_fork` keep the process forkable."""
+
+    def __init__(
+        self, path: Path, *, synchronous: str, busy_seconds: float, vfs: str | None
+    ) -> None:
+        self.path = path
+        self._synchronous = synchronous
+        self._busy_seconds = busy_seconds
+        self._vfs = vfs
+        self.poison: str | None = None
+        self.wal_pages = 0
+        self._closed = False
+        self._reset()
+        with _opening:
+            place.prepare(path)
+            self._host_lock = place.HostLock(path)
+            try:
+                self._establish()
+            except BaseException:
+                self._host_lock.close()
+                raise
+        _open_stores.add(self)
+
+    def _reset(self) -> None:
+        self.pid = os.getpid()
+        self.write_lock = threading.Lock()
+        self._returned = threading.Condition()
+        self._writer: apsw.Connection | None = None
+        self._idle: list[apsw.Connection] = []
+        self._busy = 0
+
+    # --- handing out ---
+
+    def check(self) -> None:
+        if self.poison is not None:
+            raise Closed(self.poison)
+        if self._closed:
+            raise Closed(f"{self.path} was closed")
+        if self.pid != os.getpid():
+            raise Closed(
+                f"{self.path} was opened by process {self.pid}, which forked; open it again here"
+            )
+
+    def writer(self) -> apsw.Connection:
+        """The writing connection; the caller holds `write_lock`."""
+        if self._writer is None:
+            self._writer = self._open()
+            self._writer.set_wal_hook(self._count_pages)
+        return self._writer
+
+    @contextmanager
+    def reader(self) -> Iterator[apsw.Connection]:
+        """A connection inside a read transaction: all statements see one moment."""
+        self.check()
+        db = self._take()
+        try:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("COMMIT")
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            self._give_back(db)
+
+    def _take(self) -> apsw.Connection:
+        with self._returned:
+            self._busy += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return self._open()
+        except BaseException:
+            self._give_back(None)
+            raise
+
+    def _give_back(self, db: apsw.Connection | None) -> None:
+        with self._returned:
+            self._busy -= 1
+            if db is not None and len(self._idle) < READERS_IDLE_MAX and not self._closed:
+                self._idle.append(db)
+                db = None
+            if self._busy == 0:
+                self._returned.notify_all()
+        if db is not None:
+            db.close()
+
+    def _count_pages(self, db: apsw.Connection, name: str, pages: int) -> int:
+        self.wal_pages = pages
+        return apsw.SQLITE_OK
+
+    # --- opening ---
+
+    def _open(self) -> apsw.Connection:
+        try:
+            db = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+            db.set_busy_handler(self._patience())
+            db.execute(f"PRAGMA synchronous={self._synchronous}")
+            db.execute("PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
+            db.execute("PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0")
+            db.execute("PRAGMA cache_size=-16384; PRAGMA wal_autocheckpoint=0")
+            return db
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+
+    def _patience(self) -> Callable[[int], bool]:
+        """Wait for other processes in short random naps, up to the limit, then give up.
+
+        SQLite's own handler backs off to 100 ms, which starves whoever has waited longest.
+        """
+        deadline = 0.0
+
+        def wait(tries: int) -> bool:
+            nonlocal deadline
+            now = time.monotonic()
+            if tries == 0:
+                deadline = now + self._busy_seconds
+            if now >= deadline:
+                return False
+            time.sleep(random.uniform(0.0001, 0.002))
+            return True
+
+        return wait
+
+    def _establish(self) -> None:
+        """Recognise or make the store, and bring its schema up to date."""
+        db = self._open()
+        try:
+            refuse_foreign(db, self.path)
+            self._use_wal(db)
+            migrate(db, self.path)
+            place.sync_folder(self.path.parent)
+            place.sync_folder(self.path.parent.parent)
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            db.close()
+
+    def _use_wal(self, db: apsw.Connection) -> None:
+        # Going over to WAL does not call the busy handler when two processes do it at once.
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                mode = db.pragma("journal_mode", "wal")
+                break
+            except apsw.BusyError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.001)
+        if mode != "wal":
+            raise Unsupported(f"{self.path} cannot use a write-ahead log (SQLite chose {mode})")
+
+    # --- ending ---
+
+    def close(self) -> None:
+        with self.write_lock:
+            if self._closed:
+                return
+            self._closed = True
+            _open_stores.discard(self)
+            self._quiesce(FORK_WAIT_SECONDS)
+            self._host_lock.close()
+
+    def _quiesce(self, wait_seconds: float) -> bool:
+        """Close everything that nobody uses; true when that was all. Holds the write lock."""
+        with self._returned:
+            quiet = self._returned.wait_for(lambda: self._busy == 0, wait_seconds)
+            idle, self._idle = self._idle, []
+        for db in idle:
+            db.close()
+        if self._writer is not None:
+            if self.poison is not None:  # leave the log as it is: whoever opens next recovers it
+                self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._writer.close()
+            self._writer = None
+        return quiet
+
+    def before_fork(self) -> None:
+        self.write_lock.acquire()
+        self._returned.acquire()  # re-entrant; held through the fork, so that nobody comes back in
+        self._survives = self._quiesce(FORK_WAIT_SECONDS) and self._host_lock.shared
+
+    def after_fork_in_parent(self) -> None:
+        self._returned.release()
+        self.write_lock.release()
+
+    def after_fork_in_child(self) -> None:
+        if self._survives and self.poison is None:
+            self._reset()
+        else:
+            # What was still open belongs to the parent: never touch it, never let it be closed.
+            _abandoned.append((self._writer, self._idle))
+
+
+def refuse_foreign(db: apsw.Connection, path: Path) -> None:
+    """Leave alone any database that holds something and is not a store."""
+    if db.pragma("application_id") == APPLICATION_ID:
+        _version(db, path, len(migrations("sqlite")))
+        return
+    if db.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise Unsupported(
+            f"{path} is a SQLite database, but not a Clew store; it was left as it is"
+        )
+
+
+def migrate(db: apsw.Connection, path: Path) -> None:
+    """Apply the migrations that are missing, all in one transaction."""
+    known = migrations("sqlite")
+    if _version(db, path, len(known)) == len(known):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        found = _version(db, path, len(known))  # another process may have been faster
+        for migration in known[found:]:
+            db.execute(migration.sql)
+        db.pragma("application_id", APPLICATION_ID)
+        db.pragma("user_version", len(known))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _version(db: apsw.Connection, path: Path, known: int) -> int:
+    found = int(db.pragma("user_version"))
+    if found > known:
+        raise FormatTooNew(str(path), found=found, known=known)
+    return found
+
+
+# --- forks of the process -------------------------------------------------------------------
+
+_open_stores: weakref.WeakSet[Connections] = weakref.WeakSet()
+_abandoned: list[object] = []
+_forking: list[Connections] = []
+
+
+def _before_fork() -> None:
+    _forking[:] = list(_open_stores)
+    for connections in _forking:
+        connections.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for connections in _forking:
+        connections.after_fork_in_parent()
+    _forking.clear()
+
+
+def _after_fork_in_child() -> None:
+    for connections in _forking:
+        connections.after_fork_in_child()
+    _forking.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

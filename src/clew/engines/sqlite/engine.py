@@ -1,0 +1,324 @@
+"""The waist on SQLite: every write goes through group commit, every read through a snapshot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import apsw
+from msgspec import UNSET, UnsetType
+
+from clew.engines import _clock
+from clew.engines.sqlite import blobs, check, journal, leases, purge, reading, rows
+from clew.engines.sqlite.commit import GroupCommit, Ticket
+from clew.engines.sqlite.connections import Connections
+from clew.engines.sqlite.errors import poisons, translate
+from clew.errors import ClewError, InvalidInput, Unavailable
+from clew.leasing import Instant
+from clew.model import (
+    Draft,
+    Entry,
+    Inspect,
+    Lease,
+    LeaseRequest,
+    MoveDraft,
+    Page,
+    Problem,
+    Properties,
+    Purged,
+    Record,
+    Segment,
+    Stats,
+    Swept,
+    ThreadDraft,
+    ThreadInfo,
+    ThreadQuery,
+)
+
+T = TypeVar("T")
+
+_SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
+_ACKNOWLEDGED = {
+    "full": "on this disk: survives the death of the process and loss of power",
+    "relaxed": "handed to the system: survives the death of the process, not loss of power",
+}
+CHECKPOINT_PAGES = 1000
+POLL_SECONDS = 0.02
+
+
+class SQLiteEngine:
+    """A store in one SQLite file."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: Literal["full", "relaxed"] = "full",
+        busy_seconds: float = 30.0,
+        vfs: str | None = None,
+        clock: Callable[[], Instant] = _clock.now,
+    ) -> None:
+        if durability not in _SYNCHRONOUS:
+            raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
+        self._durability: Literal["full", "relaxed"] = durability
+        self._clock = clock
+        self._connections = Connections(
+            Path(path).absolute(),
+            synchronous=_SYNCHRONOUS[durability],
+            busy_seconds=busy_seconds,
+            vfs=vfs,
+        )
+        self._lineages = rows.Lineages()
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = self._connections.pid
+        self._commits = GroupCommit(self._transact)
+        self._changed = threading.Condition()
+        self._waiting = 0
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(
+            engine="sqlite",
+            place=str(self._connections.path),
+            durability=self._durability,
+            acknowledged=_ACKNOWLEDGED[self._durability],
+            processes=True,
+            version=apsw.sqlite_lib_version(),
+        )
+
+    # --- writing ---
+
+    def create(self, draft: ThreadDraft) -> ThreadInfo:
+        packed = _pack(draft.facts)
+        return self._write(
+            lambda db: journal.create(db, self._lineages, draft, packed, self._clock())
+        )
+
+    def append(
+        self,
+        thread: str,
+        drafts: Sequence[Draft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Record]:
+        packed = _pack(drafts)
+        return self._write(
+            lambda db: journal.append(
+                db,
+                self._lineages,
+                thread,
+                drafts,
+                packed,
+                expect=expect,
+                fence=fence,
+                now=self._clock(),
+            )
+        )
+
+    def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
+        if isinstance(request, Inspect):
+            with self._connections.reader() as db:
+                return leases.step(db, thread, request, self._clock())
+        return self._write(lambda db: leases.step(db, thread, request, self._clock()))
+
+    def put_blobs(self, blobs_: Sequence[bytes]) -> list[str]:
+        packed = [blobs.pack(data) for data in blobs_]
+        now_us = self._clock().wall_us
+
+        def put(db: apsw.Connection) -> list[str]:
+            for blob in packed:
+                blobs.put(db, blob, now_us)
+            return [blob.hash for blob in packed]
+
+        return self._write(put)
+
+    def purge(self, thread: str) -> Purged:
+        purged = self._write(lambda db: purge.purge(db, thread))
+        # What was removed must not live on in the write-ahead log.
+        self._checkpoint("TRUNCATE")
+        return purged
+
+    def sweep(self, *, grace_seconds: float) -> Swept:
+        before_us = self._clock().wall_us - round(grace_seconds * 1e6)
+        return self._write(lambda db: blobs.sweep(db, before_us))
+
+    def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        self._enter()
+        return self._commits.run(work)
+
+    def _enter(self) -> None:
+        self._connections.check()
+        if self._pid != self._connections.pid:
+            self._start()  # a forked child: its parent's queue and waiters are not its own
+
+    def _transact(self, batch: list[Ticket[Any]]) -> None:
+        """Commit a batch, filling in what became of each ticket; failed ones leave no trace."""
+        connections = self._connections
+        with connections.write_lock:
+            try:
+                connections.check()
+                db = connections.writer()
+                self._run(db, batch)
+            except (apsw.Error, ClewError) as error:
+                self._fail(batch, error)
+                return
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+        if connections.wal_pages >= CHECKPOINT_PAGES:
+            self._checkpoint("PASSIVE")
+
+    def _run(self, db: apsw.Connection, batch: list[Ticket[Any]]) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for ticket in batch:
+                self._run_one(db, ticket, alone=len(batch) == 1)
+            db.execute("COMMIT")
+        except BaseException as error:
+            if isinstance(error, apsw.Error) and poisons(error):
+                self._connections.poison = _poison_text(self._connections.path, error)
+            _roll_back(db)
+            raise
+
+    def _run_one(self, db: apsw.Connection, ticket: Ticket[Any], *, alone: bool) -> None:
+        if alone:
+            ticket.result = ticket.work(db)
+            return
+        db.execute("SAVEPOINT one")
+        try:
+            ticket.result = ticket.work(db)
+        except apsw.Error:
+            raise
+        except Exception as error:
+            ticket.error = error
+            db.execute("ROLLBACK TO one")
+        db.execute("RELEASE one")
+
+    def _fail(self, batch: list[Ticket[Any]], error: apsw.Error | ClewError) -> None:
+        """The whole batch failed: those that had failed on their own keep their own error."""
+        for ticket in batch:
+            if ticket.error is None:
+                ticket.error = self._explain(error)
+
+    def _explain(self, error: apsw.Error | ClewError) -> ClewError:
+        if isinstance(error, ClewError):
+            return error
+        if self._connections.poison is not None:
+            failure: ClewError = Unavailable(
+                self._connections.poison, retryable=False, committed=None
+            )
+        else:
+            failure = translate(error, str(self._connections.path))
+        failure.__cause__ = error
+        return failure
+
+    def _checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> None:
+        """Bring the log back into the file, after the commit was acknowledged to all others."""
+        connections = self._connections
+        with connections.write_lock:
+            connections.check()
+            try:
+                connections.writer().wal_checkpoint(mode=getattr(apsw, f"SQLITE_CHECKPOINT_{mode}"))
+                connections.wal_pages = 0
+            except (apsw.BusyError, apsw.LockedError):
+                pass  # readers are in the way: the next one will do it
+            except apsw.Error as error:
+                # The commits are safe in the log; only this handle does not know the file's state.
+                connections.poison = _poison_text(connections.path, error)
+
+    # --- reading ---
+
+    def thread(self, id: str) -> ThreadInfo:
+        with self._connections.reader() as db:
+            return rows.thread_row(db, id).info(db)
+
+    def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        with self._connections.reader() as db:
+            return reading.threads(db, query)
+
+    def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        with self._connections.reader() as db:
+            return reading.read(db, thread, after, limit)
+
+    def path(
+        self,
+        thread: str,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        with self._connections.reader() as db:
+            return reading.path(db, self._lineages, thread, leaf, after, limit)
+
+    def segments(self, thread: str) -> list[Segment]:
+        with self._connections.reader() as db:
+            return reading.segments(db, thread)
+
+    def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
+        """Woken by writers of this process; other processes' commits are looked for in between."""
+        self._enter()
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            self._waiting += 1
+            try:
+                while not self._has(thread, after):
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._changed.wait(min(left, POLL_SECONDS))
+                return True
+            finally:
+                self._waiting -= 1
+
+    def _has(self, thread: str, after: int) -> bool:
+        with self._connections.reader() as db:
+            return rows.thread_row(db, thread).seq > after
+
+    def get_blob(self, hash: str) -> bytes:
+        with self._connections.reader() as db:
+            return blobs.get(db, hash)
+
+    def has_blobs(self, hashes: Iterable[str]) -> set[str]:
+        with self._connections.reader() as db:
+            return set(blobs.numbers(db, hashes))
+
+    def check(self) -> Iterator[Problem]:
+        with self._connections.reader() as db:
+            return iter(list(check.check(db)))
+
+    def stats(self) -> Stats:
+        with self._connections.reader() as db:
+            return reading.stats(db)
+
+    def close(self) -> None:
+        self._connections.close()
+
+
+def _pack(drafts: Sequence[Draft]) -> dict[str, blobs.Packed]:
+    return {
+        draft.id: blobs.pack(draft.data)
+        for draft in drafts
+        if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
+    }
+
+
+def _roll_back(db: apsw.Connection) -> None:
+    try:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+    except apsw.Error:
+        pass  # the first error is the one that matters
+
+
+def _poison_text(path: Path, error: apsw.Error) -> str:
+    return (
+        f"writing to {path} failed ({error}), so what is on disk is unknown; this handle gives no "
+        "more answers: open the store again, run clew verify, and retry with the same ids"
+    )

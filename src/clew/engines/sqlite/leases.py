@@ -1,0 +1,49 @@
+"""Leases as rows. The rules are in `clew.state`; here they are only kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from clew.engines.sqlite import rows
+from clew.engines.sqlite.query import one
+from clew.leasing import Instant, LeaseState, step_lease
+from clew.model import Lease, LeaseRequest
+
+COLUMNS = "l.fence, l.owner, l.turn, l.created_us, l.until_us, l.until_ns, l.era"
+
+
+def from_row(row: tuple[Any, ...]) -> LeaseState:
+    return LeaseState() if row[0] is None else LeaseState(*row)
+
+
+def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) -> Lease | None:
+    no = rows.thread_row(db, thread).no
+    state = load(db, no)
+    after, answer = step_lease(thread, state, request, now)
+    if after != state:
+        _store(db, no, after)
+    return answer
+
+
+def load(db: apsw.Connection, no: int) -> LeaseState:
+    row = one(db, f"SELECT {COLUMNS} FROM leases l WHERE thread = ?", (no,))
+    return LeaseState() if row is None else LeaseState(*row)
+
+
+def _store(db: apsw.Connection, no: int, state: LeaseState) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO leases (thread, fence, owner, turn, created_us, until_us, until_ns,"
+        " era) VALUES (?,?,?,?,?,?,?,?)",
+        (
+            no,
+            state.fence,
+            state.owner,
+            state.turn,
+            state.created_us,
+            state.until_us,
+            state.until_ns,
+            state.era,
+        ),
+    )

@@ -1,0 +1,153 @@
+"""Where a SQLite store may lie: local, private, and safe for the SQLite that is loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+
+from clew.errors import Unavailable, Unsupported
+
+# Before this version two connections that write and checkpoint at once could corrupt a
+# database (the WAL-reset bug), so an older library gets a store for itself alone.
+SAFE_VERSION = 3_051_003
+
+# WAL needs shared memory, which these file systems do not give to more than one host.
+NETWORK_FILE_SYSTEMS = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "fuse.ceph",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "smb3",
+        "smbfs",
+        "wekafs",
+    ]
+)
+
+
+def prepare(path: Path) -> None:
+    """Make sure that there is a private file in a local folder, or say why there is not."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_network(path.parent)
+        if path.is_dir():
+            raise Unsupported(f"{path} is a folder, not a SQLite file")
+        # Only ever a fresh file: closing a descriptor of a database that this process has open
+        # would drop the locks that SQLite holds on it.
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        os.close(os.open(path, flags, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
+
+
+def refuse_network(folder: Path, mounts: str | None = None) -> None:
+    kind = file_system(folder, mounts)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise Unsupported(
+            f"{folder} is on a network file system ({kind}), where SQLite's write-ahead log is not "
+            "safe; put the store on a local disk"
+        )
+
+
+def file_system(folder: Path, mounts: str | None = None) -> str | None:
+    """The type of the file system that holds a folder, where the system tells."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+        except OSError:
+            return None
+    target = os.path.realpath(folder)
+    best, kind = -1, None
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].encode().decode("unicode_escape")  # spaces come as \040
+        inside = target == point or target.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            best, kind = len(point), right.split(" ")[0]
+    return kind
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable. SQLite does this too, but ignores its failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise Unavailable(
+            f"{folder} cannot be synced: {error.strerror}", retryable=False
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def library_version() -> int:
+    """The loaded SQLite, as 3054001 for 3.54.1."""
+    major, minor, patch = (int(part) for part in apsw.sqlite_lib_version().split("."))
+    return major * 1_000_000 + minor * 1000 + patch
+
+
+class HostLock:
+    """A lock beside the store: shared by safe libraries, exclusive for an unsafe one.
+
+    It lies in a file of its own, because closing any descriptor of a database file would drop
+    the locks that SQLite has on it.
+    """
+
+    def __init__(self, path: Path, library: int | None = None) -> None:
+        library = library_version() if library is None else library
+        self._descriptor: int | None = None
+        self.shared = True
+        try:
+            import fcntl
+        except ImportError:  # no flock on this system: several processes cannot be told apart
+            return
+        lock = path.with_name(path.name + "-lock")
+        self._descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        safe = self.shared = library >= SAFE_VERSION
+        try:
+            fcntl.flock(
+                self._descriptor, (fcntl.LOCK_SH if safe else fcntl.LOCK_EX) | fcntl.LOCK_NB
+            )
+        except OSError:
+            self.close()
+            raise Unsupported(_refusal(path, library, safe)) from None
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _refusal(path: Path, library: int, safe: bool) -> str:
+    if safe:
+        return (
+            f"{path} is in use by a process with an old SQLite that must be alone with it; "
+            "upgrade apsw there"
+        )
+    version = f"{library // 1_000_000}.{library // 1000 % 1000}.{library % 1000}"
+    return (
+        f"SQLite {version} can corrupt a store that several processes write, and {path} is in use "
+        "by another one; install the apsw wheel, which brings 3.51.3 or newer"
+    )

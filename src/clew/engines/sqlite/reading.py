@@ -1,0 +1,179 @@
+"""Reading: the feed, paths, the shape of the tree, pages of threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+from msgspec import UNSET, UnsetType
+
+from clew.engines.sqlite import rows
+from clew.engines.sqlite.journal import ARCHIVED, DELETED, IN_USE
+from clew.engines.sqlite.query import one, value
+from clew.engines.sqlite.rows import Lineages, Place, Range, ThreadRow
+from clew.errors import NotFound
+from clew.model import Entry, Page, Record, Segment, Stats, ThreadInfo, ThreadQuery, encode_cursor
+
+_END = 2**62
+
+
+def read(db: apsw.Connection, thread: str, after: int, limit: int) -> list[Record]:
+    row = rows.thread_row(db, thread)
+    return list(rows.scan(db, (row.no, after + 1, _END), entries_only=False, limit=limit))
+
+
+def path(
+    db: apsw.Connection,
+    lineages: Lineages,
+    thread: str,
+    leaf: str | UnsetType | None,
+    after: str | None,
+    limit: int | None,
+) -> list[Entry]:
+    row = rows.thread_row(db, thread)
+    lineage = lineages.of(db, row.place)
+    end = row.leaf if leaf is UNSET else leaf
+    if end is None:
+        if after is not None:
+            raise NotFound("entry", after)
+        return []
+    place = _place(db, row, lineage, end)
+    stop = None if after is None else _place(db, row, lineage, after)
+    if limit is None or stop is not None:
+        spans = _spans(db, place, stop, after)
+        return _read_spans(db, spans) if limit is None else _read_newest(db, spans, limit)
+    return _read_newest(db, rows.path_ranges(db, place), limit)
+
+
+def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> Place:
+    place = rows.locate(db, row.no, lineage, id)
+    if place is None:
+        raise NotFound("entry", id)
+    return place
+
+
+def _spans(db: apsw.Connection, place: Place, stop: Place | None, after: str | None) -> list[Range]:
+    """The ranges of a path, newest first, down to the entry after `stop`."""
+    spans: list[Range] = []
+    for thread, first, last in rows.path_ranges(db, place):
+        if stop is not None and thread == stop[0] and first <= stop[1] <= last:
+            return [*spans, (thread, stop[1] + 1, last)]
+        spans.append((thread, first, last))
+    if stop is not None:
+        raise NotFound("entry", after or "")
+    return spans
+
+
+def _read_spans(db: apsw.Connection, spans: list[Range]) -> list[Entry]:
+    entries: list[Entry] = []
+    for span in reversed(spans):
+        entries.extend(rows.scan(db, span, entries_only=True))
+    return entries
+
+
+def _read_newest(db: apsw.Connection, spans: Any, limit: int) -> list[Entry]:
+    entries: list[Entry] = []
+    for span in spans:
+        left = limit - len(entries)
+        if left <= 0:
+            break
+        entries.extend(rows.scan(db, span, entries_only=True, limit=left, newest_first=True))
+    entries.reverse()
+    return entries
+
+
+def segments(db: apsw.Connection, thread: str) -> list[Segment]:
+    """Each segment with its ends: the last entry before the next segment's first is its last."""
+    no = rows.thread_row(db, thread).no
+    starts = [
+        row[0]
+        for row in db.execute("SELECT first_seq FROM segments WHERE thread = ? ORDER BY 1", (no,))
+    ]
+    found: list[Segment] = []
+    for first_seq, next_seq in zip(starts, [*starts[1:], _END], strict=True):
+        first = _ends(db, no, "seq >= ? ORDER BY seq ASC", first_seq)
+        last = _ends(db, no, "seq < ? ORDER BY seq DESC", next_seq)
+        found.append(Segment(first[2], first[1], last[1], first[0], last[0]))
+    return found
+
+
+def _ends(db: apsw.Connection, no: int, which: str, seq: int) -> tuple[Any, ...]:
+    row = one(
+        db,
+        f"SELECT seq, id, parent FROM records WHERE thread = ? AND type = 0 AND {which} LIMIT 1",
+        (no, seq),
+    )
+    assert row is not None
+    return row
+
+
+# --- pages of threads -----------------------------------------------------------------------
+
+
+def threads(db: apsw.Connection, query: ThreadQuery) -> Page[ThreadInfo]:
+    """One ordered index scan a shelf, merged: the cost is the page, not the store."""
+    column = f"{query.order}_us"
+    found: list[ThreadRow] = []
+    for shelf in _shelves(query):
+        sql, bindings = _select(query, column, shelf)
+        found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
+    found.sort(key=lambda row: (-getattr(row, column), row.id))
+    page = [row.info(db) for row in found[: query.limit]]
+    if len(found) <= query.limit:
+        return Page(page)
+    last = found[query.limit - 1]
+    return Page(page, encode_cursor(getattr(last, column), last.id))
+
+
+def _shelves(query: ThreadQuery) -> tuple[int, ...]:
+    if query.deleted:
+        return (DELETED,)
+    if query.archived is None:
+        return (IN_USE, ARCHIVED)
+    return (ARCHIVED,) if query.archived else (IN_USE,)
+
+
+def _select(query: ThreadQuery, column: str, shelf: int) -> tuple[str, dict[str, Any]]:
+    selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
+    # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
+    clauses = ["shelf = :shelf" if selective == (None,) * 5 else "+shelf = :shelf AND shelf < 3"]
+    bindings: dict[str, Any] = {"shelf": shelf, "limit": query.limit + 1}
+    for name in ("workspace", "status", "parent", "origin"):
+        value = getattr(query, name)
+        if value is not None:
+            clauses.append(f"{name} = :{name}")
+            bindings[name] = value
+    if query.tag is not None:
+        clauses.append("no IN (SELECT thread FROM tags WHERE tag = :tag)")
+        bindings["tag"] = query.tag
+    if query.prefix is not None:
+        clauses.append("id >= :prefix AND id < :prefix_end")
+        bindings |= {"prefix": query.prefix, "prefix_end": query.prefix + "\U0010ffff"}
+    if query.after_us is not None:
+        clauses.append(f"{column} > :after")
+        bindings["after"] = query.after_us
+    if query.before_us is not None:
+        clauses.append(f"{column} < :before")
+        bindings["before"] = query.before_us
+    if query.cursor is not None:
+        clauses.append(f"{column} <= :time AND ({column} < :time OR id > :id)")
+        bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
+    where = " AND ".join(clauses)
+    return (
+        f"SELECT {rows.THREAD} FROM threads WHERE {where} ORDER BY {column} DESC, id LIMIT :limit"
+    ), bindings
+
+
+def stats(db: apsw.Connection) -> Stats:
+    def number(sql: str) -> int:
+        return int(value(db, sql) or 0)
+
+    return Stats(
+        threads=number("SELECT count(*) FROM threads WHERE shelf < 2"),
+        deleted=number("SELECT count(*) FROM threads WHERE shelf = 2"),
+        entries=number("SELECT count(*) FROM records WHERE type = 0"),
+        records=number("SELECT count(*) FROM records"),
+        blobs=number("SELECT count(*) FROM blobs"),
+        blob_bytes=number("SELECT sum(size) FROM blobs"),
+        stored_bytes=number("PRAGMA page_count") * number("PRAGMA page_size"),
+    )

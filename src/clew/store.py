@@ -1,0 +1,305 @@
+"""The store handle: an opened place that holds threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from clew import drafts
+from clew.checks import check_name, mint
+from clew.engine import Engine
+from clew.errors import InvalidInput, NotFound
+from clew.model import (
+    PAGE_MAX,
+    Order,
+    Origin,
+    Page,
+    Problem,
+    Properties,
+    Purged,
+    Stats,
+    Swept,
+    ThreadDraft,
+    ThreadInfo,
+    ThreadQuery,
+    decode_cursor,
+    to_time,
+    to_us,
+)
+from clew.thread import Thread
+from clew.turn import Renewer
+
+INHERITED_FACTS = ("workspace", "tags", "model")
+SWEEP_GRACE_SECONDS = 3600.0
+
+Problems = list[Problem]
+
+
+def wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Store:
+    """Threads in one place. Open it with `clew.open`; close it, or use it in a `with`.
+
+    A store may be used from any number of threads at once, and survives `os.fork`.
+    """
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], int] = wall_clock_us) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.blobs = Blobs(engine)
+        self.renewer = Renewer(engine)
+
+    @property
+    def properties(self) -> Properties:
+        """What the engine can do and what an acknowledgement means, as data."""
+        return self.engine.properties
+
+    # --- threads ---
+
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        title: str | None = None,
+        tags: Iterable[str] = (),
+        workspace: str | None = None,
+        parent: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+        time: datetime | None = None,
+    ) -> Thread:
+        """Make a new thread. Without an id it gets a fresh one that sorts by time.
+
+        Raises AlreadyExists, also when the thread with that id is deleted: restore it, purge
+        it, or choose another id. `parent` is the thread this one works for (a sub-agent's).
+        """
+        created_us = self.clock() if time is None else to_us(time)
+        given = dict(facts or {})
+        given |= {k: v for k, v in (("workspace", workspace), ("title", title)) if v is not None}
+        if tags := list(tags):
+            given["tags"] = tags
+        if parent is not None:
+            check_name(parent, "parent")
+        return self._create(
+            ThreadDraft(
+                id=mint(id),
+                created_us=created_us,
+                parent=parent,
+                facts=drafts.facts(given, created_us),
+            )
+        )
+
+    def _create(self, draft: ThreadDraft) -> Thread:
+        return Thread(self, self.engine.create(draft).id)
+
+    def get(self, id: str, *, deleted: bool = False) -> Thread:
+        """The thread with this id. NotFound if there is none, or it is deleted (unless asked)."""
+        info = self.engine.thread(check_name(id, "id"))
+        if info.deleted_at is not None and not deleted:
+            raise NotFound("thread", id, deleted_at=info.deleted_at)
+        return Thread(self, info.id)
+
+    def find(self, id: str) -> Thread | None:
+        """Like `get`, but None instead of NotFound."""
+        try:
+            return self.get(id)
+        except NotFound:
+            return None
+
+    def resolve(self, prefix: str, *, deleted: bool = False) -> Thread:
+        """The thread whose id is `prefix`, or the only one whose id begins with it.
+
+        NotFound if there is none, InvalidInput with `candidates` if there are several.
+        """
+        try:
+            return self.get(prefix, deleted=deleted)
+        except NotFound as error:
+            if error.deleted_at is not None:
+                raise
+        query = ThreadQuery(prefix=prefix, archived=None, limit=10)
+        found = self.engine.threads(query).items
+        if deleted:
+            found += self.engine.threads(ThreadQuery(prefix=prefix, deleted=True, limit=10)).items
+        if not found:
+            raise NotFound("thread", prefix)
+        if len(found) > 1:
+            ids = sorted(info.id for info in found)
+            text = f"{prefix!r} begins the ids of several threads: {', '.join(ids)}"
+            raise InvalidInput("id", text, candidates=ids)
+        return Thread(self, found[0].id)
+
+    def list(
+        self,
+        *,
+        order: Order = "created",
+        archived: bool | None = False,
+        deleted: bool = False,
+        tag: str | None = None,
+        workspace: str | None = None,
+        status: str | None = None,
+        parent: str | None = None,
+        origin: str | None = None,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ThreadInfo]:
+        """One page of threads, newest first by `order`. Reads an index, never an entry.
+
+        `archived` None gives both kinds. `deleted` gives the deleted ones only. `after` and
+        `before` bound the time that `order` names. `origin` gives the forks of a thread.
+        Pass the page's `cursor` for the next page; it is None at the end.
+        """
+        if order not in ("created", "updated"):
+            raise InvalidInput("order", f"must be 'created' or 'updated', not {order!r}")
+        if not 1 <= limit <= PAGE_MAX:
+            raise InvalidInput("limit", f"must be 1 to {PAGE_MAX}, not {limit}")
+        return self.engine.threads(
+            ThreadQuery(
+                order=order,
+                archived=archived,
+                deleted=deleted,
+                tag=tag,
+                workspace=workspace,
+                status=status,
+                parent=parent,
+                origin=origin,
+                after_us=None if after is None else to_us(after, "after"),
+                before_us=None if before is None else to_us(before, "before"),
+                limit=limit,
+                cursor=None if cursor is None else decode_cursor(cursor),
+            )
+        )
+
+    def threads(self, **filters: Any) -> Iterator[ThreadInfo]:
+        """Every thread that `list` would give, page after page."""
+        cursor = None
+        while True:
+            page = self.list(**{"limit": 500, **filters}, cursor=cursor)
+            yield from page.items
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def delete(self, thread: str) -> None:
+        """Put a tombstone on a thread: `get` and `list` pass it over, `restore` brings it back.
+
+        Forks of it stay whole. Deleting twice is fine.
+        """
+        handle = self.get(thread, deleted=True)
+        if handle.info.deleted_at is None:
+            handle.set(deleted_us=self.clock())
+
+    def restore(self, thread: str) -> Thread:
+        """Take the tombstone away again."""
+        handle = self.get(thread, deleted=True)
+        if handle.info.deleted_at is not None:
+            handle.set(deleted_us=None)
+        return handle
+
+    def purge(self, thread: str) -> Purged:
+        """Remove a thread for good, deleted before or not. This cannot be undone.
+
+        Entries that a fork shares stay for the fork; the answer says how many, and for whom.
+        """
+        return self.engine.purge(check_name(thread, "id"))
+
+    def fork(
+        self,
+        thread: str,
+        *,
+        at: str | None = None,
+        before: str | None = None,
+        id: str | None = None,
+        title: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Thread:
+        """A new thread that shares the path to an entry, by reference: one row, at any length.
+
+        `at` shares up to and including that entry (default: the leaf), `before` up to its
+        parent; before the root gives an empty thread. Workspace, tags and model come along;
+        title, status and the rest do not.
+        """
+        if at is not None and before is not None:
+            raise InvalidInput("at", "give either at or before, not both")
+        source = self.get(thread)
+        info = source.info
+        given = {key: info.facts[key] for key in INHERITED_FACTS if key in info.facts}
+        given |= dict(facts or {})
+        if title is not None:
+            given["title"] = title
+        created_us = self.clock()
+        return self._create(
+            ThreadDraft(
+                id=mint(id),
+                created_us=created_us,
+                origin=self._origin(source, info.leaf if at is None else at, before),
+                facts=drafts.facts(given, created_us),
+            )
+        )
+
+    def _origin(self, source: Thread, at: str | None, before: str | None) -> Origin:
+        if before is not None:
+            at = source.get(before).parent
+        if at is None:
+            return Origin(source.id, None, None)
+        return Origin(source.id, at, source.get(at).hash)
+
+    # --- the place itself ---
+
+    def stats(self) -> Stats:
+        """How much there is: threads, entries, records, blobs, bytes."""
+        return self.engine.stats()
+
+    def verify(self) -> Problems:
+        """Read everything and check every hash, chain, reference and index. Empty: all is whole."""
+        return list(self.engine.check())
+
+    def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
+        """Remove blobs that nothing refers to and that are older than the grace time."""
+        return self.engine.sweep(grace_seconds=grace_seconds)
+
+    def close(self) -> None:
+        """Let go of everything. Running turns lose their lease when its time is over."""
+        self.renewer.close()
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<clew.Store {self.properties.place}>"
+
+    def now(self) -> datetime:
+        """The time of the store's clock."""
+        return to_time(self.clock())
+
+
+class Blobs:
+    """Bytes by their hash: stored once, however often they are put."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def put(self, data: bytes) -> str:
+        """Store bytes; their hash. An entry that names it in `blobs` keeps it alive."""
+        return self._engine.put_blobs([bytes(data)])[0]
+
+    def get(self, hash: str) -> bytes:
+        """The bytes, checked against their hash. NotFound if they are not here."""
+        return self._engine.get_blob(hash)
+
+    def has(self, hash: str) -> bool:
+        return bool(self._engine.has_blobs([hash]))

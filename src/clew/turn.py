@@ -1,0 +1,218 @@
+"""The turn: the group of entries between a request and rest, written under a lease."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from clew.checks import check_name, mint
+from clew.engine import Engine
+from clew.errors import ClewError, LeaseHeld
+from clew.model import Entry, EntryDraft, Lease, Move, Renew
+
+if TYPE_CHECKING:
+    from clew.thread import Thread
+
+_RETRY_SECONDS = 0.05
+
+
+class Turn:
+    """The right to write a thread for the length of a `with`.
+
+    Entering takes the lease and writes a `started` marker. Leaving writes how it ended and
+    gives the lease back: `completed`, or `waiting` or `aborted` if you said so, or `failed` with
+    the text of an exception, which goes on its way (`aborted` if it is not an Exception, as
+    with Ctrl-C or a cancelled task). In between the lease is renewed in the background.
+
+    Raises LeaseHeld on entering while another owner is at work; `wait_seconds` waits for it.
+    """
+
+    def __init__(
+        self,
+        thread: Thread,
+        *,
+        owner: str,
+        id: str | None = None,
+        ttl_seconds: float = 30.0,
+        wait_seconds: float = 0.0,
+    ) -> None:
+        self.thread = thread
+        self.owner = check_name(owner, "owner")
+        self.id = mint(id)
+        self._ttl_seconds = float(ttl_seconds)
+        self._wait_seconds = wait_seconds
+        self._lease: Lease | None = None
+        self._end: tuple[str, dict[str, Any]] = ("completed", {})
+
+    @property
+    def lease(self) -> Lease:
+        """The lease as it was taken. Its fence goes with every append of the turn."""
+        if self._lease is None:
+            raise RuntimeError("the turn is not entered; use it in a with statement")
+        return self._lease
+
+    # --- entering and leaving ---
+
+    def __enter__(self) -> Self:
+        self._lease = self._acquire()
+        try:
+            self._mark("started", {"owner": self.owner})
+        except BaseException:
+            self.thread.leases.release(self.lease)
+            raise
+        self.thread.store.renewer.add(self.lease, self._ttl_seconds)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            status = "failed" if isinstance(error, Exception) else "aborted"
+            self._end = (status, {"error": _describe(error)})
+        self.thread.store.renewer.remove(self.lease)
+        try:
+            self._mark(*self._end)
+            self.thread.leases.release(self.lease)
+        except ClewError as lost:
+            if error is None:
+                raise
+            error.add_note(f"clew: the end of the turn could not be written: {lost}")
+
+    def _acquire(self) -> Lease:
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                return self.thread.leases.acquire(
+                    self.owner, ttl_seconds=self._ttl_seconds, turn=self.id
+                )
+            except LeaseHeld:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                time.sleep(min(left, _RETRY_SECONDS))
+
+    # --- writing ---
+
+    @overload
+    def append(self, kind: str, body: Any = None, **options: Any) -> Entry: ...
+
+    @overload
+    def append(self, kind: Iterable[EntryDraft], **options: Any) -> list[Entry]: ...
+
+    def append(
+        self, kind: str | Iterable[EntryDraft], body: Any = None, **options: Any
+    ) -> Entry | list[Entry]:
+        """Append to the thread as part of this turn. LeaseLost if the lease is over."""
+        if isinstance(kind, str):
+            options.setdefault("turn", self.id)
+            return self.thread.append(kind, body, fence=self.lease.fence, **options)
+        return self.thread.append(kind, fence=self.lease.fence, **options)
+
+    def append_message(self, message: dict[str, Any], **options: Any) -> Entry:
+        """Append a message; its kind follows from its role."""
+        options.setdefault("turn", self.id)
+        return self.thread.append_message(message, fence=self.lease.fence, **options)
+
+    def move(self, leaf: str | None) -> Move:
+        """Stand on another entry, under this turn's lease."""
+        return self.thread.move(leaf, fence=self.lease.fence)
+
+    def save_point(self, body: dict[str, Any] | None = None) -> Entry:
+        """Mark a state that a resumed run can go on from."""
+        return self._mark("save_point", body or {})
+
+    # --- how it ends ---
+
+    def wait_for(self, reason: str) -> None:
+        """End as `waiting` (for an approval, an answer) when the block is left."""
+        self._end = ("waiting", {"reason": reason})
+
+    def abort(self, reason: str) -> None:
+        """End as `aborted` when the block is left."""
+        self._end = ("aborted", {"reason": reason})
+
+    def _mark(self, status: str, more: dict[str, Any]) -> Entry:
+        return self.append("turn_marker", {"status": status, **more})
+
+
+def _describe(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Renewer:
+    """Keeps the leases of running turns alive: one sleeping thread for all turns of a store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._due: dict[tuple[str, int], tuple[float, float]] = {}  # lease → (when, ttl)
+        self._running: threading.Thread | None = None
+
+    def add(self, lease: Lease, ttl_seconds: float) -> None:
+        if self._pid != os.getpid():  # a forked child: the thread stayed with the parent
+            self._reset()
+        with self._changed:
+            key = (lease.thread, lease.fence)
+            self._due[key] = (time.monotonic() + ttl_seconds / 3, ttl_seconds)
+            if self._running is None:
+                self._running = threading.Thread(target=self._run, name="clew-leases", daemon=True)
+                self._running.start()
+            self._changed.notify()
+
+    def remove(self, lease: Lease) -> None:
+        if self._pid == os.getpid():
+            with self._changed:
+                self._due.pop((lease.thread, lease.fence), None)
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            with self._changed:
+                self._due.clear()
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._due and not self._changed.wait(timeout=5.0) and not self._due:
+                    self._running = None  # nothing to do for a while: the next turn starts anew
+                    return
+                now = time.monotonic()
+                ready = [key for key, (when, _) in self._due.items() if when <= now]
+                if not ready:
+                    soonest = min((when for when, _ in self._due.values()), default=now + 5.0)
+                    self._changed.wait(timeout=max(0.0, soonest - now))
+                    continue
+            for key in ready:
+                self._renew(key)
+
+    def _renew(self, key: tuple[str, int]) -> None:
+        thread, fence = key
+        with self._changed:
+            _, ttl_seconds = self._due.get(key, (0.0, 0.0))
+        if not ttl_seconds:
+            return
+        try:
+            self._engine.lease(thread, Renew(fence, ttl_seconds))
+            pause = ttl_seconds / 3
+        except ClewError as error:
+            if not error.retryable:
+                # Lost: the turn's next append is refused, which is how its owner learns of it.
+                with self._changed:
+                    self._due.pop(key, None)
+                return
+            pause = ttl_seconds / 10
+        with self._changed:
+            if key in self._due:
+                self._due[key] = (time.monotonic() + pause, ttl_seconds)
