@@ -169,9 +169,10 @@ class MemoryEngine:
     ) -> list[Entry]:
         with self._changed:
             state = self._state(thread)
-            if after is not None:
-                state.entry(after)
             end = state.head.leaf if leaf is UNSET else leaf
+            for given in (end, after):
+                if given is not None:
+                    state.entry(given)
             return state.path(end, after=after, limit=limit)
 
     def segments(self, thread: str) -> list[Segment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import apsw
@@ -90,7 +91,7 @@ def segments(db: apsw.Connection, thread: str) -> list[Segment]:
         for row in db.execute("SELECT first_seq FROM segments WHERE thread = ? ORDER BY 1", (no,))
     ]
     found: list[Segment] = []
-    for first_seq, next_seq in zip(starts, [*starts[1:], _END], strict=True):
+    for first_seq, next_seq in pairwise([*starts, _END]):
         first = _ends(db, no, "seq >= ? ORDER BY seq ASC", first_seq)
         last = _ends(db, no, "seq < ? ORDER BY seq DESC", next_seq)
         found.append(Segment(first[2], first[1], last[1], first[0], last[0]))

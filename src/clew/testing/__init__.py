@@ -1,0 +1,1 @@
+"""What engines are tested with, also those of third parties; needs no test framework."""

@@ -1,0 +1,1 @@
+"""The cases of `clew.testing.conformance`, by what they guard."""
