@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Iterable, Mapping
+import time as wall
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,11 @@ from clew.model import (
 KIND_BYTES_MAX = 128
 
 
+def now_us() -> int:
+    """The wall clock."""
+    return wall.time_ns() // 1000
+
+
 def draft(
     kind: str,
     body: Any = None,
@@ -33,6 +38,7 @@ def draft(
     meta: Mapping[str, Any] | None = None,
     blobs: Iterable[str] = (),
     time: datetime | None = None,
+    clock: Callable[[], int] = now_us,
 ) -> EntryDraft:
     """An entry to be appended, checked: for `Thread.append` of several at once, or for retries.
 
@@ -42,7 +48,7 @@ def draft(
         id=mint(id),
         kind=check_name(kind, "kind", KIND_BYTES_MAX),
         data=encode(body),
-        time_us=_now_us() if time is None else to_us(time),
+        time_us=clock() if time is None else to_us(time),
         parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),
         turn=None if turn is None else check_name(turn, "turn"),
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
@@ -88,10 +94,6 @@ _KINDS_BY_ROLE = {
     "system": "system_message",
     "developer": "system_message",
 }
-
-
-def _now_us() -> int:
-    return clock.time_ns() // 1000
 
 
 def _meta(meta: Mapping[str, Any] | None) -> bytes | None:

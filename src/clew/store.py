@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -38,17 +37,13 @@ SWEEP_GRACE_SECONDS = 3600.0
 Problems = list[Problem]
 
 
-def wall_clock_us() -> int:
-    return time.time_ns() // 1000
-
-
 class Store:
     """Threads in one place. Open it with `clew.open`; close it, or use it in a `with`.
 
     A store may be used from any number of threads at once, and survives `os.fork`.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], int] = wall_clock_us) -> None:
+    def __init__(self, engine: Engine, *, clock: Callable[[], int] = drafts.now_us) -> None:
         self.engine = engine
         self.clock = clock
         self.blobs = Blobs(engine)

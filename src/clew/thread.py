@@ -212,9 +212,7 @@ class Thread:
         """
         engine = self.store.engine
         if isinstance(kind, str):
-            if fields.get("time") is None:
-                fields["time"] = self.store.now()
-            one = drafts.draft(kind, body, **fields)
+            one = drafts.draft(kind, body, clock=self.store.clock, **fields)
             return engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
         batch = list(kind)
         return engine.append(self.id, batch, expect=expect, fence=fence)  # type: ignore[return-value]

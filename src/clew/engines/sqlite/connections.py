@@ -26,6 +26,15 @@ APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
 
+_PRAGMAS = {
+    "fullfsync": 1,  # macOS: its fsync alone does not reach the disk
+    "checkpoint_fullfsync": 1,
+    "secure_delete": 1,  # what is purged is overwritten
+    "temp_store": 2,  # in memory: nothing of a store lies in a temporary file
+    "cache_size": -16384,
+    "wal_autocheckpoint": 0,  # the engine decides when
+}
+
 _opening = threading.Lock()
 
 
@@ -128,10 +137,9 @@ class Connections:
         try:
             db = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
             db.set_busy_handler(self._patience())
-            db.execute(f"PRAGMA synchronous={self._synchronous}")
-            db.execute("PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
-            db.execute("PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY; PRAGMA mmap_size=0")
-            db.execute("PRAGMA cache_size=-16384; PRAGMA wal_autocheckpoint=0")
+            for name, value in _PRAGMAS.items():
+                db.pragma(name, value)
+            db.pragma("synchronous", self._synchronous)
             return db
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error

@@ -31,9 +31,8 @@ from clew.state import Head, Plan, check_origin, check_recreated, plan
 IN_USE, ARCHIVED, DELETED, PURGED = range(4)
 
 _HEAD = (
-    "SELECT t.no, t.origin_thread, t.origin_seq, t.id, t.seq, t.leaf, t.leaf_hash, t.tail,"
-    f" t.updated_us, t.deleted_us, {leases.COLUMNS}"
-    " FROM threads t LEFT JOIN leases l ON l.thread = t.no WHERE t.id = ? AND t.shelf < 3"
+    "SELECT no, origin_thread, origin_seq, id, seq, leaf, leaf_hash, tail, updated_us, deleted_us"
+    " FROM threads WHERE id = ? AND shelf < 3"
 )
 
 
@@ -53,7 +52,7 @@ def append(
     if row is None:
         raise NotFound("thread", thread)
     no, origin_thread, origin_seq = row[:3]
-    head = Head(*row[3:10])
+    head = Head(*row[3:])
     origin = None if origin_thread is None else (origin_thread, origin_seq)
     lineage = lineages.of(db, origin)
     decided = plan(
@@ -62,7 +61,7 @@ def append(
         lambda id: rows.find(db, no, thread, lineage, id),
         expect=expect,
         fence=fence,
-        lease=leases.from_row(row[10:]).live(thread, now),
+        lease=leases.load(db, no).live(thread, now),
     )
     if decided.new:
         _write(db, no, lineage, decided, packed, now)

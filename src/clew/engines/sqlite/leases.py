@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import apsw
 
 from clew.engines.sqlite import rows
@@ -11,11 +9,7 @@ from clew.engines.sqlite.query import one
 from clew.leasing import Instant, LeaseState, step_lease
 from clew.model import Lease, LeaseRequest
 
-COLUMNS = "l.fence, l.owner, l.turn, l.created_us, l.until_us, l.until_ns, l.era"
-
-
-def from_row(row: tuple[Any, ...]) -> LeaseState:
-    return LeaseState() if row[0] is None else LeaseState(*row)
+_COLUMNS = "fence, owner, turn, created_us, until_us, until_ns, era"
 
 
 def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) -> Lease | None:
@@ -28,14 +22,13 @@ def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) 
 
 
 def load(db: apsw.Connection, no: int) -> LeaseState:
-    row = one(db, f"SELECT {COLUMNS} FROM leases l WHERE thread = ?", (no,))
+    row = one(db, f"SELECT {_COLUMNS} FROM leases WHERE thread = ?", (no,))
     return LeaseState() if row is None else LeaseState(*row)
 
 
 def _store(db: apsw.Connection, no: int, state: LeaseState) -> None:
     db.execute(
-        "INSERT OR REPLACE INTO leases (thread, fence, owner, turn, created_us, until_us, until_ns,"
-        " era) VALUES (?,?,?,?,?,?,?,?)",
+        f"INSERT OR REPLACE INTO leases (thread, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?)",
         (
             no,
             state.fence,

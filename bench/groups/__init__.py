@@ -1,0 +1,31 @@
+"""The groups of figures, in the order of the table. Each is a function of the workshop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bench.figures import Figure
+from bench.groups import (
+    append,
+    flat,
+    fork,
+    group_commit,
+    importing,
+    listing,
+    load,
+    peers,
+    size,
+)
+from bench.workshop import Workshop
+
+GROUPS: dict[str, Callable[[Workshop], Iterable[Figure]]] = {
+    "append": append.measure,
+    "group": group_commit.measure,
+    "flat": flat.measure,
+    "fork": fork.measure,
+    "load": load.measure,
+    "list": listing.measure,
+    "size": size.measure,
+    "import": importing.measure,
+    "peers": peers.measure,
+}

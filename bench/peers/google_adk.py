@@ -1,0 +1,85 @@
+"""google-adk: SqliteSessionService. It ships with a rollback journal and full syncs.
+
+It opens a connection for each operation. For the comparison at equal settings the file is put
+into WAL mode, and a connection that does nothing keeps the log alive between operations, which
+is in the peer's favour: else every close would bring the log back into the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+
+from google.adk.events import Event
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.genai import types
+
+from bench.messages import Message
+
+_KEY = {"app_name": "bench", "user_id": "user", "session_id": "conversation"}
+
+
+class GoogleADK:
+    label = "google-adk SqliteSessionService, as shipped (rollback journal, FULL)"
+    length = 1000
+    journal_mode = "delete"
+
+    def __init__(self, path: Path) -> None:
+        self._keeper = sqlite3.connect(path)
+        self._keeper.execute(f"PRAGMA journal_mode={self.journal_mode}")
+        self._runner = asyncio.Runner()
+        self._service = SqliteSessionService(str(path))
+        self._session = self._runner.run(self._service.create_session(**_KEY))
+
+    def prepare(self, batch: list[Message]) -> list[Event]:
+        return [_event(message) for message in batch]
+
+    def append_all(self, prepared: list[Event]) -> None:
+        async def append() -> None:
+            for event in prepared:
+                await self._service.append_event(self._session, event)
+
+        self._runner.run(append())
+
+    fill = append_all  # there is no other way in
+
+    def load(self) -> int:
+        session = self._runner.run(self._service.get_session(**_KEY))
+        assert session is not None
+        return len(session.events)
+
+    def close(self) -> None:
+        self._runner.run(self._service.close())
+        self._runner.close()
+        self._keeper.close()
+
+
+class GoogleADKInWAL(GoogleADK):
+    label = "google-adk SqliteSessionService, WAL, FULL"
+    journal_mode = "wal"
+
+
+def _event(message: Message) -> Event:
+    author = "user" if message["role"] == "user" else "agent"
+    role = "model" if message["role"] == "assistant" else "user"
+    content = types.Content(role=role, parts=_parts(message))
+    return Event(author=author, invocation_id="turn", content=content)
+
+
+def _parts(message: Message) -> list[types.Part]:
+    if message["role"] == "tool":
+        response = {"output": message["content"]}
+        return [types.Part.from_function_response(name="tool", response=response)]
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    return [
+        types.Part.from_text(text=message["content"]),
+        *(
+            types.Part.from_function_call(name=call["name"], args=json.loads(call["arguments"]))
+            for call in calls
+        ),
+    ]
+
+
+SETTINGS = (GoogleADK, GoogleADKInWAL)

@@ -1,0 +1,98 @@
+"""The stores that are measured, in one folder that goes away afterwards.
+
+The big ones take a while to build and serve several groups, so they are built when they are
+first asked for. Building is relaxed; what is measured is always opened with full durability.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import clew
+from bench.messages import Message, messages
+from bench.progress import say
+from clew.drafts import kind_for
+
+MANY = 100_000
+FEW_ENTRIES = 100
+FEW_THREADS = 1_000
+_BATCH = 1_000
+
+
+class Workshop:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open = ExitStack()
+        self._numbers = itertools.count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def new_path(self) -> Path:
+        """A place where nothing is yet, in a folder of its own."""
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir()
+        return folder / "store.db"
+
+    def open(self, path: Path | None = None, **options: Any) -> clew.Store:
+        """A store that stays open until the end of the run."""
+        return self._open.enter_context(clew.open(path or self.new_path(), **options))
+
+    @cached_property
+    def long_thread(self) -> clew.Thread:
+        """A thread of 100,000 entries. Its store has room for short ones beside it."""
+        say(f"building a thread of {MANY:,} entries")
+        path = self.new_path()
+        with clew.open(path, durability="relaxed") as store:
+            thread = store.create(title="The long one")
+            extend(thread, messages(MANY))
+        return self.open(path).get(thread.id)
+
+    @cached_property
+    def crowded_store(self) -> clew.Store:
+        say(f"building a store of {MANY:,} threads")
+        return self._populated(MANY)
+
+    @cached_property
+    def small_store(self) -> clew.Store:
+        return self._populated(FEW_THREADS)
+
+    def _populated(self, threads: int) -> clew.Store:
+        path = self.new_path()
+        with clew.open(path, durability="relaxed") as store:
+            for number, message in enumerate(messages(threads)):
+                store.create(title=f"Thread number {number}").append_message(message)
+        return self.open(path)
+
+
+def short_thread(store: clew.Store) -> clew.Thread:
+    """A new thread of 100 entries."""
+    thread = store.create(title="A short one")
+    extend(thread, messages(FEW_ENTRIES))
+    return thread
+
+
+def extend(thread: clew.Thread, batch: Iterable[Message]) -> None:
+    """Append many messages quickly."""
+    drafts = (clew.draft(kind_for(message), message) for message in batch)
+    while part := list(itertools.islice(drafts, _BATCH)):
+        thread.append(part)
+
+
+def size_on_disk(path: Path) -> int:
+    """The bytes of a database and of whatever lies beside it under its name."""
+    return sum(file.stat().st_size for file in path.parent.glob(path.name + "*"))

@@ -1,0 +1,342 @@
+"""The asynchronous side: the same names as the handles, for asyncio and trio.
+
+    async with await clew.open_async("threads.db") as store:
+        thread = await store.create()
+        await thread.append("user_message", {"role": "user", "content": "Hello"})
+
+A thin facade: each call is one hop to a worker thread and the synchronous call there, so that
+there is one implementation. A write that has begun is finished, also when its task is
+cancelled: the cancellation is raised afterwards. What is a property there (`thread.info`) is an
+awaitable property here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+try:
+    import anyio
+    import anyio.to_thread
+except ImportError as error:
+    raise ImportError("clew's asynchronous side needs anyio: pip install 'clew[async]'") from error
+
+from clew.errors import LeaseHeld
+from clew.leases import Leases
+from clew.model import (
+    Entry,
+    Fact,
+    Lease,
+    Move,
+    Page,
+    Properties,
+    Purged,
+    Record,
+    Segment,
+    Stats,
+    Swept,
+    ThreadInfo,
+)
+from clew.opening import open
+from clew.store import Blobs, Problems, Store
+from clew.thread import Comparison, Thread
+from clew.turn import Turn
+
+T = TypeVar("T")
+
+_CHUNK = 500
+_WAIT_SECONDS = 0.5
+_RETRY_SECONDS = 0.05
+
+
+async def _hop(call: Callable[..., T], *args: Any, **options: Any) -> T:
+    """Run a call in a worker thread, and see it through even if this task is cancelled."""
+    return await anyio.to_thread.run_sync(partial(call, *args, **options))
+
+
+async def _iterate(items: Iterator[T]) -> AsyncIterator[T]:
+    """Step through an iterator in chunks. Ours hold no lock or cursor between two items."""
+    take: Callable[[], list[T]] = lambda: list(islice(items, _CHUNK))  # noqa: E731
+    while chunk := await _hop(take):
+        for item in chunk:
+            yield item
+
+
+async def open_async(address: Any = None, **options: Any) -> AsyncStore:
+    """Like `clew.open`."""
+    return AsyncStore(await _hop(open, address, **options))
+
+
+class AsyncStore:
+    """See `Store`."""
+
+    def __init__(self, store: Store) -> None:
+        self.sync = store
+        self.blobs = AsyncBlobs(store.blobs)
+
+    @property
+    def properties(self) -> Properties:
+        return self.sync.properties
+
+    async def create(self, id: str | None = None, **options: Any) -> AsyncThread:
+        return AsyncThread(self, await _hop(self.sync.create, id, **options))
+
+    async def get(self, id: str, **options: Any) -> AsyncThread:
+        return AsyncThread(self, await _hop(self.sync.get, id, **options))
+
+    async def find(self, id: str) -> AsyncThread | None:
+        found = await _hop(self.sync.find, id)
+        return None if found is None else AsyncThread(self, found)
+
+    async def resolve(self, prefix: str, **options: Any) -> AsyncThread:
+        return AsyncThread(self, await _hop(self.sync.resolve, prefix, **options))
+
+    async def list(self, **filters: Any) -> Page[ThreadInfo]:
+        return await _hop(self.sync.list, **filters)
+
+    def threads(self, **filters: Any) -> AsyncIterator[ThreadInfo]:
+        return _iterate(self.sync.threads(**filters))
+
+    async def delete(self, thread: str) -> None:
+        await _hop(self.sync.delete, thread)
+
+    async def restore(self, thread: str) -> AsyncThread:
+        return AsyncThread(self, await _hop(self.sync.restore, thread))
+
+    async def purge(self, thread: str) -> Purged:
+        return await _hop(self.sync.purge, thread)
+
+    async def fork(self, thread: str, **options: Any) -> AsyncThread:
+        return AsyncThread(self, await _hop(self.sync.fork, thread, **options))
+
+    async def stats(self) -> Stats:
+        return await _hop(self.sync.stats)
+
+    async def verify(self) -> Problems:
+        return await _hop(self.sync.verify)
+
+    async def sweep(self, **options: Any) -> Swept:
+        return await _hop(self.sync.sweep, **options)
+
+    def now(self) -> Any:
+        return self.sync.now()
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await _hop(self.sync.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<clew.AsyncStore {self.properties.place}>"
+
+
+class AsyncBlobs:
+    """See `Blobs`."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.sync = blobs
+
+    async def put(self, data: bytes) -> str:
+        return await _hop(self.sync.put, data)
+
+    async def get(self, hash: str) -> bytes:
+        return await _hop(self.sync.get, hash)
+
+    async def has(self, hash: str) -> bool:
+        return await _hop(self.sync.has, hash)
+
+
+class AsyncThread:
+    """See `Thread`."""
+
+    def __init__(self, store: AsyncStore, thread: Thread) -> None:
+        self.store = store
+        self.sync = thread
+        self.id = thread.id
+        self.leases = AsyncLeases(thread.leases)
+
+    @property
+    def info(self) -> Awaitable[ThreadInfo]:
+        return _hop(lambda: self.sync.info)
+
+    @property
+    def leaf(self) -> Awaitable[str | None]:
+        return _hop(lambda: self.sync.leaf)
+
+    @property
+    def labels(self) -> Awaitable[dict[str, str]]:
+        return _hop(lambda: self.sync.labels)
+
+    async def get(self, entry: str) -> Entry:
+        return await _hop(self.sync.get, entry)
+
+    async def path(self, *leaf: str | None, **options: Any) -> list[Entry]:
+        return await _hop(self.sync.path, *leaf, **options)
+
+    def entries(self) -> AsyncIterator[Entry]:
+        return _iterate(self.sync.entries())
+
+    def read(self, *, after: int = 0) -> AsyncIterator[Record]:
+        return _iterate(self.sync.read(after=after))
+
+    async def follow(
+        self, *, after: int | None = None, idle_seconds: float | None = None
+    ) -> AsyncIterator[Record]:
+        seen = (await self.info).seq if after is None else after
+        quiet_since = time.monotonic()
+        while True:
+            async for record in self.read(after=seen):
+                yield record
+                seen, quiet_since = record.seq, time.monotonic()
+            left = _WAIT_SECONDS
+            if idle_seconds is not None:
+                left = min(left, quiet_since + idle_seconds - time.monotonic())
+                if left <= 0:
+                    return
+            await self._wait(seen, left)
+
+    async def _wait(self, after: int, seconds: float) -> None:
+        # Waiting writes nothing, so it may be left behind; it has places of its own, so that
+        # many who follow do not keep those who write from their worker threads.
+        wait = partial(self.sync.store.engine.wait, self.id, after=after, timeout_seconds=seconds)
+        await anyio.to_thread.run_sync(
+            wait, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+        )
+
+    async def segments(self) -> list[Segment]:
+        return await _hop(self.sync.segments)
+
+    async def leaves(self) -> list[str]:
+        return await _hop(self.sync.leaves)
+
+    async def children(self, entry: str | None) -> list[str]:
+        return await _hop(self.sync.children, entry)
+
+    async def compare(self, left: str, right: str) -> Comparison:
+        return await _hop(self.sync.compare, left, right)
+
+    async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
+        return await _hop(self.sync.append, kind, body, **options)
+
+    async def append_message(self, message: Any, **options: Any) -> Entry:
+        return await _hop(self.sync.append_message, message, **options)
+
+    async def move(self, leaf: str | None, **options: Any) -> Move:
+        return await _hop(self.sync.move, leaf, **options)
+
+    async def set(self, **facts: Any) -> list[Fact]:
+        return await _hop(self.sync.set, **facts)
+
+    async def set_facts(self, facts: Any) -> list[Fact]:
+        return await _hop(self.sync.set_facts, facts)
+
+    async def set_title(self, text: str, **options: Any) -> None:
+        await _hop(self.sync.set_title, text, **options)
+
+    async def viewed(self, time: Any = None) -> None:
+        await _hop(self.sync.viewed, time)
+
+    async def label(self, entry: str, name: str | None) -> None:
+        await _hop(self.sync.label, entry, name)
+
+    async def unfinished_turn(self) -> Entry | None:
+        return await _hop(self.sync.unfinished_turn)
+
+    async def fork(self, **options: Any) -> AsyncThread:
+        return AsyncThread(self.store, await _hop(self.sync.fork, **options))
+
+    def turn(self, *, owner: str, wait_seconds: float = 0.0, **options: Any) -> AsyncTurn:
+        return AsyncTurn(self, self.sync.turn(owner=owner, **options), wait_seconds)
+
+    def __repr__(self) -> str:
+        return f"<clew.AsyncThread {self.id!r}>"
+
+
+class AsyncLeases:
+    """See `Leases`."""
+
+    def __init__(self, leases: Leases) -> None:
+        self.sync = leases
+
+    async def acquire(self, owner: str, **options: Any) -> Lease:
+        return await _hop(self.sync.acquire, owner, **options)
+
+    async def renew(self, lease: Lease, **options: Any) -> Lease:
+        return await _hop(self.sync.renew, lease, **options)
+
+    async def release(self, lease: Lease) -> None:
+        await _hop(self.sync.release, lease)
+
+    async def active(self) -> Lease | None:
+        return await _hop(self.sync.active)
+
+    async def clear_expired(self, cutoff: Any = None) -> Lease | None:
+        return await _hop(self.sync.clear_expired, cutoff)
+
+
+class AsyncTurn:
+    """See `Turn`. A cancelled task ends it as `aborted`, and the marker is written all the same."""
+
+    def __init__(self, thread: AsyncThread, turn: Turn, wait_seconds: float) -> None:
+        self.thread = thread
+        self.sync = turn
+        self.id = turn.id
+        self.owner = turn.owner
+        self._wait_seconds = wait_seconds
+
+    @property
+    def lease(self) -> Lease:
+        return self.sync.lease
+
+    async def __aenter__(self) -> Self:
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            try:
+                await _hop(self.sync.__enter__)
+                return self
+            except LeaseHeld:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                await anyio.sleep(min(left, _RETRY_SECONDS))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await _hop(self.sync.__exit__, kind, error, trace)
+
+    async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
+        return await _hop(self.sync.append, kind, body, **options)
+
+    async def append_message(self, message: Any, **options: Any) -> Entry:
+        return await _hop(self.sync.append_message, message, **options)
+
+    async def move(self, leaf: str | None) -> Move:
+        return await _hop(self.sync.move, leaf)
+
+    async def save_point(self, body: Any = None) -> Entry:
+        return await _hop(self.sync.save_point, body)
+
+    def wait_for(self, reason: str) -> None:
+        self.sync.wait_for(reason)
+
+    def abort(self, reason: str) -> None:
+        self.sync.abort(reason)

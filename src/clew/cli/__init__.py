@@ -1,0 +1,60 @@
+"""The command line: `clew` and `python -m clew`. The only part that prints or asks the environment.
+
+A command is a module of this package with `arguments(parser)` and `run(options, screen)`; it is
+imported when it is called, so that `clew --version` loads none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clew.cli._render import Screen
+
+COMMANDS = {
+    "demo": "watch an agent get killed, resume, fork and rewind",
+    "list": "the threads of a store, newest first",
+    "show": "one thread: its tree, or the full text of its current path",
+    "verify": "read everything and prove it whole, or name what is damaged",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit code. What it can be is in `clew.cli._exits`."""
+    from clew.cli import _exits
+    from clew.cli._render import Screen
+
+    screen = Screen.for_terminal()
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv, screen)
+        screen.flush()
+        return code
+    except SystemExit as end:  # argparse, after printing help or the version
+        return int(end.code or 0)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        screen.abandon()
+        return _exits.BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _exits.INTERRUPTED
+    except Exception as error:
+        screen.error(_exits.describe(error))
+        return _exits.code_of(error)
+
+
+def _run(arguments: list[str], screen: Screen) -> int:
+    from clew.cli import _arguments
+
+    parser = _arguments.top_parser(COMMANDS)
+    if not arguments:
+        parser.print_help()
+        return 0
+    top = parser.parse_args(arguments)
+    module = import_module(f"clew.cli.{top.command}")
+    below = _arguments.command_parser(top.command, module)
+    options = below.parse_intermixed_args(top.rest)
+    if top.no_color or options.no_color:
+        screen.colour = False
+    code: int = module.run(options, screen)
+    return code

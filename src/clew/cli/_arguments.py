@@ -1,0 +1,103 @@
+"""Parsers: one for what stands before the command, one for what stands after it.
+
+Two steps, because the second needs the command's module and the first must not load them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from types import ModuleType
+from typing import NoReturn
+
+import clew
+from clew.cli import _exits
+from clew.errors import InvalidInput
+
+_EXAMPLES = """\
+examples:
+  clew demo                        two minutes of reading, five seconds of watching
+  clew list                        what is in your own store
+  clew list threads.db --tag bug   … in a store of your choice
+  clew show 01k2j3                 a thread's tree; the first letters of its id will do
+  clew show threads.db 01k2j3 --path
+  clew verify threads.db
+
+STORE is a path or an address (sqlite:///threads.db). Without one it is your own store:
+  {place}
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Mistakes become one line like every other error, not the usage and a line."""
+
+    # Newer Pythons colour the help; ours reads the same everywhere.
+    color = False
+
+    def error(self, message: str) -> NoReturn:
+        raise InvalidInput("arguments", f"{message} (see {self.prog} --help)")
+
+
+def top_parser(commands: Mapping[str, str]) -> Parser:
+    parser = Parser(
+        prog="clew",
+        usage="clew [--version] [--no-color] COMMAND …",
+        description="Clew keeps the threads of AI agents: durable, branching, resumable.\n\n"
+        + _table("commands", commands),
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"clew {clew.__version__}")
+    _add_no_color(parser)
+    parser.add_argument("command", choices=commands, metavar="COMMAND", help="one of the above")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see COMMAND --help")
+    return parser
+
+
+def command_parser(name: str, module: ModuleType) -> Parser:
+    """The parser of one command; its description is the module's own."""
+    parser = Parser(
+        prog=f"clew {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.arguments(parser)
+    _add_no_color(parser)
+    return parser
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "store", nargs="?", metavar="STORE", help="path or address; default: your own store"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON, one a line")
+
+
+def count(text: str) -> int:
+    """The type of options that take a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _add_no_color(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-color", action="store_true", help="plain text (as with NO_COLOR in the environment)"
+    )
+
+
+def _epilog() -> str:
+    from clew.opening import default_path
+
+    codes = {str(code): text for code, text in _exits.MEANINGS.items()}
+    return _EXAMPLES.format(place=default_path()) + "\n" + _table("exit codes", codes)
+
+
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    width = max(map(len, rows))
+    return f"{title}:\n" + "\n".join(f"  {key:<{width}}  {text}" for key, text in rows.items())

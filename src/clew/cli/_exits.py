@@ -1,0 +1,60 @@
+"""What the exit code says: one table over the codes of errors."""
+
+from __future__ import annotations
+
+from clew.errors import ClewError
+
+OK = 0
+DAMAGE = 1
+USAGE = 2
+NOT_FOUND = 3
+CONFLICT = 4
+UNAVAILABLE = 5
+UNSUPPORTED = 6
+BUG = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+MEANINGS = {
+    OK: "done, and all is well",
+    DAMAGE: "stored data is damaged",
+    USAGE: "the command line is wrong, or names a store that is not there",
+    NOT_FOUND: "there is no such thread or entry",
+    CONFLICT: "somebody else was first, or holds the lease",
+    UNAVAILABLE: "the storage cannot answer now",
+    UNSUPPORTED: "this Clew cannot open that store or address",
+    BUG: "a mistake in Clew itself",
+    INTERRUPTED: "interrupted with Ctrl-C",
+    BROKEN_PIPE: "nobody reads the output any more",
+}
+
+_CODES = {
+    "corrupt": DAMAGE,
+    "invalid_input": USAGE,
+    "too_large": USAGE,
+    "not_found": NOT_FOUND,
+    "already_exists": CONFLICT,
+    "conflict": CONFLICT,
+    "lease_held": CONFLICT,
+    "lease_lost": CONFLICT,
+    "unavailable": UNAVAILABLE,
+    "closed": UNAVAILABLE,
+    "unsupported": UNSUPPORTED,
+    "format_too_new": UNSUPPORTED,
+}
+
+
+def code_of(error: Exception) -> int:
+    if isinstance(error, ClewError):
+        return _CODES.get(error.code, BUG)
+    return UNAVAILABLE if isinstance(error, OSError) else BUG
+
+
+def describe(error: Exception) -> str:
+    """One line for the person who typed the command."""
+    if isinstance(error, ClewError):
+        return str(error)
+    if isinstance(error, OSError):
+        place = "" if error.filename is None else f"{error.filename}: "
+        return f"{place}{error.strerror or error}"
+    return f"a mistake in Clew itself, please report it: {type(error).__name__}: {error}"

@@ -1,0 +1,159 @@
+"""Text for a terminal: cleaned of control sequences, measured in cells, cut between characters.
+
+Stored text is untrusted. A tool's output may hold sequences that move the cursor, rewrite what
+was printed before, set the window's title, or turn the direction of reading around.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from datetime import datetime
+
+# Sequences go as a whole. What is not well-formed loses its control characters only, so that
+# an unfinished one cannot swallow the text behind it. No part may run over another control
+# character: that keeps the time linear, whatever the text.
+_SEQUENCE = re.compile(
+    r"""
+      (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                   # CSI: colours, cursor
+    | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] )                  # OSC, DCS, SOS, PM, APC:
+      [^\x00-\x1f\x7f-\x9f]* (?: \x07 | \x1b\\ | \x9c )         # titles, links, the clipboard
+    | \x1b [ -/]* [0-~]                                         # all other escapes
+    """,
+    re.VERBOSE,
+)
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and newline
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction of reading
+    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible
+    "\u2028\u2029"  # line ends that some terminals obey
+    "\U000e0000-\U000e007f"  # tags: invisible letters
+    "\ud800-\udfff"  # lone surrogates, which no encoding carries
+    "]"
+)
+_LINE_ENDS = "\x0b\x0c\r\x85\u2028\u2029"
+_JOINER = "\u200d"
+_ELLIPSIS = "…"
+
+
+# --- cleaning -------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """The text without anything that a terminal would act on, but for newlines and tabs."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(_replacement, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
+
+
+def one_line(text: str) -> str:
+    """The clean text with every run of white space as one space."""
+    return " ".join(clean(text).split())
+
+
+def escape_json(text: str) -> str:
+    """JSON text that is safe to print: unsafe characters, only ever in strings, as \\uXXXX."""
+    return _UNSAFE.sub(lambda match: _escaped(match[0]), text)
+
+
+def _replacement(match: re.Match[str]) -> str:
+    if match[0] in _LINE_ENDS:
+        return "\n"
+    return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else ""
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+# --- measuring and cutting ------------------------------------------------------------------
+
+
+def characters(text: str) -> Iterator[str]:
+    """What a reader sees as one character: a base with its marks, joined emoji, a flag."""
+    whole = ""
+    for point in text:
+        if whole and not _belongs(whole, point):
+            yield whole
+            whole = ""
+        whole += point
+    if whole:
+        yield whole
+
+
+def _belongs(whole: str, point: str) -> bool:
+    if point.isascii():
+        return False
+    return (
+        whole[-1] == _JOINER
+        or point in (_JOINER, "\u200c")
+        or unicodedata.category(point) in ("Mn", "Me", "Mc")
+        or "\u1160" <= point <= "\u11ff"  # the parts of a Korean syllable
+        or "\U0001f3fb" <= point <= "\U0001f3ff"  # skin tones
+        or (_is_flag_half(point) and len(whole) == 1 and _is_flag_half(whole))
+    )
+
+
+def _is_flag_half(point: str) -> bool:
+    return "\U0001f1e6" <= point <= "\U0001f1ff"
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal the clean text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, characters(text)))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.category(character[0]) in ("Mn", "Me", "Cf"):
+        return 0
+    wide = unicodedata.east_asian_width(character[0]) in "WF"
+    return 2 if wide or "\ufe0f" in character or len(character) == 2 * _flag(character) else 1
+
+
+def _flag(character: str) -> int:
+    return 1 if _is_flag_half(character[0]) else 0
+
+
+def cut(text: str, width: int) -> str:
+    """As many whole characters as fit, with … in place of the rest."""
+    if cells(text) <= width:
+        return text
+    kept, used = "", 0
+    for character in characters(text):
+        used += _cells(character)
+        if used > width - 1:
+            break
+        kept += character
+    return kept + _ELLIPSIS if width > 0 else ""
+
+
+def pad(text: str, width: int) -> str:
+    """Exactly so many columns: cut, or filled up with spaces."""
+    text = cut(text, width)
+    return text + " " * (width - cells(text))
+
+
+# --- words ----------------------------------------------------------------------------------
+
+_UNITS = (("year", 31_556_952), ("month", 2_629_746), ("day", 86_400), ("hour", 3600))
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """How long ago in words; the date alone for what lies in the future."""
+    seconds = (now - then).total_seconds()
+    if seconds < -60:
+        return f"{then:%Y-%m-%d %H:%M}"
+    for unit, size in (*_UNITS, ("minute", 60)):
+        if seconds >= size:
+            return f"{plural(int(seconds // size), unit)} ago"
+    return "just now"
+
+
+def plural(number: int, noun: str) -> str:
+    ending = "" if number == 1 else "s"
+    if ending and noun.endswith("y"):
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{ending}"
