@@ -7,8 +7,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from clew.codec import digest
 from clew.engines import _clock
@@ -38,6 +40,8 @@ from clew.state import (
     check_recreated,
     plan,
 )
+
+R = TypeVar("R", bound=Record)
 
 _open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
@@ -147,7 +151,7 @@ class MemoryEngine:
             for record in decided.new:
                 state.apply(record)
             self._changed.notify_all()
-            return decided.records
+            return _copies(decided.records)
 
     def _check_blobs(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -157,7 +161,7 @@ class MemoryEngine:
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
-            return self._state(thread).records[after : after + limit]
+            return _copies(self._state(thread).records[after : after + limit])
 
     def path(
         self,
@@ -173,7 +177,7 @@ class MemoryEngine:
             for given in (end, after):
                 if given is not None:
                     state.entry(given)
-            return state.path(end, after=after, limit=limit)
+            return _copies(state.path(end, after=after, limit=limit))
 
     def segments(self, thread: str) -> list[Segment]:
         with self._changed:
@@ -275,6 +279,11 @@ class MemoryEngine:
         if state is None:
             raise NotFound("thread", thread)
         return state
+
+
+def _copies(records: Sequence[R]) -> list[R]:
+    """Records of the caller's own: the bodies that they have decoded are theirs to change."""
+    return [replace(record) for record in records]
 
 
 def _key(info: ThreadInfo, query: ThreadQuery) -> tuple[int, str]:

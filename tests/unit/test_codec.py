@@ -1,0 +1,198 @@
+"""JSON comes back exactly or is refused with its place; ids sort; hashes are stable."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from clew import codec
+from clew.errors import Corrupt, InvalidInput, TooLarge
+
+# Text of any code points, lone surrogates included. A surrogate pair is one character in JSON.
+text = st.text(st.characters(exclude_categories=())).map(
+    lambda s: s.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+)
+numbers = st.integers(codec.INT_MIN, codec.INT_MAX) | st.floats(
+    allow_nan=False, allow_infinity=False
+)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def exactly(a: Any, b: Any) -> bool:
+    """Equal, of the same types, in the same order, with the same sign of zero."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(exactly(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(exactly, a, b))
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b)
+    return bool(a == b)
+
+
+@given(values)
+def test_every_json_value_survives_the_round_trip(value: Any) -> None:
+    data = codec.encode(value)
+    assert exactly(codec.decode(data), value)
+    assert exactly(json.loads(data), value), "any other JSON reader must agree"
+
+
+@given(values)
+def test_canonical_bytes_are_a_fixed_point(value: Any) -> None:
+    data = codec.encode(value)
+    assert codec.parse(data) == data
+    assert codec.encode(codec.decode(data)) == data
+
+
+@given(values)
+def test_raw_json_with_spaces_and_escapes_is_the_same_value(value: Any) -> None:
+    raw = json.dumps(value, indent=1, ensure_ascii=True)
+    assert codec.parse(raw) == codec.encode(value)
+
+
+def nested(depth: int, leaf: Any = 0) -> Any:
+    for _ in range(depth):
+        leaf = {"a": leaf}
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (float("nan"), "$"),
+        ({"a": [1, float("inf")]}, "$.a[1]"),
+        ({"a": 2**64}, "$.a"),
+        ([-(2**63) - 1], "$[0]"),
+        ({1: "key"}, "$"),
+        ({"when": object()}, "$.when"),
+        ({"raw": b"bytes"}, "$.raw"),
+        ({"many": {1, 2}}, "$.many"),
+        (nested(codec.NESTING_MAX + 1), None),
+        (nested(100_000), None),
+    ],
+)
+def test_what_json_cannot_carry_is_refused_with_its_place(value: Any, path: str | None) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        codec.encode(value)
+    assert caught.value.field == "body"
+    if path is not None:
+        assert caught.value.path == path
+
+
+def test_a_cycle_is_refused_and_does_not_hang() -> None:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    with pytest.raises(InvalidInput, match="nested"):
+        codec.encode(cycle)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b'{"a":1,"a":2}', "twice"),
+        (b'{"a":{"b":1, "b":1}}', "twice"),
+        (b"NaN", "NaN"),
+        (b"[-Infinity]", "Infinity"),
+        (b"1e400", "lose value"),
+        (b"1e-400", "lose value"),
+        (b"0.10000000000000000555", "lose value"),
+        (b"18446744073709551616", "64 bits"),
+        (b"9" * 10_000, "64 bits"),
+        (b"1." + b"0" * 1000, "lose value"),
+        (b"[" * 201 + b"]" * 201, "nested"),
+        (b"[" * 100_000, "nested"),
+        (b"{", "not JSON"),
+        (b"[1] x", "not JSON"),
+        (b"", "not JSON"),
+        (b'"\xff"', "not JSON"),
+        (b"\xef\xbb\xbf1", "not JSON"),
+    ],
+)
+def test_raw_json_that_would_lose_something_is_refused(raw: bytes, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        codec.parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "data"),
+    [
+        (b" [1 , 2.50] ", b"[1,2.5]"),
+        (b"1e2", b"100.0"),
+        (b"-0.0", b"-0.0"),
+        (b'"\\u0041\\/"', b'"A/"'),
+        (b'"\\ud83d\\ude00"', '"😀"'.encode()),
+        (b'"\\ud83d"', b'"\\ud83d"'),
+        (b'{"b":1,"a":2}', b'{"b":1,"a":2}'),
+        (b"[" * 200 + b"]" * 200, b"[" * 200 + b"]" * 200),
+    ],
+)
+def test_raw_json_is_brought_into_the_canonical_form(raw: bytes, data: bytes) -> None:
+    assert codec.parse(raw) == data
+    assert codec.encode(raw) == data, "bytes are raw JSON at the door"
+
+
+def test_limits_hold_before_and_after_encoding() -> None:
+    with pytest.raises(TooLarge) as caught:
+        codec.encode("x" * 99, limit=100)
+    assert (caught.value.size, caught.value.limit) == (101, 100)
+    with pytest.raises(TooLarge):
+        codec.parse(b" " * 101, limit=100)
+    assert len(codec.encode("x" * 98, limit=100)) == 100
+
+
+def test_a_joined_pair_of_surrogates_becomes_its_character() -> None:
+    assert codec.decode(codec.encode("\ud83d" + "\ude00")) == "😀"
+
+
+def test_tuples_are_arrays() -> None:
+    assert codec.encode({"a": (1, ("b",))}) == b'{"a":[1,["b"]]}'
+
+
+def test_damaged_bytes_are_reported_as_corrupt() -> None:
+    with pytest.raises(Corrupt):
+        codec.decode(b'{"a":')
+
+
+def test_hashes_name_their_algorithm() -> None:
+    empty = "b3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+    assert codec.digest(b"") == empty
+
+
+@given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0")), max_size=4))
+def test_fields_cannot_run_into_each_other(fields: list[str | None]) -> None:
+    assert codec.digest_fields(*fields, "a", "b") != codec.digest_fields(*fields, "ab", "")
+
+
+def test_ids_sort_in_the_order_they_were_minted() -> None:
+    minted = [codec.new_id() for _ in range(5000)]
+    assert minted == sorted(minted)
+    assert len(set(minted)) == 5000
+    assert {len(id) for id in minted} == {26}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_mints_other_ids() -> None:
+    codec.new_id()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, "\n".join(codec.new_id() for _ in range(200)).encode())
+        os._exit(0)
+    mine = {codec.new_id() for _ in range(200)}
+    os.waitpid(child, 0)
+    theirs = set(os.read(read, 100_000).decode().split("\n"))
+    os.close(read)
+    os.close(write)
+    assert len(theirs) == 200
+    assert not mine & theirs

@@ -1,0 +1,50 @@
+"""Errors carry fields for programs, cross processes, and form one tree."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+
+import clew
+from clew import errors
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+EXAMPLES = [
+    errors.NotFound("thread", "t", deleted_at=NOW),
+    errors.AlreadyExists("thread", "t"),
+    errors.Conflict("no", expected="a", actual=None),
+    errors.LeaseHeld("t", owner="me", until=NOW),
+    errors.LeaseLost("t", fence=1, current=2),
+    errors.InvalidInput("body", "bad", path="$.a"),
+    errors.TooLarge("body", size=2, limit=1),
+    errors.Corrupt("blob b3:0", "flipped"),
+    errors.Unsupported("no"),
+    errors.FormatTooNew("x.db", found=2, known=1),
+    errors.Unavailable("busy", committed=None),
+    errors.Closed("closed"),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.code)
+def test_an_error_crosses_a_process_boundary_whole(error: clew.ClewError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.fields, copy.code) == (str(error), error.fields, error.code)
+    assert (copy.retryable, copy.committed) == (error.retryable, error.committed)
+
+
+def test_every_error_has_an_example_and_a_code_of_its_own() -> None:
+    names = {name for name in errors.__all__ if name != "ClewError"}
+    assert {type(error).__name__ for error in EXAMPLES} == names
+    assert len({error.code for error in EXAMPLES}) == len(names)
+
+
+def test_one_except_catches_everything() -> None:
+    assert all(isinstance(error, clew.ClewError) for error in EXAMPLES)
+
+
+def test_an_unknown_outcome_says_so() -> None:
+    assert errors.Unavailable("lost", committed=None).committed is None
+    assert errors.Unavailable("busy").committed is False

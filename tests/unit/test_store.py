@@ -1,0 +1,352 @@
+"""The handles: what people call, on every engine."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import clew
+from clew import Conflict, InvalidInput, NotFound, TooLarge
+from clew.model import Entry, Move
+from clew.store import Store
+
+
+def say(text: str, role: str = "user") -> dict[str, str]:
+    return {"role": role, "content": text}
+
+
+# --- threads ---
+
+
+def test_get_raises_and_find_returns_none(store: Store) -> None:
+    thread = store.create("a")
+    assert store.get("a") == thread == store.find("a")
+    with pytest.raises(NotFound):
+        store.get("b")
+    assert store.find("b") is None
+
+
+@pytest.mark.parametrize("id", ["", "x" * 513, "nul\0", "\ud800", 5])
+def test_an_id_that_storages_would_treat_differently_is_refused(store: Store, id: str) -> None:
+    with pytest.raises((InvalidInput, TooLarge)):
+        store.create(id)
+    assert store.stats().threads == 0
+
+
+def test_a_prefix_resolves_only_when_it_is_unique(store: Store) -> None:
+    for id in ("abc", "abd", "x", "xyz"):
+        store.create(id)
+    assert store.resolve("abc").id == "abc"
+    assert store.resolve("x").id == "x", "an exact id wins over longer ones"
+    assert store.resolve("xy").id == "xyz"
+    with pytest.raises(InvalidInput) as caught:
+        store.resolve("ab")
+    assert caught.value.fields["candidates"] == ["abc", "abd"]
+    with pytest.raises(NotFound):
+        store.resolve("zz")
+
+
+def test_pages_go_through_every_thread_once(store: Store) -> None:
+    made = [store.create().id for _ in range(7)]
+    page = store.list(limit=3)
+    again = store.list(limit=3, cursor=page.cursor)
+    assert [i.id for i in page.items + again.items] == made[::-1][:6]
+    assert [i.id for i in store.threads(limit=2)] == made[::-1]
+
+
+@pytest.mark.parametrize(
+    "query", [{"limit": 0}, {"limit": 1001}, {"order": "name"}, {"cursor": "x"}, {"cursor": "1."}]
+)
+def test_a_wrong_query_is_an_error_and_never_all_rows(store: Store, query: dict) -> None:
+    with pytest.raises(InvalidInput):
+        store.list(**query)
+
+
+def test_times_without_a_zone_are_refused(store: Store) -> None:
+    with pytest.raises(InvalidInput):
+        store.list(after=datetime(2026, 1, 1))
+    with pytest.raises(InvalidInput):
+        store.create().append("user_message", 1, time=datetime(2026, 1, 1))
+
+
+def test_delete_hides_restore_brings_back_purge_removes(store: Store) -> None:
+    thread = store.create("a", title="x")
+    thread.append("user_message", say("hi"))
+    store.delete("a")
+    store.delete("a")
+    assert store.find("a") is None
+    with pytest.raises(NotFound) as caught:
+        store.get("a")
+    assert caught.value.deleted_at is not None
+    assert [i.id for i in store.list(deleted=True).items] == ["a"]
+    assert [e.body["content"] for e in store.restore("a").path()] == ["hi"]
+    store.restore("a")
+    assert store.purge("a").records == 4
+    with pytest.raises(NotFound):
+        store.get("a", deleted=True)
+
+
+def test_fork_at_before_and_from_the_root(store: Store) -> None:
+    thread = store.create(title="T", workspace="/w", tags=["x"])
+    a, b, c = (thread.append("user_message", say(x)) for x in "abc")
+    assert thread.fork().leaf == c.id
+    assert store.fork(thread.id, at=b.id).path() == [a, b]
+    assert store.fork(thread.id, before=b.id).path() == [a]
+    empty = store.fork(thread.id, before=a.id)
+    assert (empty.path(), empty.info.origin.thread) == ([], thread.id)
+    fork = store.fork(thread.id, at=a.id, title="Other", facts={"mine": 1})
+    assert (fork.info.workspace, fork.info.tags, fork.info.facts["mine"]) == ("/w", ("x",), 1)
+    assert fork.info.title.text == "Other"
+    with pytest.raises(InvalidInput):
+        store.fork(thread.id, at=a.id, before=b.id)
+    with pytest.raises(NotFound):
+        store.fork(thread.id, at="nobody")
+
+
+def test_forking_an_empty_thread_gives_an_empty_thread(store: Store) -> None:
+    assert store.create("a").fork().path() == []
+
+
+# --- entries ---
+
+
+def test_a_bad_body_writes_nothing(store: Store) -> None:
+    thread = store.create("a")
+    for body in (float("nan"), {"x": 2**64}, b'{"a":1,"a":2}', object()):
+        with pytest.raises(InvalidInput):
+            thread.append("user_message", body)
+    with pytest.raises(InvalidInput):
+        thread.append("user_message", 1, meta={"x": float("inf")})
+    with pytest.raises(TooLarge):
+        thread.append("user_message", 1, meta={"x": "y" * 70_000})
+    with pytest.raises(InvalidInput):
+        thread.append("", 1)
+    assert list(thread.read()) == []
+
+
+def test_changing_what_was_passed_or_returned_changes_nothing_stored(store: Store) -> None:
+    thread = store.create()
+    body = {"list": [1]}
+    entry = thread.append("user_message", body)
+    body["list"].append(2)
+    entry.body["list"].append(3)
+    assert thread.get(entry.id).body == {"list": [1]}
+    with pytest.raises(AttributeError):
+        entry.kind = "other"  # type: ignore[misc]
+
+
+def test_several_drafts_are_one_step(store: Store) -> None:
+    thread = store.create()
+    entries = thread.append([clew.draft("tool_call", 1), clew.draft("tool_result", 2)])
+    assert [e.parent for e in entries] == [None, entries[0].id]
+    with pytest.raises(Conflict):
+        thread.append([clew.draft("event"), clew.draft("event")], expect=entries[0].id)
+    assert thread.leaf == entries[1].id
+
+
+def test_retrying_a_draft_is_harmless(store: Store) -> None:
+    thread = store.create()
+    draft = clew.draft("user_message", say("once"))
+    assert thread.append([draft]) == thread.append([draft])
+    assert thread.append("event", 5, id="me").id == "me"
+    assert thread.append("event", 5, id="me").seq == 2
+    with pytest.raises(Conflict):
+        thread.append("event", 6, id="me")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (say("x"), "user_message"),
+        (say("x", "assistant"), "assistant_message"),
+        ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "tool_call"),
+        (say("x", "tool"), "tool_result"),
+        (say("x", "system"), "system_message"),
+        (say("x", "narrator"), "custom"),
+    ],
+)
+def test_a_message_gets_its_kind_from_its_role(store: Store, message: dict, kind: str) -> None:
+    assert store.create().append_message(message).kind == kind
+
+
+def test_a_message_without_a_role_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidInput):
+        store.create().append_message({"content": "x"})
+
+
+def test_leaves_and_children_show_the_tree(store: Store) -> None:
+    thread = store.create()
+    assert (thread.leaves(), thread.children(None)) == ([], [])
+    a = thread.append("user_message", "a").id
+    b = thread.append("user_message", "b").id
+    thread.set(noise=1)
+    c = thread.append("user_message", "c").id
+    thread.move(a)
+    d = thread.append("user_message", "d").id
+    assert thread.leaves() == [c, d]
+    assert (thread.children(None), thread.children(a), thread.children(b)) == ([a], [b, d], [c])
+    assert (thread.children(c), thread.children(d)) == ([], [])
+    fork = thread.fork(at=b)
+    assert (fork.leaves(), fork.children(a), fork.children(b)) == ([b], [b], [])
+    e = fork.append("user_message", "e").id
+    assert (fork.leaves(), fork.children(b)) == ([e], [e])
+    assert [entry.id for entry in fork.entries()] == [a, b, e]
+
+
+def test_a_leaf_that_a_branch_hangs_on_is_not_a_leaf(store: Store) -> None:
+    thread = store.create()
+    a = thread.append("user_message", "a").id
+    b = thread.append("user_message", "b").id
+    thread.move(a)
+    thread.append("user_message", "c")
+    d = thread.append("user_message", "d", parent=b).id
+    assert d in thread.leaves()
+    assert b not in thread.leaves()
+
+
+def test_compare_finds_where_two_branches_part(store: Store) -> None:
+    thread = store.create()
+    trunk = [thread.append("user_message", n) for n in range(100)]
+    left = [thread.append("user_message", n) for n in range(3)]
+    thread.move(trunk[-1].id)
+    right = [thread.append("user_message", n) for n in range(80)]
+    found = thread.compare(left[-1].id, right[-1].id)
+    assert (found.common, found.left, found.right) == (trunk[-1], left, right)
+    thread.move(None)
+    other = thread.append("user_message", "second root")
+    apart = thread.compare(left[-1].id, other.id)
+    assert (apart.common, len(apart.left), apart.right) == (None, 103, [other])
+    inside = thread.compare(trunk[5].id, left[-1].id)
+    assert (inside.common, inside.left, len(inside.right)) == (trunk[5], [], 97)
+
+
+def test_moves_are_compared_and_set(store: Store) -> None:
+    thread = store.create()
+    a = thread.append("user_message", "a").id
+    assert isinstance(thread.move(None, expect=a), Move)
+    with pytest.raises(Conflict):
+        thread.move(a, expect=a)
+    with pytest.raises(InvalidInput):
+        thread.move("nobody")
+
+
+# --- facts ---
+
+
+def test_facts_do_not_touch_updated_at(store: Store) -> None:
+    thread = store.create()
+    thread.append("user_message", "a")
+    before = thread.info.updated_at
+    thread.set_title("A title", source="provider", status="pending")
+    thread.set(archived=True, tags=["t"], status="idle")
+    thread.viewed()
+    info = thread.info
+    assert info.updated_at == before
+    assert (info.title.text, info.title.status, info.title.source) == (
+        "A title",
+        "pending",
+        "provider",
+    )
+    assert info.title.time > before
+    assert (info.archived, info.tags, info.status) == (True, ("t",), "idle")
+    assert info.last_viewed_at > before
+
+
+def test_a_failed_title_says_why(store: Store) -> None:
+    thread = store.create()
+    thread.set_title("", status="failed", error="model timed out")
+    assert (thread.info.title.status, thread.info.title.error) == ("failed", "model timed out")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"title": 5},
+        {"title": {"text": "x", "status": "odd"}},
+        {"tags": "x"},
+        {"tags": [1]},
+        {"archived": 1},
+        {"status": ""},
+        {"workspace": 5},
+        {"x": float("nan")},
+    ],
+)
+def test_facts_of_a_wrong_shape_are_refused(store: Store, facts: dict) -> None:
+    thread = store.create()
+    with pytest.raises(InvalidInput):
+        thread.set(**facts)
+    with pytest.raises(InvalidInput):
+        store.create(facts=facts)
+    assert (thread.info.seq, store.stats().threads) == (0, 1)
+
+
+def test_labels_name_entries(store: Store) -> None:
+    thread = store.create()
+    entry = thread.append("user_message", "a")
+    thread.label(entry.id, "before the refactoring")
+    assert thread.labels == {entry.id: "before the refactoring"}
+    thread.label(entry.id, None)
+    assert thread.labels == {}
+    with pytest.raises(NotFound):
+        thread.label("nobody", "x")
+
+
+# --- the feed ---
+
+
+def test_follow_yields_what_is_written_while_it_waits(store: Store) -> None:
+    thread = store.create()
+    thread.append("user_message", "before")
+    got: list[object] = []
+    ready = threading.Event()
+
+    def follow() -> None:
+        feed = thread.follow(after=0)
+        for record in feed:
+            got.append(record)
+            ready.set()
+            if len(got) == 4:
+                return
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    assert ready.wait(30)
+    thread.append("user_message", "after")
+    thread.set(title="x")
+    thread.move(None)
+    follower.join(30)
+    assert got == list(thread.read())
+
+
+def test_follow_from_now_ends_when_it_is_idle(store: Store) -> None:
+    thread = store.create()
+    thread.append("user_message", "before")
+    assert list(thread.follow(idle_seconds=0.01)) == []
+
+
+def test_read_pages_through_a_long_feed(store: Store) -> None:
+    thread = store.create()
+    thread.append([clew.draft("event", n) for n in range(2500)])
+    assert [r.body for r in thread.read(after=10) if isinstance(r, Entry)] == list(range(10, 2500))
+
+
+def test_times_given_are_kept(store: Store) -> None:
+    then = datetime(2020, 2, 29, 12, 0, 0, 123456, tzinfo=UTC)
+    thread = store.create(time=then)
+    entry = thread.append("user_message", 1, time=then + timedelta(microseconds=1))
+    assert (thread.info.created_at, entry.time) == (then, then + timedelta(microseconds=1))
+
+
+def test_blobs_are_put_got_and_had(store: Store) -> None:
+    hash = store.blobs.put(b"picture")
+    assert (store.blobs.get(hash), store.blobs.has(hash), store.blobs.has("b3:0")) == (
+        b"picture",
+        True,
+        False,
+    )
+    entry = store.create().append("event", {"image": hash}, blobs=[hash])
+    assert (entry.blobs, store.sweep(grace_seconds=0).blobs) == ((hash,), 0)
+    with pytest.raises(InvalidInput):
+        store.create().append("event", 1, blobs=["not a hash"])

@@ -1,0 +1,136 @@
+"""Turns: the lease is taken, every ending leaves its marker, nothing is swallowed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from clew import LeaseHeld, LeaseLost
+from clew.model import Renew
+from clew.store import Store
+from clew.thread import Thread
+
+
+def statuses(thread: Thread) -> list[str]:
+    return [e.body["status"] for e in thread.path() if e.kind == "turn_marker"]
+
+
+def test_a_turn_marks_its_beginning_points_and_end(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me", id="turn-1") as turn:
+        call = turn.append("tool_call", {"n": 1})
+        turn.append_message({"role": "assistant", "content": "x"})
+        turn.save_point({"iteration": 1})
+        assert thread.leases.active().owner == "me"
+    assert statuses(thread) == ["started", "save_point", "completed"]
+    assert {e.turn for e in thread.path()} == {"turn-1"}
+    assert call.turn == "turn-1"
+    assert thread.leases.active() is None
+    assert thread.unfinished_turn() is None
+
+
+def test_an_exception_is_recorded_and_goes_on(store: Store) -> None:
+    thread = store.create()
+    with pytest.raises(ZeroDivisionError), thread.turn(owner="me"):
+        raise ZeroDivisionError("division by zero")
+    end = thread.path()[-1]
+    assert end.body == {"status": "failed", "error": "ZeroDivisionError: division by zero"}
+    assert thread.leases.active() is None
+
+
+def test_ctrl_c_aborts(store: Store) -> None:
+    thread = store.create()
+    with pytest.raises(KeyboardInterrupt), thread.turn(owner="me"):
+        raise KeyboardInterrupt
+    assert thread.path()[-1].body == {"status": "aborted", "error": "KeyboardInterrupt"}
+
+
+def test_a_turn_can_end_waiting_or_aborted(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me") as turn:
+        turn.wait_for("approval")
+    with thread.turn(owner="me") as turn:
+        turn.abort("user said stop")
+    assert statuses(thread) == ["started", "waiting", "started", "aborted"]
+    assert thread.path()[-1].body["reason"] == "user said stop"
+
+
+def test_a_second_turn_is_told_who_holds_the_first(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me"):
+        with pytest.raises(LeaseHeld) as caught, thread.turn(owner="you"):
+            pass
+        assert caught.value.owner == "me"
+    assert statuses(thread) == ["started", "completed"]
+
+
+def test_waiting_for_the_lease_ends_with_it_or_with_the_patience(store: Store) -> None:
+    thread = store.create()
+    thread.leases.acquire("dead", ttl_seconds=0.1)
+    mine = thread.turn(owner="me", wait_seconds=30)
+    yours = thread.turn(owner="you", wait_seconds=0.05)
+    with mine, pytest.raises(LeaseHeld), yours:
+        pass
+    with yours:
+        pass
+
+
+def test_a_turn_that_lost_its_lease_cannot_write_and_says_so(store: Store) -> None:
+    thread = store.create()
+    with pytest.raises(LeaseLost), thread.turn(owner="me") as turn:
+        store.engine.lease(thread.id, _clear(turn.lease.created_us))
+        with pytest.raises(LeaseLost):
+            turn.append("tool_call", 1)
+    assert statuses(thread) == ["started"]
+    assert thread.unfinished_turn().body["status"] == "started"
+
+
+def _clear(created_us: int) -> object:
+    from clew.model import ClearExpired
+
+    return ClearExpired(created_us + 1)
+
+
+def test_the_first_exception_wins_over_a_lost_lease(store: Store) -> None:
+    thread = store.create()
+    with pytest.raises(ValueError, match="mine") as caught, thread.turn(owner="me") as turn:
+        store.engine.lease(thread.id, _clear(turn.lease.created_us))
+        raise ValueError("mine")
+    assert "could not be written" in caught.value.__notes__[0]
+
+
+def test_a_long_turn_is_renewed_in_the_background(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me", ttl_seconds=0.3) as turn:
+        first = turn.lease.until
+        deadline = time.monotonic() + 30
+        while thread.leases.active().until <= first:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        turn.append("tool_call", 1)
+
+
+def test_renewal_ends_with_the_turn(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me", ttl_seconds=5) as turn:
+        fence = turn.lease.fence
+    with pytest.raises(LeaseLost):
+        store.engine.lease(thread.id, Renew(fence, 5))
+    assert store.renewer._due == {}
+
+
+def test_unfinished_turns_are_found_behind_a_long_tail(store: Store) -> None:
+    thread = store.create()
+    turn = thread.turn(owner="me", ttl_seconds=0.05).__enter__()
+    for n in range(150):
+        thread.store.engine.wait(thread.id, after=0, timeout_seconds=0)
+        turn.append("event", n)
+    assert thread.unfinished_turn().turn == turn.id
+    turn.__exit__(None, None, None)
+    assert thread.unfinished_turn() is None
+
+
+def test_a_turn_outside_its_block_has_no_lease(store: Store) -> None:
+    with pytest.raises(RuntimeError):
+        store.create().turn(owner="me").append("event", 1)
