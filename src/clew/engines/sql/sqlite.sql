@@ -104,6 +104,7 @@ CREATE TABLE blobs (
   hash   TEXT    NOT NULL,
   size   INTEGER NOT NULL,                  -- of the bytes themselves
   codec  TEXT    NOT NULL,                  -- raw or zstd
+  stored TEXT    NOT NULL,                  -- the hash of `data` as it is stored
   put_us INTEGER NOT NULL,
   data   BLOB    NOT NULL
 ) STRICT;

@@ -52,8 +52,8 @@ def put(db: apsw.Connection, blob: Packed, now_us: int) -> int:
         db.execute("UPDATE blobs SET put_us = ? WHERE no = ?", (now_us, row[0]))
         return int(row[0])
     db.execute(
-        "INSERT INTO blobs (hash, size, codec, put_us, data) VALUES (?,?,?,?,?)",
-        (blob.hash, blob.size, blob.codec, now_us, blob.data),
+        "INSERT INTO blobs (hash, size, codec, stored, put_us, data) VALUES (?,?,?,?,?,?)",
+        (blob.hash, blob.size, blob.codec, digest(blob.data), now_us, blob.data),
     )
     return db.last_insert_rowid()
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import apsw
 
-from clew.codec import decode
+from clew.codec import decode, digest
 from clew.engines.sqlite import blobs, rows
 from clew.engines.sqlite.journal import ARCHIVED, DELETED, IN_USE, PURGED
 from clew.engines.sqlite.query import every, one, value
-from clew.errors import ClewError
+from clew.errors import ClewError, Corrupt
 from clew.hashes import entry_hash, fact_hash, move_hash, thread_hash
 from clew.model import (
     Entry,
@@ -53,11 +53,14 @@ def _check_pages(db: apsw.Connection) -> Iterator[Problem]:
 
 
 def _check_blobs(db: apsw.Connection) -> Iterator[Problem]:
-    for (no,) in every(db, "SELECT no FROM blobs ORDER BY no"):
+    for no, hash in every(db, "SELECT no, hash FROM blobs ORDER BY no"):
         try:
             blobs.fetch(db, no)
+            # A bit of the compressed form may flip without changing what comes out of it.
+            data, stored = one(db, "SELECT data, stored FROM blobs WHERE no = ?", (no,)) or ("", "")
+            if digest(data) != stored:
+                raise Corrupt(f"blob {hash}", "its compressed form is not as it was written")
         except ClewError as error:
-            hash = value(db, "SELECT hash FROM blobs WHERE no = ?", (no,))
             yield Problem(code="damaged_blob", message=str(error), blob=hash)
 
 
@@ -168,14 +171,28 @@ class _Thread:
                 yield self._problem("broken_chain", text, entry.seq, entry.id)
         if entry_hash(entry, entry.parent, parent_hash) != entry.hash:
             yield self._damaged(entry)
-        for hash in blobs_missing(self._db, entry):
-            text = f"it refers to blob {hash}, which is not there"
-            yield self._problem("missing_blob", text, entry.seq, entry.id)
+        yield from self._check_uses(entry)
         if entry.parent is None or self._tail is None or entry.parent != self._tail[0]:
             self._starts[entry.seq] = entry.parent
         self._tail = entry.id, entry.hash
         self._leaf, self._leaf_hash = entry.id, entry.hash
         self._updated_us = entry.time_us
+
+    def _check_uses(self, entry: Entry) -> Iterator[Problem]:
+        """The blobs that an entry names are there, and noted as used by it."""
+        found = blobs.numbers(self._db, entry.blobs)
+        for hash in set(entry.blobs) - set(found):
+            text = f"it refers to blob {hash}, which is not there"
+            yield self._problem("missing_blob", text, entry.seq, entry.id)
+        noted = every(
+            self._db,
+            "SELECT blob FROM blob_uses WHERE record ="
+            " (SELECT no FROM records WHERE thread = ? AND seq = ?)",
+            (self._no, entry.seq),
+        )
+        if {blob for (blob,) in noted} != set(found.values()):
+            text = "the blobs that it uses are not noted"
+            yield self._problem("wrong_sum", text, entry.seq, entry.id)
 
     def _find(self, id: str) -> str | None:
         """The hash of an entry that is visible here."""
@@ -259,10 +276,3 @@ class _Thread:
         self, code: str, message: str, seq: int | None = None, entry: str | None = None
     ) -> Problem:
         return Problem(code=code, message=message, thread=self._name, seq=seq, entry=entry)
-
-
-def blobs_missing(db: apsw.Connection, entry: Entry) -> list[str]:
-    if not entry.blobs:
-        return []
-    found = blobs.numbers(db, entry.blobs)
-    return [hash for hash in entry.blobs if hash not in found]

@@ -47,17 +47,17 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 def prepare(path: Path) -> None:
     """Make sure that there is a private file in a local folder, or say why there is not."""
+    if path.is_dir():
+        raise Unsupported(f"{path} is a folder, not a SQLite file")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700, parents=True)
         refuse_network(path.parent)
-        if path.is_dir():
-            raise Unsupported(f"{path} is a folder, not a SQLite file")
         # Only ever a fresh file: closing a descriptor of a database that this process has open
         # would drop the locks that SQLite holds on it.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-        os.close(os.open(path, flags, 0o600))
-    except FileExistsError:
-        pass
+        if not path.exists():
+            os.close(os.open(path, flags, 0o600))
     except OSError as error:
         raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
 

@@ -1,0 +1,366 @@
+"""What SQLite's engine does when the disk, the place or the file is not what it should be."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from faults.vfs import FailingVFS
+
+import clew
+from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
+from clew.engines import _migrate
+from clew.engines.sqlite import SQLiteEngine, place
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "threads.db"
+
+
+@pytest.fixture
+def vfs() -> Iterator[FailingVFS]:
+    layer = FailingVFS()
+    yield layer
+    layer.unregister()
+
+
+def quietly(call: object) -> None:
+    try:
+        call()  # type: ignore[operator]
+    except clew.ClewError:
+        pass
+
+
+# --- a disk that fails ---
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_failed_sync_poisons_the_handle_and_a_retry_resolves(path: Path, vfs: FailingVFS) -> None:
+    store = clew.open(path, vfs=vfs.name)
+    thread = store.create("t")
+    first = thread.append("event", 1)
+    draft = clew.draft("event", 2)
+    vfs.fail_sync = "-wal"
+    with pytest.raises(Unavailable) as caught:
+        thread.append([draft])
+    assert (caught.value.committed, caught.value.retryable) == (None, False)
+    vfs.fail_sync = None
+    for call in (
+        lambda: thread.append("event", 3),
+        lambda: thread.path(),
+        lambda: store.create(),
+        lambda: store.list(),
+    ):
+        with pytest.raises(Closed, match="open the store again"):
+            call()
+    store.close()
+    with clew.open(path) as again:
+        assert again.verify() == []
+        entry = again.get("t").append([draft])[0]
+        assert again.get("t").path() == [first, entry]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_full_disk_refuses_cleanly_and_works_again_with_space(
+    path: Path, vfs: FailingVFS
+) -> None:
+    store = clew.open(path, vfs=vfs.name)
+    thread = store.create("t")
+    first = thread.append("event", 1)
+    vfs.fail_write = "-wal"
+    with pytest.raises(Unavailable, match="full") as caught:
+        thread.append("event", 2)
+    assert (caught.value.committed, caught.value.retryable) == (False, True)
+    assert thread.path() == [first]
+    vfs.fail_write = None
+    second = thread.append("event", 2)
+    assert thread.path() == [first, second]
+    assert store.verify() == []
+    store.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_failed_sync_in_a_checkpoint_loses_nothing_acknowledged(
+    path: Path, vfs: FailingVFS
+) -> None:
+    store = clew.open(path, vfs=vfs.name)
+    thread = store.create("t")
+    acknowledged = [thread.append("event", n).id for n in range(20)]
+    vfs.fail_sync = ".db"
+    with pytest.raises((Closed, Unavailable)):
+        while True:
+            acknowledged.append(thread.append("event", "x" * 7000).id)
+    vfs.fail_sync = None
+    store.close()
+    with clew.open(path) as again:
+        assert [e.id for e in again.get("t").path()][: len(acknowledged)] == acknowledged
+        assert again.verify() == []
+
+
+def test_every_acknowledged_append_was_synced(path: Path, vfs: FailingVFS) -> None:
+    with clew.open(path, vfs=vfs.name) as store:
+        thread = store.create("t")
+        for n in range(5):
+            before = vfs.syncs
+            thread.append("event", n)
+            assert vfs.syncs > before
+
+
+def test_relaxed_durability_is_explicit_and_said(path: Path) -> None:
+    with clew.open(path) as store:
+        assert store.properties.durability == "full"
+        assert store.engine._connections.writer().pragma("synchronous") == 2
+    with clew.open(path, durability="relaxed") as store:
+        assert store.properties.durability == "relaxed"
+        assert "not loss of power" in store.properties.acknowledged
+        assert store.engine._connections.writer().pragma("synchronous") == 1
+    with pytest.raises(clew.InvalidInput):
+        clew.open(path, durability="none")
+
+
+# --- a file that is not ours, or not as it was ---
+
+
+def test_a_newer_format_is_refused_and_left_alone(path: Path) -> None:
+    clew.open(path).close()
+    with apsw.Connection(str(path)) as db:
+        db.pragma("user_version", 999)
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(FormatTooNew) as caught:
+        clew.open(path)
+    assert (caught.value.found, caught.value.known) == (999, 1)
+    assert path.read_bytes() == before
+
+
+def test_another_sqlite_database_is_refused_and_left_alone(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("CREATE TABLE mine (x)")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(Unsupported, match="not a Clew store"):
+        clew.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"just some notes, longer than a header\n" * 50)
+    before = path.read_bytes()
+    with pytest.raises(Unsupported):
+        clew.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_and_an_unwritable_place_are_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="folder"):
+        clew.open(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        clew.open(tmp_path / "file" / "threads.db")
+
+
+def test_a_damaged_page_is_reported_as_corrupt(path: Path) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        for _ in range(200):
+            thread.append("event", "x" * 500)
+    data = bytearray(path.read_bytes())
+    half = len(data) // 8192 * 4096
+    data[half:] = b"\xaa" * (len(data) - half)
+    path.write_bytes(data)
+    store = clew.open(path)
+    assert store.verify() != []
+    with pytest.raises((Corrupt, clew.NotFound)):
+        store.get("t").path()
+    store.close()
+
+
+def test_the_schema_file_equals_the_sum_of_the_migrations() -> None:
+    def shape(*scripts: str) -> list[tuple[str, ...]]:
+        db = apsw.Connection(":memory:")
+        for script in scripts:
+            db.execute(script)
+        query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+        return db.execute(query).fetchall()
+
+    steps = [migration.sql for migration in _migrate.migrations("sqlite")]
+    assert shape(_migrate.schema("sqlite")) == shape(*steps)
+
+
+# --- places ---
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
+40 22 0:35 / /mnt/team rw,relatime shared:2 - nfs4 server:/team rw
+41 40 254:1 / /mnt/team/local\\040disk rw - xfs /dev/b rw
+42 22 0:36 / /mnt/share rw - cifs //server/share rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/home/me", "ext4"),
+        ("/mnt/team/threads", "nfs4"),
+        ("/mnt/team/local disk/threads", "xfs"),
+        ("/mnt/teams", "ext4"),
+        ("/mnt/share", "cifs"),
+    ],
+)
+def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
+    assert place.file_system(Path(folder), MOUNTS) == kind
+
+
+def test_a_network_file_system_is_refused() -> None:
+    with pytest.raises(Unsupported, match="nfs4"):
+        place.refuse_network(Path("/mnt/team/threads"), MOUNTS)
+    place.refuse_network(Path("/home/me"), MOUNTS)
+
+
+def test_an_old_sqlite_gets_a_store_for_itself_alone(path: Path) -> None:
+    old, new = 3_040_001, place.SAFE_VERSION
+    alone = place.HostLock(path, old)
+    for library in (old, new):
+        with pytest.raises(Unsupported):
+            place.HostLock(path, library)
+    alone.close()
+    shared = place.HostLock(path, new)
+    place.HostLock(path, new).close()
+    with pytest.raises(Unsupported, match=r"3\.40\.1"):
+        place.HostLock(path, old)
+    shared.close()
+    place.HostLock(path, old).close()
+
+
+def test_the_sqlite_that_comes_with_clew_is_a_safe_one() -> None:
+    assert place.library_version() >= place.SAFE_VERSION
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    os.umask(os.umask(0))
+    with clew.open(tmp_path / "new" / "threads.db") as store:
+        store.create()
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "new").iterdir()}
+        assert set(modes) == {"threads.db", "threads.db-wal", "threads.db-shm", "threads.db-lock"}
+        assert set(modes.values()) == {0o600}
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+
+
+def test_the_default_store_lies_with_the_users_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    with clew.open() as store:
+        assert store.properties.place == str(tmp_path / "clew" / "threads.db")
+
+
+@pytest.mark.parametrize(
+    ("address", "file"),
+    [
+        ("plain.db", "plain.db"),
+        ("no-ending", "no-ending"),
+        ("sqlite:///relative.db", "relative.db"),
+        ("sqlite:short.db", "short.db"),
+        ("sqlite:///sub/dir/x.db", "sub/dir/x.db"),
+        ("./odd:name.db", "odd:name.db"),
+    ],
+)
+def test_addresses_lead_to_files(
+    address: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clew.open(address).close()
+    assert (tmp_path / file).is_file()
+
+
+def test_an_absolute_url_is_an_absolute_path(tmp_path: Path) -> None:
+    clew.open(f"sqlite:///{tmp_path}/a.db").close()
+    clew.open(tmp_path / "b.db").close()
+    assert (tmp_path / "a.db").exists()
+    assert (tmp_path / "b.db").exists()
+
+
+@pytest.mark.parametrize(
+    "address", ["redis://x", "postgres:x", "memory:x", "sqlite:", "sqlite:///"]
+)
+def test_an_unknown_address_names_the_known_ones(address: str) -> None:
+    with pytest.raises(Unsupported, match=r"sqlite:///.*memory:"):
+        clew.open(address)
+
+
+def test_empty_addresses_and_unknown_options_are_refused(path: Path) -> None:
+    with pytest.raises(clew.InvalidInput):
+        clew.open("")
+    with pytest.raises(clew.InvalidInput, match="durability"):
+        clew.open(path, durable=True)
+    with pytest.raises(clew.InvalidInput):
+        clew.open("memory:", durability="full")
+
+
+# --- other writers ---
+
+
+def test_waiting_for_another_process_is_bounded(path: Path) -> None:
+    with clew.open(path, busy_seconds=0.05) as store:
+        thread = store.create("t")
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable) as caught:
+            thread.append("event", 1)
+        assert (caught.value.retryable, caught.value.committed) == (True, False)
+        other.execute("ROLLBACK")
+        other.close()
+        assert thread.append("event", 1).seq == 1
+
+
+def test_two_handles_in_one_process_see_each_other(path: Path) -> None:
+    with clew.open(path) as one, clew.open(path) as two:
+        thread = one.create("t")
+        thread.append("event", 1)
+        two.get("t").append("event", 2)
+        assert [e.body for e in thread.path()] == [1, 2]
+
+
+# --- large and removed bodies ---
+
+
+def test_a_large_body_is_stored_once_and_compressed(path: Path) -> None:
+    with clew.open(path) as store:
+        body = {"output": "the same long tool output\n" * 4000}
+        for _ in range(5):
+            store.create().append("tool_result", body)
+        stats = store.stats()
+        assert stats.blobs == 1
+        assert stats.blob_bytes > 100_000
+    assert path.stat().st_size < 150_000
+
+
+def test_what_is_purged_is_gone_from_the_disk(path: Path) -> None:
+    secret = "correct horse battery staple"
+    with clew.open(path) as store:
+        thread = store.create("t", title=secret)
+        thread.append("user_message", {"content": secret})
+        thread.append("user_message", {"content": [secret] * 2000})
+        store.create("other").append("event", 1)
+        store.purge("t")
+        store.sweep(grace_seconds=0)
+        store.engine._checkpoint("TRUNCATE")
+        for file in path.parent.iterdir():
+            assert secret.encode() not in file.read_bytes(), file.name
+
+
+def test_engine_options_reach_sqlite(path: Path) -> None:
+    engine = SQLiteEngine(path)
+    db = engine._connections.writer()
+    found = {
+        name: db.pragma(name) for name in ("secure_delete", "wal_autocheckpoint", "temp_store")
+    }
+    assert found == {"secure_delete": 1, "wal_autocheckpoint": 0, "temp_store": 2}
+    assert db.pragma("journal_mode") == "wal"
+    engine.close()

@@ -1,0 +1,160 @@
+"""Whatever is changed behind Clew's back, verify names it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import apsw
+import pytest
+
+import clew
+
+MARK = "needle"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with everything in it."""
+    path = tmp_path_factory.mktemp("verify") / "threads.db"
+    with clew.open(path) as store:
+        thread = store.create("t", title=f"{MARK}-title", tags=["a"], workspace="/w", parent="p")
+        blob = store.blobs.put(b"blob " * 50)
+        a = thread.append("user_message", {"text": f"{MARK}-a"}, meta={"m": f"{MARK}-meta"})
+        thread.append("tool_result", {"text": f"{MARK} " * 3000}, blobs=[blob])
+        thread.move(a.id)
+        with thread.turn(owner="me") as turn:
+            turn.append("user_message", {"text": f"{MARK}-c"}, format="plain")
+        fork = thread.fork(at=a.id, id="f")
+        fork.append("user_message", {"text": f"{MARK}-d"})
+        store.create("gone", facts={"archived": True, "status": "x"})
+        store.delete("gone")
+        assert store.verify() == []
+    return path
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(whole, tmp_path / "copy.db"))
+
+
+def problems(path: Path) -> list[clew.Problem]:
+    with clew.open(path) as store:
+        return store.verify()
+
+
+def test_flipping_any_byte_of_a_body_is_found(copy: Path) -> None:
+    data = copy.read_bytes()
+    flipped = 0
+    for text in (f"{MARK}-a", f"{MARK}-meta", f"{MARK}-c", f"{MARK}-d", f"{MARK}-title"):
+        start = data.index(text.encode())
+        for offset in range(start - 2, start + len(text)):
+            changed = bytearray(data)
+            changed[offset] ^= 1 << (offset % 8)
+            copy.write_bytes(changed)
+            assert problems(copy) != [], f"byte {offset} of {text}"
+            flipped += 1
+    assert flipped > 40
+
+
+def test_flipping_any_byte_of_a_blob_is_found(copy: Path) -> None:
+    db = apsw.Connection(str(copy))
+    stored = db.execute("SELECT data FROM blobs ORDER BY length(data)").fetchall()
+    db.close()
+    data = copy.read_bytes()
+    for (blob,) in stored:
+        start = data.index(blob[:40])
+        for offset in range(start, start + min(len(blob), 60)):
+            changed = bytearray(data)
+            changed[offset] ^= 0x10
+            copy.write_bytes(changed)
+            assert problems(copy) != [], f"byte {offset - start} of a blob"
+
+
+CHANGES = [
+    "UPDATE records SET body = CAST('{}' AS BLOB) WHERE seq = 4 AND thread = 1",
+    "UPDATE records SET body = CAST(body || ' ' AS BLOB) WHERE kind = 'title'",
+    "UPDATE records SET kind = 'assistant_message' WHERE kind = 'user_message' AND thread = 1",
+    "UPDATE records SET time_us = time_us + 1 WHERE type = 0 AND seq = 4",
+    "UPDATE records SET time_us = time_us + 1 WHERE type = 1",
+    "UPDATE records SET turn = 'other' WHERE turn IS NOT NULL",
+    "UPDATE records SET format = NULL WHERE format IS NOT NULL",
+    "UPDATE records SET meta = NULL WHERE meta IS NOT NULL",
+    "UPDATE records SET blobs = NULL WHERE blobs IS NOT NULL",
+    "UPDATE records SET parent = NULL WHERE type = 1",
+    "UPDATE records SET parent = NULL WHERE thread = 2",
+    "UPDATE records SET id = 'renamed' WHERE thread = 2 AND type = 0",
+    "UPDATE records SET hash = (SELECT hash FROM records WHERE no = 1) WHERE no = 5",
+    "UPDATE records SET seq = 77 WHERE thread = 2 AND type = 0",
+    "DELETE FROM records WHERE no = 3",
+    "DELETE FROM records WHERE type = 1",
+    "DELETE FROM records WHERE no = (SELECT max(no) FROM records)",
+    "DELETE FROM segments WHERE thread = 2",
+    "UPDATE segments SET parent_seq = parent_seq + 1 WHERE thread = 2",
+    "INSERT INTO segments VALUES (1, 6, 1, 4)",
+    "DELETE FROM facts WHERE key = 'tags'",
+    "UPDATE facts SET record = 4 WHERE key = 'title'",
+    "DELETE FROM tags",
+    "INSERT INTO tags VALUES ('b', 1)",
+    "UPDATE threads SET leaf = NULL WHERE id = 't'",
+    "UPDATE threads SET leaf_hash = 'b3:0' WHERE id = 't'",
+    "UPDATE threads SET tail = NULL WHERE id = 't'",
+    "UPDATE threads SET seq = seq + 1 WHERE id = 't'",
+    "UPDATE threads SET updated_us = 0 WHERE id = 't'",
+    "UPDATE threads SET created_us = 0 WHERE id = 't'",
+    "UPDATE threads SET parent = NULL WHERE id = 't'",
+    "UPDATE threads SET workspace = 'x' WHERE id = 't'",
+    "UPDATE threads SET status = 'x' WHERE id = 't'",
+    "UPDATE threads SET shelf = 1 WHERE id = 't'",
+    "UPDATE threads SET shelf = 0 WHERE id = 'gone'",
+    "UPDATE threads SET deleted_us = NULL WHERE id = 'gone'",
+    "UPDATE threads SET id = 'other' WHERE id = 't'",
+    "UPDATE threads SET origin_entry = NULL WHERE id = 'f'",
+    "UPDATE threads SET origin_hash = 'b3:0' WHERE id = 'f'",
+    "UPDATE threads SET origin_seq = 1 WHERE id = 'f'",
+    "UPDATE threads SET origin_thread = 77 WHERE id = 'f'",
+    "UPDATE threads SET hash = 'b3:0' WHERE id = 'gone'",
+    "DELETE FROM threads WHERE id = 't'",
+    "DELETE FROM threads WHERE id = 'gone'",
+    "DELETE FROM blobs WHERE size > 1000",
+    "DELETE FROM blobs WHERE size < 1000",
+    "UPDATE blobs SET hash = 'b3:0' WHERE size < 1000",
+    "UPDATE blobs SET size = size + 1 WHERE size > 1000",
+    "UPDATE blobs SET codec = 'raw' WHERE size > 1000",
+    "DELETE FROM blob_uses",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_row_is_found(copy: Path, change: str) -> None:
+    db = apsw.Connection(str(copy))
+    db.execute(change)
+    assert db.changes() > 0, "the change must change something"
+    db.close()
+    assert problems(copy) != []
+
+
+def test_a_problem_names_its_place(copy: Path) -> None:
+    db = apsw.Connection(str(copy))
+    (id,) = db.execute("SELECT id FROM records WHERE thread = 2 AND type = 0").fetchone()
+    db.execute("UPDATE records SET body = CAST('1' AS BLOB) WHERE id = ?", (id,))
+    db.close()
+    found = problems(copy)
+    assert [(p.code, p.thread, p.entry) for p in found] == [("damaged_record", "f", id)]
+    assert found[0].seq is not None
+
+
+def test_a_broken_index_is_found(copy: Path) -> None:
+    db = apsw.Connection(str(copy))
+    (page, size) = db.execute(
+        "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema"
+        " WHERE name = 'records_by_id'"
+    ).fetchone()
+    (id,) = db.execute("SELECT id FROM records WHERE thread = 2 AND type = 0").fetchone()
+    db.close()
+    data = bytearray(copy.read_bytes())
+    start = data.index(id.encode(), (page - 1) * size)
+    assert start < page * size
+    data[start + 20] ^= 1
+    copy.write_bytes(data)
+    assert problems(copy) != []
