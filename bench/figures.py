@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Literal
 
+Sense = Literal["<=", ">="]
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -16,7 +18,7 @@ class Figure:
     value: float
     unit: str
     bar: float | None = None
-    sense: Literal["<=", ">="] = "<="
+    sense: Sense = "<="
     middle_half: tuple[float, float] | None = None  # how far the rounds lie apart
 
     @property
@@ -50,7 +52,8 @@ def ratio(
 ) -> Figure:
     """The median of the ratios of each round: what disturbs a whole round cancels out."""
     quotients = [our / their for our, their in zip(ours, theirs, strict=True)]
-    bar, sense = (at_least, ">=") if at_most is None else (at_most, "<=")
+    bar = at_least if at_most is None else at_most
+    sense: Sense = ">=" if at_most is None else "<="
     return Figure(name, median(quotients), "x", bar, sense, _middle_half(quotients))
 
 

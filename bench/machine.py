@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sqlite3
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,6 @@ import apsw
 
 import clew
 from bench.timing import seconds
-from clew.engines.sqlite.place import file_system
 
 _PACKAGES = ("apsw", "msgspec", "openai-agents", "google-adk", "langgraph-checkpoint-sqlite")
 
@@ -25,7 +25,7 @@ def describe(folder: Path) -> dict[str, object]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "sqlite": apsw.sqlite_lib_version(),
-        "file_system": file_system(folder),
+        "sqlite_of_peers": sqlite3.sqlite_version,
         "sync_ms": round(_sync_seconds(folder) * 1e3, 3),
         "clew": clew.__version__,
         **{name: _version(name) for name in _PACKAGES},

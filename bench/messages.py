@@ -17,13 +17,14 @@ Message = dict[str, Any]
 SEED = 20
 _LONGEST_CYCLE = 10_000
 
-_WORDS = (
-    "the store returns a page of threads and index reads cursor when test fails because of path "
-    "handler session token expired login request error value none expected branch commit file "
-    "line function class method import module schema column query transaction journal entry leaf "
-    "fork parent hash write read append retry timeout connection pool worker queue event stream "
-    "user asked to fix update refactor rename remove check verify explain naïve café “quoted” → ok"
-).split()
+_TEXT = """
+the store returns a page of threads and index reads cursor when test fails because of path handler
+session token expired login request error value none expected branch commit file line function class
+method import module schema column query transaction journal entry leaf fork parent hash write read
+append retry timeout connection pool worker queue event stream user asked to fix update refactor
+rename remove check verify explain naïve café “quoted” → ok
+"""
+_WORDS = _TEXT.split()
 _TOOLS = ("read_file", "run_tests", "search_code", "edit_file", "list_folder")
 
 

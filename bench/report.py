@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.figures import Figure
 from bench.groups import GROUPS
 
+Row = tuple[str, ...]
+
+_HEAD: Row = ("figure", "value", "", "rounds, middle half", "bar", "")
+_LEFT_ALIGNED = (0, 2)  # figure and unit
+_NOTES = (
+    "A ratio is the median over rounds in which both sides took turns. No bar: for comparison.",
+    "Every peer syncs each append, as Clew does. openai-agents and langgraph ship in WAL mode,",
+    "google-adk with a rollback journal, so it is measured in both.",
+)
+
+
+# --- the table ------------------------------------------------------------------------------
+
 
 def table(figures: Sequence[Figure], machine: dict[str, object]) -> str:
-    head = ("figure", "value", "middle half", "bar", "")
-    rows = [head, *(_row(figure) for figure in figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = [_line(row, widths) for row in rows]
+    rows = [_HEAD, *(_row(figure) for figure in figures)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = (_line(row, widths) for row in rows)
     rule = "-" * max(map(len, lines))
-    return "\n".join(["", lines[0], rule, *_by_group(figures, lines[1:]), rule, *_foot(machine)])
+    foot = [*_NOTES, "; ".join(f"{name} {value}" for name, value in machine.items() if value)]
+    return "\n".join([head, rule, *_spaced(figures, lines), rule, *foot])
 
 
-def _row(figure: Figure) -> tuple[str, ...]:
+def _row(figure: Figure) -> Row:
     spread = figure.middle_half
+    promise = figure.bar is not None
     return (
         figure.name,
-        f"{_number(figure.value)} {figure.unit}".ljust(0),
-        "" if spread is None else f"{_number(spread[0])} – {_number(spread[1])}",
-        "" if figure.bar is None else f"{figure.sense} {_number(figure.bar)}",
-        "" if figure.bar is None else "holds" if figure.holds else "MISSED",
+        _number(figure.value),
+        figure.unit,
+        "" if spread is None else " – ".join(map(_number, spread)),
+        f"{figure.sense} {figure.bar:g}" if promise else "",
+        ("holds" if figure.holds else "MISSED") if promise else "",
     )
 
 
@@ -34,37 +49,37 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _line(row: tuple[str, ...], widths: Sequence[int]) -> str:
-    first, *rest = (
-        text.ljust(width) if column == 0 else text.rjust(width)
-        for column, (text, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return "   ".join([first, *rest]).rstrip()
+def _line(row: Row, widths: Sequence[int]) -> str:
+    cells = [
+        cell.ljust(width) if column in _LEFT_ALIGNED else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    figure, value, unit, *rest = cells
+    return "   ".join([figure, f"{value} {unit}", *rest]).rstrip()
 
 
-def _by_group(figures: Sequence[Figure], lines: Sequence[str]) -> Iterable[str]:
+def _spaced(figures: Sequence[Figure], lines: Sequence[str]) -> Iterator[str]:
     """The lines, with an empty one between groups."""
-    before = None
+    before = figures[0].group if figures else ""
     for figure, line in zip(figures, lines, strict=True):
-        if before not in (None, figure.group):
+        if figure.group != before:
             yield ""
         before = figure.group
         yield line
 
 
-def _foot(machine: dict[str, object]) -> Iterable[str]:
-    known = (f"{name} {value}" for name, value in machine.items() if value is not None)
-    yield "Ratios are medians over rounds of turns; the middle half of the rounds lies between."
-    yield ", ".join(known)
+# --- the file -------------------------------------------------------------------------------
 
 
-def save(path: Path, group: str, figures: Sequence[Figure], machine: dict[str, object]) -> None:
-    """Replace the figures of one group in the file; those of the others stay as they are."""
-    kept = [item for item in _read(path) if _group(item) not in (group, None)]
-    merged = kept + [figure.as_json() for figure in figures]
-    order = list(GROUPS)
-    merged.sort(key=lambda item: order.index(_group(item) or ""))
-    text = json.dumps({"figures": merged, "machine": machine}, indent=2, ensure_ascii=False)
+def save(path: Path, group: str, figures: Iterable[Figure], machine: dict[str, object]) -> None:
+    """Replace the figures of one group in the file; those of the other groups stay."""
+    order = [name for name in GROUPS if name != group]
+    kept = [item for item in _read(path) if _group(item) in order]
+    items = sorted(
+        [*kept, *(figure.as_json() for figure in figures)],
+        key=lambda item: list(GROUPS).index(_group(item)),
+    )
+    text = json.dumps({"figures": items, "machine": machine}, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", "utf-8")
 
 
@@ -75,7 +90,5 @@ def _read(path: Path) -> list[dict[str, object]]:
         return []
 
 
-def _group(item: dict[str, object]) -> str | None:
-    """The group of a figure in the file; None if it is not measured any more."""
-    name = str(item["figure"]).partition(":")[0]
-    return name if name in GROUPS else None
+def _group(item: dict[str, object]) -> str:
+    return str(item["figure"]).partition(":")[0]

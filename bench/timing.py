@@ -13,7 +13,7 @@ from time import perf_counter
 Round = Callable[[], tuple[float, ...]]
 
 
-def rounds(count: int, measure: Round) -> list[list[float]]:
+def in_rounds(count: int, measure: Round) -> list[list[float]]:
     """What `measure` gave in each of `count` rounds, one list a side. A first round warms up."""
     measure()
     return [list(side) for side in zip(*(measure() for _ in range(count)), strict=True)]

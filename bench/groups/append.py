@@ -9,7 +9,7 @@ import clew
 from bench.bare import BareTable
 from bench.figures import Figure, rate, ratio
 from bench.messages import Message, encoded, messages
-from bench.timing import per_second, rounds
+from bench.timing import in_rounds, per_second
 from bench.workshop import Workshop
 
 _ROUNDS = 15
@@ -21,7 +21,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     batch = messages(_APPENDS)
     bodies = encoded(batch)
     with closing(BareTable(workshop.new_path())) as bare:
-        ours, theirs = rounds(
+        ours, theirs = in_rounds(
             _ROUNDS,
             lambda: (
                 per_second(_APPENDS, lambda: append_all(thread, batch)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import clew
 from bench.figures import Figure, milliseconds, ratio
 from bench.messages import messages
-from bench.timing import rounds, take_turns
+from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_ENTRIES, MANY, Workshop, short_thread
 
 _ROUNDS = 11
@@ -23,7 +23,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 def _by_length(workshop: Workshop) -> Iterable[Figure]:
     long = workshop.long_thread
     # A short thread does not stay short, so every round begins with a new one.
-    at_many, at_few = rounds(
+    at_many, at_few = in_rounds(
         _ROUNDS,
         lambda: take_turns(_TURNS, appender(long), appender(short_thread(long.store))),
     )
@@ -35,7 +35,7 @@ def _by_length(workshop: Workshop) -> Iterable[Figure]:
 def _by_neighbours(workshop: Workshop) -> Iterable[Figure]:
     crowded = short_thread(workshop.crowded_store)
     alone = short_thread(workshop.open())
-    with_many, with_none = rounds(
+    with_many, with_none = in_rounds(
         _ROUNDS, lambda: take_turns(_TURNS, appender(crowded), appender(alone))
     )
     name = f"flat: append beside {MANY:,} threads"

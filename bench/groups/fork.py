@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import clew
 from bench.figures import Figure, milliseconds, ratio
-from bench.timing import rounds, take_turns
+from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_ENTRIES, MANY, Workshop, short_thread
 
 _ROUNDS = 11
@@ -23,7 +23,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 
 
 def _compare(what: str, turns: Callable[[], tuple[float, ...]]) -> Iterable[Figure]:
-    at_many, at_few = rounds(_ROUNDS, turns)
+    at_many, at_few = in_rounds(_ROUNDS, turns)
     name = f"fork: {what} at {MANY:,} entries"
     yield ratio(f"{name} / at {FEW_ENTRIES}", at_many, at_few, at_most=1.5)
     yield milliseconds(name, at_many)

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import clew
 from bench.figures import Figure, rate, ratio
 from bench.groups.append import append_all
-from bench.messages import messages
+from bench.messages import Message, messages
 from bench.slow_disk import slow_disk
-from bench.timing import per_second, rounds
+from bench.timing import in_rounds, per_second
 from bench.workshop import Workshop
 
 _WRITERS = 8
@@ -19,27 +19,28 @@ _DELAY_SECONDS = 0.002
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
     with clew.open(workshop.new_path()) as store:
-        many, one = _compare(store, rounds_=11, alone=400, each=100)
+        many, one = _compare(store, rounds=11, batch=messages(200))
     yield from _figures("this disk", many, one, at_least=1.3)
     with slow_disk(_DELAY_SECONDS) as name, clew.open(workshop.new_path(), vfs=name) as store:
-        many, one = _compare(store, rounds_=7, alone=100, each=60)
-    yield from _figures(f"syncs {_DELAY_SECONDS * 1e3:.0f} ms longer", many, one, at_least=5)
+        many, one = _compare(store, rounds=7, batch=messages(80))
+    yield from _figures(f"syncs {_DELAY_SECONDS * 1e3:.0f} ms slower", many, one, at_least=5)
 
 
-def _compare(store: clew.Store, *, rounds_: int, alone: int, each: int) -> list[list[float]]:
+def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[list[float]]:
     """The rates of all writers together, and of one alone; each writes to its own thread."""
     threads = [store.create() for _ in range(_WRITERS)]
     with ThreadPoolExecutor(_WRITERS) as writers:
 
         def together() -> None:
-            for outcome in [writers.submit(append_all, t, messages(each)) for t in threads]:
+            outcomes = [writers.submit(append_all, thread, batch) for thread in threads]
+            for outcome in outcomes:
                 outcome.result()
 
-        return rounds(
-            rounds_,
+        return in_rounds(
+            rounds,
             lambda: (
-                per_second(_WRITERS * each, together),
-                per_second(alone, lambda: append_all(threads[0], messages(alone))),
+                per_second(_WRITERS * len(batch), together),
+                per_second(len(batch), lambda: append_all(threads[0], batch)),
             ),
         )
 
@@ -48,6 +49,6 @@ def _figures(
     where: str, many: list[float], one: list[float], *, at_least: float
 ) -> Iterable[Figure]:
     name = f"group: {_WRITERS} writers"
-    yield ratio(f"{name} / one, rate, {where}", many, one, at_least=at_least)
+    yield ratio(f"{name} / one writer, rate, {where}", many, one, at_least=at_least)
     yield rate(f"{name}, {where}", many)
     yield rate(f"group: one writer, {where}", one)

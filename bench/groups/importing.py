@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 
 from bench.figures import Figure, milliseconds, ratio
-from bench.timing import rounds
+from bench.timing import in_rounds
 from bench.workshop import Workshop
 
 _ROUNDS = 25
@@ -16,7 +16,7 @@ _PROGRAM = "from time import perf_counter as p; b = p(); import {modules}; print
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
-    ours, engine, parts = rounds(
+    ours, engine, parts = in_rounds(
         _ROUNDS,
         lambda: (
             _import_seconds("clew"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bench.figures import Figure, milliseconds, ratio
-from bench.timing import rounds, take_turns
+from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_THREADS, MANY, Workshop
 from clew.model import Order
 
@@ -21,7 +21,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 
 def _compare(workshop: Workshop, order: Order) -> Iterable[Figure]:
     crowded, small = workshop.crowded_store, workshop.small_store
-    of_many, of_few = rounds(
+    of_many, of_few = in_rounds(
         _ROUNDS,
         lambda: take_turns(
             _TURNS,

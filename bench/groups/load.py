@@ -10,7 +10,7 @@ import clew
 from bench.bare import BareTable
 from bench.figures import Figure, milliseconds, ratio
 from bench.messages import encoded, messages
-from bench.timing import rounds, seconds
+from bench.timing import in_rounds, seconds
 from bench.workshop import Workshop, extend
 
 _ROUNDS = 11
@@ -23,7 +23,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     with closing(BareTable(workshop.new_path())) as bare:
         bare.fill(encoded(messages(_MESSAGES)))
         assert bodies(thread) == bare.load(), "both sides must load the same"
-        ours, theirs = rounds(
+        ours, theirs = in_rounds(
             _ROUNDS, lambda: (seconds(lambda: bodies(thread)), seconds(lambda: bare.load()))
         )
     name = f"load: path of {_MESSAGES:,} messages, decoded"

@@ -6,8 +6,8 @@ once, and messages are converted to a peer's types beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from bench.figures import Figure, milliseconds, rate, ratio
@@ -16,38 +16,43 @@ from bench.peers import contestants
 from bench.peers.clew_store import ClewStore
 from bench.peers.contestant import Contestant
 from bench.progress import say
-from bench.timing import per_second, rounds, seconds
+from bench.timing import in_rounds, per_second, seconds
 from bench.workshop import Workshop, size_on_disk
 
-_SLICES = 10  # a conversation grows in so many slices, in turns with the others
+_SLICES = 10  # a conversation grows in so many slices, in turns with the others; one warms up
 _LOAD_ROUNDS = 9
 _LOAD_MESSAGES = 1000
 
-Opener = Callable[[Path], Contestant]
+Places = Sequence[tuple[type[Contestant], Path]]
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
-    openers: list[Opener] = [ClewStore, *contestants()]
-    places = [workshop.new_path() for _ in openers]
-    yield from _append(openers, places)
-    yield from _size(openers, places)
-    yield from _load(openers, [workshop.new_path() for _ in openers])
+    kinds: list[type[Contestant]] = [ClewStore, *contestants()]
+    places = [(kind, workshop.new_path()) for kind in kinds]
+    yield from _append(places)
+    yield from _size(places)
+    yield from _load([(kind, workshop.new_path()) for kind in kinds])
 
 
-def _append(openers: Sequence[Opener], places: Sequence[Path]) -> Iterable[Figure]:
-    say("appending to each in turn")
+@contextmanager
+def _opened(places: Places) -> Iterator[list[Contestant]]:
     with ExitStack() as stack:
-        stores = [
-            stack.enter_context(closing(opener(place)))
-            for opener, place in zip(openers, places, strict=True)
-        ]
+        yield [stack.enter_context(closing(kind(path))) for kind, path in places]
+
+
+# --- appending ------------------------------------------------------------------------------
+
+
+def _append(places: Places) -> Iterable[Figure]:
+    say("appending to each in turn")
+    with _opened(places) as stores:
         supplies = [_Supply(store) for store in stores]
-        ours, *peers = rounds(_SLICES - 1, lambda: tuple(s.append_slice() for s in supplies))
-    yield rate(f"peers: append, Clew, growing to {ClewStore.length:,}", ours)
-    for store, theirs in zip(stores[1:], peers, strict=True):
-        what = f"append, {store.label}, growing to {store.length:,}"
-        yield ratio(f"peers: {what}: Clew's rate / its", ours, theirs)
-        yield rate(f"peers: {what}", theirs)
+        ours, *others = in_rounds(_SLICES - 1, lambda: tuple(s.append_slice() for s in supplies))
+    yield rate("peers: append, Clew", ours)
+    for peer, theirs in zip(stores[1:], others, strict=True):
+        name = f"{peer.label}, to {peer.length:,} messages"
+        yield ratio(f"peers: append, Clew / {name}, rate", ours, theirs)
+        yield rate(f"peers: append, {name}", theirs)
 
 
 class _Supply:
@@ -61,29 +66,34 @@ class _Supply:
         """Append the next slice; the rate."""
         count = self._store.length // _SLICES
         part, self._rest = self._rest[:count], self._rest[count:]
-        return per_second(len(part), lambda: self._store.append_all(part))
+        return per_second(count, lambda: self._store.append_all(part))
 
 
-def _size(openers: Sequence[Opener], places: Sequence[Path]) -> Iterable[Figure]:
-    for opener, place in zip(openers, places, strict=True):
-        label, length = opener.label, opener.length
-        name = f"peers: disk, {label}, {length:,} messages / raw JSON"
-        yield Figure(name, size_on_disk(place) / raw_bytes(messages(length)), "x")
+# --- the disk -------------------------------------------------------------------------------
 
 
-def _load(openers: Sequence[Opener], places: Sequence[Path]) -> Iterable[Figure]:
+def _size(places: Places) -> Iterable[Figure]:
+    for kind, path in places:
+        name = f"peers: disk, {kind.label}, {kind.length:,} messages / raw JSON"
+        yield Figure(name, size_on_disk(path) / raw_bytes(messages(kind.length)), "x")
+
+
+# --- loading --------------------------------------------------------------------------------
+
+
+def _load(places: Places) -> Iterable[Figure]:
     say("loading from each in turn")
-    with ExitStack() as stack:
-        stores = [
-            stack.enter_context(closing(opener(place)))
-            for opener, place in zip(openers, places, strict=True)
-        ]
+    with _opened(places) as stores:
         for store in stores:
-            store.fill(store.prepare(messages(_LOAD_MESSAGES)))
-            assert store.load() == _LOAD_MESSAGES, f"{store.label} has lost messages"
-        ours, *peers = rounds(_LOAD_ROUNDS, lambda: tuple(seconds(s.load) for s in stores))
-    yield milliseconds(f"peers: load {_LOAD_MESSAGES:,}, Clew", ours)
-    for store, theirs in zip(stores[1:], peers, strict=True):
-        what = f"load {_LOAD_MESSAGES:,}, {store.label}"
-        yield ratio(f"peers: {what}: its time / Clew's", theirs, ours)
-        yield milliseconds(f"peers: {what}", theirs)
+            _fill(store)
+        ours, *others = in_rounds(_LOAD_ROUNDS, lambda: tuple(seconds(s.load) for s in stores))
+    what = f"peers: load {_LOAD_MESSAGES:,}"
+    yield milliseconds(f"{what}, Clew", ours)
+    for peer, theirs in zip(stores[1:], others, strict=True):
+        yield ratio(f"{what}, {peer.label} / Clew, time", theirs, ours)
+        yield milliseconds(f"{what}, {peer.label}", theirs)
+
+
+def _fill(store: Contestant) -> None:
+    store.fill(store.prepare(messages(_LOAD_MESSAGES)))
+    assert store.load() == _LOAD_MESSAGES, f"{store.label} gives back another number of messages"

@@ -6,8 +6,7 @@ One module a peer, imported only when it is measured, because each brings its fr
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from bench.peers.contestant import Contestant
 from bench.progress import say
@@ -19,7 +18,7 @@ _PEERS = (
 )
 
 
-def contestants() -> Iterator[Callable[[Path], Contestant]]:
+def contestants() -> Iterator[type[Contestant]]:
     """Every peer that is installed, at each of its settings; the others are named."""
     for package, module in _PEERS:
         say(f"importing {package}")

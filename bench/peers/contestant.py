@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 from bench.messages import Message
@@ -12,6 +13,8 @@ class Contestant(Protocol):
 
     label: str
     length: int  # how many messages the conversation grows to; fewer where growth is slow
+
+    def __init__(self, path: Path) -> None: ...
 
     def prepare(self, batch: list[Message]) -> list[Any]:
         """The messages in the store's own types. This is not measured."""

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from google.adk.events import Event
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
@@ -18,11 +19,11 @@ from google.genai import types
 
 from bench.messages import Message
 
-_KEY = {"app_name": "bench", "user_id": "user", "session_id": "conversation"}
+_KEY: dict[str, Any] = {"app_name": "bench", "user_id": "user", "session_id": "conversation"}
 
 
 class GoogleADK:
-    label = "google-adk SqliteSessionService, as shipped (rollback journal, FULL)"
+    label = "google-adk SqliteSessionService"
     length = 1000
     journal_mode = "delete"
 
@@ -57,7 +58,7 @@ class GoogleADK:
 
 
 class GoogleADKInWAL(GoogleADK):
-    label = "google-adk SqliteSessionService, WAL, FULL"
+    label = "google-adk in WAL mode"
     journal_mode = "wal"
 
 

@@ -17,7 +17,7 @@ from bench.messages import Message
 
 
 class LangGraph:
-    label = "langgraph SqliteSaver, as shipped (WAL, FULL)"
+    label = "langgraph SqliteSaver"
     length = 300
 
     def __init__(self, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from agents import SQLiteSession
 
@@ -11,24 +12,24 @@ from bench.messages import Message
 
 
 class OpenAIAgents:
-    label = "openai-agents SQLiteSession, as shipped (WAL, FULL)"
+    label = "openai-agents SQLiteSession"
     length = 1000
 
     def __init__(self, path: Path) -> None:
         self._session = SQLiteSession("conversation", path)
         self._runner = asyncio.Runner()
 
-    def prepare(self, batch: list[Message]) -> list[Message]:
+    def prepare(self, batch: list[Message]) -> list[Any]:
         return batch
 
-    def append_all(self, prepared: list[Message]) -> None:
+    def append_all(self, prepared: list[Any]) -> None:
         async def append() -> None:
             for message in prepared:
                 await self._session.add_items([message])
 
         self._runner.run(append())
 
-    def fill(self, prepared: list[Message]) -> None:
+    def fill(self, prepared: list[Any]) -> None:
         self._runner.run(self._session.add_items(prepared))
 
     def load(self) -> int:

@@ -10,6 +10,7 @@ from clew.errors import InvalidInput, TooLarge
 
 ID_BYTES_MAX = 512
 META_BYTES_MAX = 64 * 1024
+TIME_US_MIN, TIME_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 TITLE_STATUSES = ("pending", "ready", "failed")
 
 
@@ -29,11 +30,14 @@ def check_name(value: object, field: str, limit: int = ID_BYTES_MAX) -> str:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return type(value) is int and TIME_US_MIN <= value <= TIME_US_MAX
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= ID_BYTES_MAX and "\0" not in value
+    try:
+        return bool(check_name(value, "facts"))
+    except (InvalidInput, TooLarge):
+        return False
 
 
 def _is_title(value: Any) -> bool:

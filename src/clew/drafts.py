@@ -20,6 +20,7 @@ from clew.model import (
 )
 
 KIND_BYTES_MAX = 128
+KEY_BYTES_MAX = 1024  # a label's key holds an id
 
 
 def now_us() -> int:
@@ -68,7 +69,7 @@ def facts(values: Mapping[str, Any], time_us: int) -> tuple[FactDraft, ...]:
 
 
 def _fact(key: str, value: Any, time_us: int) -> FactDraft:
-    check_name(key, "facts")
+    check_name(key, "facts", KEY_BYTES_MAX)
     if key == "title" and isinstance(value, str):
         value = {"text": value, "status": "ready", "source": "host", "time_us": time_us}
     data = encode(value, field=f"fact {key}")

@@ -26,6 +26,8 @@ class Leases:
 
     def acquire(self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None) -> Lease:
         """Take the lease, or LeaseHeld with owner and until. Also for the same owner: renew it."""
+        if turn is not None:
+            check_name(turn, "turn")
         request = Acquire(check_name(owner, "owner"), float(ttl_seconds), turn)
         lease = self._engine.lease(self._thread, request)
         assert lease is not None

@@ -20,26 +20,9 @@ from clew.errors import InvalidInput
 PAGE_MAX = 1000
 
 KINDS = frozenset(
-    [
-        "thread_info",
-        "turn_marker",
-        "user_message",
-        "assistant_message",
-        "tool_call",
-        "tool_result",
-        "system_message",
-        "model_change",
-        "active_tools_change",
-        "compaction",
-        "branch_summary",
-        "context_edit",
-        "run_failure",
-        "usage",
-        "label",
-        "event",
-        "snapshot",
-        "custom",
-    ]
+    "thread_info turn_marker user_message assistant_message tool_call tool_result system_message "
+    "model_change active_tools_change compaction branch_summary context_edit run_failure usage "
+    "label event snapshot custom".split()
 )
 TURN_STATUSES = ("started", "save_point", "completed", "waiting", "failed", "aborted")
 

@@ -153,6 +153,15 @@ class Store:
             raise InvalidInput("order", f"must be 'created' or 'updated', not {order!r}")
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidInput("limit", f"must be 1 to {PAGE_MAX}, not {limit}")
+        for name, value in (
+            ("tag", tag),
+            ("workspace", workspace),
+            ("status", status),
+            ("parent", parent),
+            ("origin", origin),
+        ):
+            if value is not None:
+                check_name(value, name)
         return self.engine.threads(
             ThreadQuery(
                 order=order,
@@ -294,7 +303,8 @@ class Blobs:
 
     def get(self, hash: str) -> bytes:
         """The bytes, checked against their hash. NotFound if they are not here."""
-        return self._engine.get_blob(hash)
+        return self._engine.get_blob(check_name(hash, "hash"))
 
     def has(self, hash: str) -> bool:
-        return bool(self._engine.has_blobs([hash]))
+        """Whether they are here."""
+        return bool(self._engine.has_blobs([check_name(hash, "hash")]))

@@ -76,6 +76,9 @@ class Thread:
         """
         if limit is not None and limit < 1:
             raise InvalidInput("limit", f"must be at least 1, not {limit}")
+        for name, entry in (("leaf", leaf), ("after", after)):
+            if isinstance(entry, str):
+                check_name(entry, name)
         return self.store.engine.path(self.id, leaf, after=after, limit=limit)
 
     def entries(self) -> Iterator[Entry]:
@@ -120,12 +123,12 @@ class Thread:
     def leaves(self) -> list[str]:
         """The entries without children, in the order they were written."""
         segments = self.segments()
-        inner = {segment.parent for segment in segments}
-        found = [segment.last for segment in segments if segment.last not in inner]
         origin = self.info.origin
-        if not segments and origin is not None and origin.entry is not None:
-            return [origin.entry]
-        return found
+        ends = [segment.last for segment in segments]
+        if origin is not None and origin.entry is not None:
+            ends.insert(0, origin.entry)
+        inner = {segment.parent for segment in segments}
+        return [end for end in ends if end not in inner]
 
     def children(self, entry: str | None) -> list[str]:
         """The entries whose parent is `entry`, oldest first; None asks for the roots."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from msgspec.structs import replace
+
 from clew.checks import check_name, mint
 from clew.engine import Engine
 from clew.errors import ClewError, LeaseHeld
@@ -113,7 +115,8 @@ class Turn:
         if isinstance(kind, str):
             options.setdefault("turn", self.id)
             return self.thread.append(kind, body, fence=self.lease.fence, **options)
-        return self.thread.append(kind, fence=self.lease.fence, **options)
+        mine = [d if d.turn is not None else replace(d, turn=self.id) for d in kind]
+        return self.thread.append(mine, fence=self.lease.fence, **options)
 
     def append_message(self, message: dict[str, Any], **options: Any) -> Entry:
         """Append a message; its kind follows from its role."""

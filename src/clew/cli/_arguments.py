@@ -8,15 +8,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import clew
 from clew.cli import _exits
-from clew.errors import InvalidInput
 
 _EXAMPLES = """\
+Each command says more: clew COMMAND --help
+
 examples:
-  clew demo                        two minutes of reading, five seconds of watching
+  clew demo                        see what Clew does, in five seconds
   clew list                        what is in your own store
   clew list threads.db --tag bug   … in a store of your choice
   clew show 01k2j3                 a thread's tree; the first letters of its id will do
@@ -31,11 +32,14 @@ STORE is a path or an address (sqlite:///threads.db). Without one it is your own
 class Parser(argparse.ArgumentParser):
     """Mistakes become one line like every other error, not the usage and a line."""
 
-    # Newer Pythons colour the help; ours reads the same everywhere.
-    color = False
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
+        )
+        self.color = False  # newer Pythons colour the help; ours reads the same everywhere
 
     def error(self, message: str) -> NoReturn:
-        raise InvalidInput("arguments", f"{message} (see {self.prog} --help)")
+        raise _exits.UsageError(f"{message} (see {self.prog} --help)")
 
 
 def top_parser(commands: Mapping[str, str]) -> Parser:
@@ -45,13 +49,11 @@ def top_parser(commands: Mapping[str, str]) -> Parser:
         description="Clew keeps the threads of AI agents: durable, branching, resumable.\n\n"
         + _table("commands", commands),
         epilog=_epilog(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"clew {clew.__version__}")
     _add_no_color(parser)
-    parser.add_argument("command", choices=commands, metavar="COMMAND", help="one of the above")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see COMMAND --help")
+    parser.add_argument("command", choices=commands, metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
@@ -60,8 +62,6 @@ def command_parser(name: str, module: ModuleType) -> Parser:
     parser = Parser(
         prog=f"clew {name}",
         description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     module.arguments(parser)
     _add_no_color(parser)

@@ -44,6 +44,12 @@ _CODES = {
 }
 
 
+class UsageError(ClewError):
+    """The command line is wrong. It has the code of invalid input, without a field's name."""
+
+    code = "invalid_input"
+
+
 def code_of(error: Exception) -> int:
     if isinstance(error, ClewError):
         return _CODES.get(error.code, BUG)

@@ -109,12 +109,9 @@ def cells(text: str) -> int:
 def _cells(character: str) -> int:
     if unicodedata.category(character[0]) in ("Mn", "Me", "Cf"):
         return 0
-    wide = unicodedata.east_asian_width(character[0]) in "WF"
-    return 2 if wide or "\ufe0f" in character or len(character) == 2 * _flag(character) else 1
-
-
-def _flag(character: str) -> int:
-    return 1 if _is_flag_half(character[0]) else 0
+    wide = unicodedata.east_asian_width(character[0]) in ("W", "F")
+    flag = len(character) == 2 and _is_flag_half(character[0])
+    return 2 if wide or flag or "\ufe0f" in character else 1
 
 
 def cut(text: str, width: int) -> str:
@@ -138,22 +135,26 @@ def pad(text: str, width: int) -> str:
 
 # --- words ----------------------------------------------------------------------------------
 
-_UNITS = (("year", 31_556_952), ("month", 2_629_746), ("day", 86_400), ("hour", 3600))
+_UNITS = (
+    ("year", 31_556_952),
+    ("month", 2_629_746),
+    ("day", 86_400),
+    ("hour", 3_600),
+    ("minute", 60),
+)
+_PLURALS = {"entry": "entries"}
 
 
 def ago(then: datetime, now: datetime) -> str:
-    """How long ago in words; the date alone for what lies in the future."""
+    """How long ago, in words; the time itself for what lies in the future."""
     seconds = (now - then).total_seconds()
     if seconds < -60:
         return f"{then:%Y-%m-%d %H:%M}"
-    for unit, size in (*_UNITS, ("minute", 60)):
+    for unit, size in _UNITS:
         if seconds >= size:
             return f"{plural(int(seconds // size), unit)} ago"
     return "just now"
 
 
 def plural(number: int, noun: str) -> str:
-    ending = "" if number == 1 else "s"
-    if ending and noun.endswith("y"):
-        return f"{number:,} {noun[:-1]}ies"
-    return f"{number:,} {noun}{ending}"
+    return f"{number:,} {noun if number == 1 else _PLURALS.get(noun, noun + 's')}"

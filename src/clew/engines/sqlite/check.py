@@ -119,14 +119,12 @@ class _Thread:
 
     def check(self) -> Iterator[Problem]:
         yield from self._check_row()
-        span = (self._no, 0, 2**62)
-        query = "SELECT seq FROM records WHERE thread = ? ORDER BY seq"
-        for (seq,) in every(self._db, query, (self._no,)):
+        for row in rows.raw(self._db, (self._no, 0, 2**62)):
             try:
-                record = next(rows.scan(self._db, (span[0], seq, seq), entries_only=False))
+                record = rows.to_record(self._db, self._name, row)
             except (apsw.Error, ClewError) as error:
-                yield self._problem("damaged_record", f"it cannot be read: {error}", seq)
-                self._seq = seq
+                self._seq = row[0]
+                yield self._problem("damaged_record", f"it cannot be read: {error}", row[0])
                 continue
             yield from self._check_record(record)
         yield from self._check_sums()

@@ -25,13 +25,14 @@ from clew.errors import Closed, FormatTooNew, Unsupported
 APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite file
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
+CHECKPOINT_PAGES = 1000
 
 _PRAGMAS = {
     "fullfsync": 1,  # macOS: its fsync alone does not reach the disk
     "checkpoint_fullfsync": 1,
     "secure_delete": 1,  # what is purged is overwritten
     "temp_store": 2,  # in memory: nothing of a store lies in a temporary file
-    "cache_size": -16384,
+    "cache_size": -8192,  # KiB, a connection
     "wal_autocheckpoint": 0,  # the engine decides when
 }
 
@@ -50,6 +51,7 @@ class Connections:
         self._vfs = vfs
         self.poison: str | None = None
         self.wal_pages = 0
+        self.checkpoint_at = CHECKPOINT_PAGES
         self._closed = False
         self._reset()
         with _opening:
@@ -96,14 +98,11 @@ class Connections:
         db = self._take()
         try:
             db.execute("BEGIN")
-            try:
-                yield db
-            finally:
-                db.execute("COMMIT")
+            yield db
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         finally:
-            self._give_back(db)
+            self._give_back(db if _ended(db) else None)
 
     def _take(self) -> apsw.Connection:
         with self._returned:
@@ -126,6 +125,13 @@ class Connections:
                 self._returned.notify_all()
         if db is not None:
             db.close()
+
+    def checkpoint(self, mode: int) -> None:
+        """Bring the log back into the file; the caller holds `write_lock`."""
+        written, copied = self.writer().wal_checkpoint(mode=mode)
+        # While a reader keeps the log from starting anew, trying at every commit would be waste.
+        self.checkpoint_at = CHECKPOINT_PAGES + (0 if copied >= written else written)
+        self.wal_pages = 0
 
     def _count_pages(self, db: apsw.Connection, name: str, pages: int) -> int:
         self.wal_pages = pages
@@ -171,7 +177,6 @@ class Connections:
             self._use_wal(db)
             migrate(db, self.path)
             place.sync_folder(self.path.parent)
-            place.sync_folder(self.path.parent.parent)
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         finally:
@@ -231,6 +236,17 @@ class Connections:
         else:
             # What was still open belongs to the parent: never touch it, never let it be closed.
             _abandoned.append((self._writer, self._idle))
+
+
+def _ended(db: apsw.Connection) -> bool:
+    """End a read; a connection that cannot even do that is given up."""
+    try:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        return True
+    except apsw.Error:
+        db.close(True)
+        return False
 
 
 def refuse_foreign(db: apsw.Connection, path: Path) -> None:

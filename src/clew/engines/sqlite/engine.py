@@ -45,7 +45,6 @@ _ACKNOWLEDGED = {
     "full": "on this disk: survives the death of the process and loss of power",
     "relaxed": "handed to the system: survives the death of the process, not loss of power",
 }
-CHECKPOINT_PAGES = 1000
 POLL_SECONDS = 0.02
 
 
@@ -141,7 +140,7 @@ class SQLiteEngine:
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, thread))
         # What was removed must not live on in the write-ahead log.
-        self._checkpoint("TRUNCATE")
+        self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return purged
 
     def sweep(self, *, grace_seconds: float) -> Swept:
@@ -171,8 +170,8 @@ class SQLiteEngine:
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
-        if connections.wal_pages >= CHECKPOINT_PAGES:
-            self._checkpoint("PASSIVE")
+        if connections.wal_pages >= connections.checkpoint_at:
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _run(self, db: apsw.Connection, batch: list[Ticket[Any]]) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -218,14 +217,13 @@ class SQLiteEngine:
         failure.__cause__ = error
         return failure
 
-    def _checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> None:
+    def _checkpoint(self, mode: int) -> None:
         """Bring the log back into the file, after the commit was acknowledged to all others."""
         connections = self._connections
         with connections.write_lock:
             connections.check()
             try:
-                connections.writer().wal_checkpoint(mode=getattr(apsw, f"SQLITE_CHECKPOINT_{mode}"))
-                connections.wal_pages = 0
+                connections.checkpoint(mode)
             except (apsw.BusyError, apsw.LockedError):
                 pass  # readers are in the way: the next one will do it
             except apsw.Error as error:

@@ -15,33 +15,9 @@ SAFE_VERSION = 3_051_003
 
 # WAL needs shared memory, which these file systems do not give to more than one host.
 NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "davfs",
-        "fuse.ceph",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.sshfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "smb3",
-        "smbfs",
-        "wekafs",
-    ]
+    "9p afs beegfs ceph cifs coda davfs fuse.ceph fuse.gcsfuse fuse.glusterfs fuse.rclone "
+    "fuse.s3fs fuse.sshfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs smb3 smbfs "
+    "wekafs".split()
 )
 
 
@@ -52,6 +28,7 @@ def prepare(path: Path) -> None:
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True)
+            sync_folder(path.parent.parent)
         refuse_network(path.parent)
         # Only ever a fresh file: closing a descriptor of a database that this process has open
         # would drop the locks that SQLite holds on it.
@@ -133,6 +110,9 @@ class HostLock:
         except OSError:
             self.close()
             raise Unsupported(_refusal(path, library, safe)) from None
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -9,7 +9,7 @@ import apsw
 from msgspec import Struct
 
 from clew.engines.sqlite import blobs
-from clew.engines.sqlite.query import every, one
+from clew.engines.sqlite.query import Row, every, one
 from clew.errors import Corrupt, NotFound
 from clew.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 
@@ -157,16 +157,21 @@ def scan(
     newest_first: bool = False,
 ) -> Iterator[Any]:
     """The records of a range, in order."""
-    thread, first, last = span
-    name = name_of(db, thread)
+    name = name_of(db, span[0])
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
-    rows = db.execute(
-        f"SELECT {_COLUMNS} FROM records WHERE thread = ? AND seq BETWEEN ? AND ? {only}"
-        f" ORDER BY seq {direction} LIMIT ?",
-        (thread, first, last, limit),
+    found = raw(db, span, f"{only} ORDER BY seq {direction} LIMIT ?", limit)
+    return (to_record(db, name, row) for row in found)
+
+
+def raw(
+    db: apsw.Connection, span: Range, rest: str = "ORDER BY seq", *bindings: Any
+) -> Iterator[Row]:
+    """The rows of a range, as `to_record` takes them."""
+    return db.execute(
+        f"SELECT {_COLUMNS} FROM records WHERE thread = ? AND seq BETWEEN ? AND ? {rest}",
+        (*span, *bindings),
     )
-    return (to_record(db, name, row) for row in rows)
 
 
 def name_of(db: apsw.Connection, thread: int) -> str:

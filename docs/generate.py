@@ -1,0 +1,396 @@
+"""Writes docs/reference from the docstrings: `make docs`, or `python docs/generate.py`.
+
+Only the standard library's `inspect` looks at the code, and nothing of the text depends on the
+Python that runs this, so that a test can hold the files to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_overloads
+
+import clew
+from clew import aio, drafts, engine, errors, leases, model, opening, store, thread, turn
+from clew.testing import conformance
+from clew.testing.cases import base
+
+FOLDER = Path(__file__).parent / "reference"
+WIDTH = 100
+
+MODEL = {
+    "Records: what comes out": ["Record", "Entry", "Move", "Fact"],
+    "Threads": ["ThreadInfo", "Title", "Origin", "Page", "Segment"],
+    "Leases": ["Lease"],
+    "Drafts: what goes in": ["EntryDraft", "MoveDraft", "FactDraft", "ThreadDraft", "ThreadQuery"],
+    "Requests for leases": ["Acquire", "Renew", "Release", "Inspect", "ClearExpired"],
+    "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
+}
+
+
+def main() -> None:
+    made = pages()
+    FOLDER.mkdir(exist_ok=True)
+    for stale in sorted(set(FOLDER.glob("*.md")) - {FOLDER / name for name in made}):
+        stale.unlink()
+        print(f"removed {stale.relative_to(FOLDER.parent)}")
+    for name, text in made.items():
+        (FOLDER / name).write_text(text, "utf-8")
+    print(f"wrote {len(made)} pages to {FOLDER.name}/")
+
+
+def pages() -> dict[str, str]:
+    """File name → text, the index first."""
+    made = {
+        "opening.md": opening_page(),
+        "store.md": classes_page("Store", store, ["Store", "Blobs"]),
+        "thread.md": classes_page("Thread", thread, ["Thread", "Comparison"]),
+        "turn.md": classes_page("Turn", turn, ["Turn"]),
+        "leases.md": classes_page("Leases", leases, ["Leases"]),
+        "drafts.md": drafts_page(),
+        "model.md": model_page(),
+        "errors.md": errors_page(),
+        "async.md": async_page(),
+        "engine.md": engine_page(),
+        "testing.md": testing_page(),
+        "cli.md": cli_page(),
+    }
+    return {"index.md": index_page(made), **made}
+
+
+# --- pages ----------------------------------------------------------------------------------
+
+
+def index_page(made: dict[str, str]) -> str:
+    lines = [
+        "# Reference",
+        _notice("every page of this folder"),
+        "## Pages",
+        "\n".join(
+            f"- [{text.splitlines()[0].removeprefix('# ')}]({name})" for name, text in made.items()
+        ),
+        "## Public names",
+        "What `clew` itself exports. The rest is reached through these.",
+        _table(("name", "is"), [(_link(name, made), _summary(name)) for name in clew.__all__]),
+    ]
+    return _join(lines)
+
+
+def opening_page() -> str:
+    calls = [("clew.open", opening.open), ("clew.open_engine", opening.open_engine)]
+    return _join(["# Opening a store", _notice("opening.py"), *_functions(calls)])
+
+
+def drafts_page() -> str:
+    shape = "The draft that comes out: [EntryDraft](model.md#entrydraft)."
+    return _join(
+        [
+            "# Drafts",
+            _notice("drafts.py"),
+            *_functions([("clew.draft", drafts.draft)]),
+            shape,
+        ]
+    )
+
+
+def classes_page(title: str, module: ModuleType, names: list[str]) -> str:
+    parts = [f"# {title}", _notice(f"{module.__name__.rpartition('.')[2]}.py"), _doc(module)]
+    for name in names:
+        parts += _class(name, getattr(module, name))
+    return _join(parts)
+
+
+def model_page() -> str:
+    parts = ["# Model", _notice("model.py"), _doc(model)]
+    parts += ["Kinds of entries that have a meaning; any other is kept as it is:"]
+    parts += [", ".join(f"`{kind}`" for kind in sorted(model.KINDS))]
+    parts += ["Statuses of a `turn_marker`: " + ", ".join(f"`{s}`" for s in model.TURN_STATUSES)]
+    for title, names in MODEL.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += _class(name, getattr(model, name), level=3)
+    return _join(parts)
+
+
+def errors_page() -> str:
+    parts = ["# Errors", _notice("errors.py"), _doc(errors)]
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    rows = [
+        (f"[{kind.__name__}](#{kind.__name__.lower()})", f"`{kind.code}`", _retryable(kind))
+        for kind in kinds
+    ]
+    parts.append(_table(("error", "code", "retryable"), rows))
+    for kind in kinds:
+        parts += [f"## {kind.__name__}", _doc(kind)]
+        own = {n: t for n, t in vars(kind).get("__annotations__", {}).items()}
+        if own:
+            parts.append(_table(("field", "type"), [(f"`{n}`", _code(t)) for n, t in own.items()]))
+    return _join(parts)
+
+
+def async_page() -> str:
+    parts = ["# Async", _notice("aio.py"), _doc(aio)]
+    parts += ["Needs the extra: `pip install 'clew[async]'`. Every name below does what its"]
+    parts[-1] += " synchronous namesake does; only how it is called differs."
+    parts += _functions([("clew.open_async", aio.open_async)])
+    for name, twin, page in (
+        ("AsyncStore", store.Store, "store.md"),
+        ("AsyncBlobs", store.Blobs, "store.md"),
+        ("AsyncThread", thread.Thread, "thread.md"),
+        ("AsyncLeases", leases.Leases, "leases.md"),
+        ("AsyncTurn", turn.Turn, "turn.md"),
+    ):
+        kind = getattr(aio, name)
+        rows = [
+            (_asynchronously(member, value), _twin(twin, member, page))
+            for member, value in _members(kind)
+        ]
+        parts += [f"## {name}", _doc(kind), _table(("call", "see"), rows)]
+    return _join(parts)
+
+
+def engine_page() -> str:
+    parts = ["# The waist", _notice("engine.py"), _doc(engine), "## Engine"]
+    for name, member in _members(engine.Engine):
+        parts += _member("Engine", name, member, level=3)
+    return _join(parts)
+
+
+def testing_page() -> str:
+    parts = ["# Testing an engine", _notice("testing/"), _doc(conformance)]
+    parts += _class("Place", base.Place)
+    names = [f"- {case.__name__.replace('_', ' ')}" for case in conformance.CASES]
+    parts += ["## The cases", "\n".join(names)]
+    return _join(parts)
+
+
+# --- the command line -----------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    from clew import cli
+    from clew.cli import _arguments, _exits
+
+    parts = ["# Command line", _notice("cli/"), "`clew` and `python -m clew` are the same."]
+    parts.append(_table(("command", "does"), [(f"`{n}`", t) for n, t in cli.COMMANDS.items()]))
+    for name in cli.COMMANDS:
+        command = import_module(f"clew.cli.{name}")
+        parser = _arguments.command_parser(name, command)
+        parts += [f"## clew {name}", _doc(command), _arguments_table(parser)]
+    codes = [(str(code), text) for code, text in _exits.MEANINGS.items()]
+    parts += ["## Exit codes", _table(("code", "means"), codes)]
+    return _join(parts)
+
+
+def _arguments_table(parser: argparse.ArgumentParser) -> str:
+    """From the actions themselves: how argparse lays out its help differs between Pythons."""
+    rows = []
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        names = ", ".join(f"`{name}`" for name in action.option_strings)
+        rows.append((" ".join(filter(None, [names, _metavar(action)])), action.help or ""))
+    return _table(("argument", "does"), rows)
+
+
+def _metavar(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    name = str(action.metavar or action.dest.upper())
+    if action.choices is not None:
+        name = "\\|".join(map(str, action.choices))
+    return f"[`{name}`]" if action.nargs == "?" else f"`{name}`"
+
+
+# --- classes and functions ------------------------------------------------------------------
+
+
+def _functions(calls: Iterable[tuple[str, Callable[..., Any]]]) -> Iterator[str]:
+    for name, call in calls:
+        yield f"## {name}"
+        yield _fenced(_signatures(call, name.rpartition(".")[2]))
+        yield _doc(call)
+
+
+def _class(name: str, kind: type, *, level: int = 2) -> Iterator[str]:
+    yield f"{'#' * level} {name}"
+    yield _doc(kind)
+    fields = _fields(kind)
+    if fields:
+        yield _table(("field", "type", "default"), fields)
+    rows = []
+    for member, value in _members(kind):
+        if fields and not inspect.isfunction(value):
+            rows.append((f"`{member}`", _code(_returned(value)), _doc(value).replace("\n", " ")))
+        else:
+            yield from _member(name, member, value, level=level + 1)
+    if rows:
+        yield _table(("property", "type", ""), rows)
+
+
+def _member(owner: str, name: str, member: Any, *, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {owner}.{name}"
+    if inspect.isfunction(member):
+        yield _fenced(_signatures(member, name))
+    else:
+        yield f"A property: `{_returned(member)}`."
+    yield _doc(member)
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public functions and properties that a class defines itself, as they are written."""
+    for name, value in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        if inspect.isfunction(value) or isinstance(value, property) or hasattr(value, "func"):
+            yield name, value
+
+
+def _function(member: Any) -> Any:
+    """The function behind a property or a cached property."""
+    if isinstance(member, property):
+        return member.fget
+    return getattr(member, "func", member)
+
+
+def _returned(member: Any) -> str:
+    return str(_function(member).__annotations__.get("return", ""))
+
+
+def _fields(kind: type) -> list[tuple[str, ...]]:
+    """The fields of frozen data; other classes have none."""
+    if not hasattr(kind, "__struct_fields__"):
+        return []
+    types = {n: t for base in reversed(kind.__mro__) for n, t in _annotations(base).items()}
+    rows = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        default = "" if parameter.default is parameter.empty else _code(_value(parameter.default))
+        rows.append((f"`{name}`", _code(types[name]), default))
+    return rows
+
+
+def _annotations(kind: type) -> dict[str, Any]:
+    return {} if kind is object else dict(vars(kind).get("__annotations__", {}))
+
+
+def _signatures(call: Callable[..., Any], name: str) -> str:
+    return "\n\n".join(_signature(each, name) for each in get_overloads(call) or [call])
+
+
+def _signature(call: Callable[..., Any], name: str) -> str:
+    signature = inspect.signature(call)
+    pieces = list(_parameters(signature.parameters.values()))
+    returned = "" if signature.return_annotation is signature.empty else ""
+    if signature.return_annotation is not signature.empty:
+        returned = f" -> {signature.return_annotation}"
+    start = "async def" if inspect.iscoroutinefunction(call) else "def"
+    line = f"{start} {name}({', '.join(pieces)}){returned}"
+    if len(line) <= WIDTH:
+        return line
+    inner = "".join(f"    {piece},\n" for piece in pieces)
+    return f"{start} {name}(\n{inner}){returned}"
+
+
+def _parameters(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
+    keyword_only = False
+    for each in parameters:
+        if each.name == "self":
+            continue
+        if each.kind is each.VAR_POSITIONAL:
+            keyword_only = True
+        if each.kind is each.KEYWORD_ONLY and not keyword_only:
+            keyword_only = True
+            yield "*"
+        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        text = f"{stars}{each.name}"
+        if each.annotation is not each.empty:
+            text += f": {each.annotation}"
+        if each.default is not each.empty:
+            text += f" = {_value(each.default)}"
+        yield text
+
+
+def _value(value: Any) -> str:
+    return value.__name__ if callable(value) and hasattr(value, "__name__") else repr(value)
+
+
+def _retryable(kind: type[errors.ClewError]) -> str:
+    given = inspect.signature(kind).parameters.get("retryable")
+    if given is not None:
+        return f"{'yes' if given.default else 'no'}, unless it says otherwise"
+    return "yes" if kind.retryable else "no"
+
+
+def _asynchronously(name: str, member: Any) -> str:
+    returned = _returned(member)
+    if inspect.isfunction(member):
+        if returned.startswith("AsyncIterator"):
+            return f"`async for … in {name}(…)`"
+        if inspect.iscoroutinefunction(member):
+            return f"`await {name}(…)`"
+        return f"`async with {name}(…)`" if name == "turn" else f"`{name}(…)`"
+    return f"`await {name}`" if returned.startswith("Awaitable") else f"`{name}`"
+
+
+def _twin(kind: type, name: str, page: str) -> str:
+    if not hasattr(kind, name):
+        return ""
+    return f"[{kind.__name__}.{name}]({page}#{_anchor(f'{kind.__name__}.{name}')})"
+
+
+# --- text -----------------------------------------------------------------------------------
+
+
+def _notice(source: str) -> str:
+    return f"<!-- Written by docs/generate.py from the docstrings of {source}; do not edit. -->"
+
+
+def _doc(thing: Any) -> str:
+    """Its own docstring, as a page shows it."""
+    owner = _function(thing)
+    text = inspect.cleandoc(vars(owner).get("__doc__") or "") if inspect.isclass(owner) else ""
+    return text or (inspect.getdoc(owner) or "" if not inspect.isclass(owner) else "")
+
+
+def _summary(name: str) -> str:
+    text = _doc(getattr(clew, name))
+    first = text.split("\n\n")[0].replace("\n", " ")
+    return re.split(r"(?<=\.)\s", first)[0]
+
+
+def _link(name: str, made: dict[str, str]) -> str:
+    for page, text in made.items():
+        for heading in re.findall(r"^#{2,3} (.+)$", text, re.MULTILINE):
+            if heading in (name, f"clew.{name}"):
+                return f"[`{name}`]({page}#{_anchor(heading)})"
+    raise LookupError(f"clew.{name} is on no page of the reference")
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _fenced(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def _join(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The screen: the only place that prints and that knows about colour and width.
+
+Callers give parts of a line, plain or as (text, style). Everything that they give is cleaned
+here, so no stored text reaches the terminal with its control sequences, whoever forgot it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from clew.cli._text import cells, clean, cut, escape_json, one_line
+
+Part = str | tuple[str, str]
+
+WIDTH_UNKNOWN = 80
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+# What we draw with, for terminals whose encoding does not have it.
+_PLAIN = str.maketrans(
+    {"│": "|", "├": "+", "─": "-", "●": "*", "○": "o", "◉": "@", "…": "...", "→": "->", "←": "<-"}
+)
+
+
+class Screen:
+    """Standard output and standard error, with what the terminal can show."""
+
+    def __init__(
+        self, out: TextIO, err: TextIO, *, colour: bool = False, width: int = WIDTH_UNKNOWN
+    ) -> None:
+        self.colour = colour
+        self.width = width
+        self._out = out
+        self._err = err
+        self._unicode = _has_glyphs(out)
+
+    @classmethod
+    def for_terminal(cls, environ: Mapping[str, str] = os.environ) -> Screen:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an old encoding is no reason to fail
+        width = shutil.get_terminal_size((WIDTH_UNKNOWN, 24)).columns
+        colour = wants_colour(environ, tty=sys.stdout.isatty())
+        return cls(sys.stdout, sys.stderr, colour=colour, width=width)
+
+    # --- printing ---
+
+    def line(self, *parts: Part, fit: bool = True) -> None:
+        """One line, cut at the width of the terminal unless `fit` is false."""
+        pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+        pairs = [(_flat(text), style) for text, style in pairs]
+        if fit:
+            pairs = _fitted(pairs, self.width)
+        self._write("".join(self._styled(*pair) for pair in pairs).rstrip(" "))
+
+    def text(self, text: str, *, indent: str = "") -> None:
+        """Text as it is, line by line, uncut: the terminal wraps it."""
+        for line in clean(text).split("\n"):
+            self.line(indent, line.expandtabs(4), fit=False)
+
+    def prose(self, text: str, style: str = "") -> None:
+        """A paragraph, wrapped at the width of the terminal."""
+        for line in textwrap.wrap(one_line(text), max(20, self.width), break_on_hyphens=False):
+            self.line((line, style))
+
+    def json(self, value: Any) -> None:
+        """One line of JSON: exact, and safe to print as it is."""
+        text = json.dumps(value, ensure_ascii=not self._unicode, separators=(",", ":"))
+        self._out.write(escape_json(text) + "\n")
+
+    def error(self, message: str) -> None:
+        try:
+            self.flush()
+        except BrokenPipeError:
+            self.abandon()
+        print(f"clew: {one_line(message)}", file=self._err)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def abandon(self) -> None:
+        """Nobody reads on: keep Python from failing once more when it flushes at exit."""
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), self._out.fileno())
+
+    def _styled(self, text: str, style: str) -> str:
+        if not (self.colour and style and text):
+            return text
+        codes = ";".join(_CODES[name] for name in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def _write(self, line: str) -> None:
+        self._out.write((line if self._unicode else line.translate(_PLAIN)) + "\n")
+
+
+def wants_colour(environ: Mapping[str, str], *, tty: bool) -> bool:
+    """NO_COLOR comes before FORCE_COLOR, both before what the output is."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return environ["FORCE_COLOR"] != "0"
+    return tty and environ.get("TERM") != "dumb"
+
+
+def _has_glyphs(out: TextIO) -> bool:
+    try:
+        "│├─●○◉…→←".encode(out.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _flat(text: str) -> str:
+    return clean(text).replace("\n", " ").replace("\t", " ")
+
+
+def _fitted(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """The parts that fit, with the last of them cut."""
+    left = width
+    if sum(cells(text) for text, _ in pairs) <= width:
+        return pairs
+    kept: list[tuple[str, str]] = []
+    for text, style in pairs:
+        size = cells(text)
+        if size >= left:  # also when it fills the line: something follows, which … stands for
+            kept.append((cut(text + " ", left), style))
+            break
+        kept.append((text, style))
+        left -= size
+    return kept

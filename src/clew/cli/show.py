@@ -1,0 +1,182 @@
+"""One thread: the tree of its entries, or the full text of its current path.
+
+A single argument is a THREAD of your own store; two are STORE and THREAD. THREAD is an id, or
+as many of its first letters as tell it from all others. Deleted threads are shown, too.
+
+Each line of the tree is an entry: its number in the log, its kind, and how it begins.
+● lies on the current path, ◉ is the leaf, ○ lies on a branch that was left.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from clew.cli import _exits
+from clew.cli._arguments import add_json
+from clew.cli._json import record_value
+from clew.cli._preview import preview, text_of
+from clew.cli._render import Part, Screen
+from clew.cli._stores import open_existing, short_id
+from clew.cli._text import ago, cells, one_line, pad, plural
+from clew.cli._tree import rows
+from clew.model import Entry, Record, ThreadInfo
+from clew.store import Store
+from clew.thread import Thread
+
+KIND_WIDTH_MAX = 20
+
+_STYLES = {
+    "user_message": "cyan",
+    "assistant_message": "green",
+    "tool_call": "yellow",
+    "tool_result": "yellow",
+    "run_failure": "red",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", nargs="?", metavar="STORE", help="default: your own store")
+    parser.add_argument("thread", metavar="THREAD", help="id, or its first letters")
+    parser.add_argument(
+        "--path", action="store_true", help="only the current path, with the full text"
+    )
+    add_json(parser, "each record (with --path: each entry of the path)")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    _refuse_lone_store(options)
+    with open_existing(options.store) as store:
+        thread = store.resolve(options.thread, deleted=True)
+        if options.json:
+            for record in thread.path() if options.path else _records(thread):
+                screen.json(record_value(record))
+        elif options.path:
+            draw_path(screen, thread)
+        else:
+            draw_tree(screen, thread)
+    return _exits.OK
+
+
+def _refuse_lone_store(options: argparse.Namespace) -> None:
+    """`clew show threads.db`: the THREAD was forgotten, which 'not found' would not say."""
+    if options.store is None and Path(options.thread).is_file():
+        name = options.thread
+        raise _exits.UsageError(
+            f"{name} is a file: say which thread of it, clew show {name} THREAD"
+        )
+
+
+def _records(thread: Thread) -> Iterator[Record]:
+    """The shared path of a fork, then the whole log, so that no entry lacks its parent."""
+    origin = thread.info.origin
+    if origin is not None and origin.entry is not None:
+        yield from thread.path(origin.entry)
+    yield from thread.read()
+
+
+# --- the tree -------------------------------------------------------------------------------
+
+
+def draw_tree(screen: Screen, thread: Thread) -> None:
+    info = thread.info
+    _draw_head(screen, thread.store, info)
+    current = {entry.id for entry in thread.path()}
+    entries = list(thread.entries())
+    marks = _marks(thread.store, info)
+    width = kind_width(entries)
+    if info.leaf is None:
+        screen.line("◉ ", ("leaf: before the root", "bold"))
+    for row in rows(entries, current):
+        draw_entry(
+            screen,
+            row.entry,
+            lead=row.lead + _node(row.entry, info, current),
+            width=width,
+            mark=marks.get(row.entry.id, ""),
+            faint=row.entry.id not in current or row.entry.thread != info.id,
+        )
+
+
+def _draw_head(screen: Screen, store: Store, info: ThreadInfo) -> None:
+    title = "(no title)" if info.title is None else info.title.text
+    screen.line((one_line(title), "bold"))
+    facts = [
+        f"thread {info.id}",
+        plural(info.seq, "record"),
+        f"updated {ago(info.updated_at, store.now())}",
+        *([] if info.workspace is None else [f"workspace {info.workspace}"]),
+        *(f"#{tag}" for tag in info.tags),
+    ]
+    if info.deleted_at is not None:
+        facts.append(f"deleted {ago(info.deleted_at, store.now())}")
+    screen.line((", ".join(facts), "dim"))
+
+
+def _node(entry: Entry, info: ThreadInfo, current: set[str]) -> str:
+    if entry.id == info.leaf:
+        return "◉"
+    return "●" if entry.id in current else "○"
+
+
+def _marks(store: Store, info: ThreadInfo) -> Mapping[str, str]:
+    """What is to be said about single entries: the leaf, labels, where forks begin."""
+    found: dict[str, list[str]] = defaultdict(list)
+    if info.leaf is not None:
+        found[info.leaf].append("leaf")
+    for entry, name in info.labels.items():
+        found[entry].append(f"label {name}")
+    if info.origin is not None and info.origin.entry is not None:
+        found[info.origin.entry].append(f"forked from {short_id(store, info.origin.thread)}")
+    for fork in store.threads(origin=info.id, archived=None):
+        if fork.origin is not None and fork.origin.entry is not None:
+            found[fork.origin.entry].append(f"fork {short_id(store, fork.id)}")
+    return {entry: ", ".join(marks) for entry, marks in found.items()}
+
+
+def kind_width(entries: list[Entry]) -> int:
+    widest = max((cells(one_line(entry.kind)) for entry in entries), default=0)
+    return min(widest, KIND_WIDTH_MAX)
+
+
+def draw_entry(
+    screen: Screen,
+    entry: Entry,
+    *,
+    lead: str = "",
+    width: int = 0,
+    mark: str = "",
+    faint: bool = False,
+) -> None:
+    """One line: number, place in the tree, kind, what is to be said about it, how it begins."""
+    style = "dim" if faint or entry.kind == "turn_marker" else _STYLES.get(entry.kind, "")
+    parts: list[Part] = [
+        (f"{entry.seq:>4} ", "dim"),
+        (f"{lead} " if lead else "", "dim" if faint else "bold"),
+        (pad(one_line(entry.kind), width), style),
+        "  ",
+    ]
+    if mark:
+        parts.append((f"[{one_line(mark)}] ", "bold magenta"))
+    parts.append((preview(entry), "dim" if faint or entry.kind == "turn_marker" else ""))
+    screen.line(*parts)
+
+
+# --- the path -------------------------------------------------------------------------------
+
+
+def draw_path(screen: Screen, thread: Thread) -> None:
+    info = thread.info
+    _draw_head(screen, thread.store, info)
+    for entry in thread.path():
+        label = info.labels.get(entry.id)
+        screen.line()
+        screen.line(
+            (f"{entry.seq:>4} ", "dim"),
+            (one_line(entry.kind), f"bold {_STYLES.get(entry.kind, '')}"),
+            (f"  {entry.time:%Y-%m-%d %H:%M:%S}", "dim"),
+            ("" if label is None else f"  [label {one_line(label)}]", "magenta"),
+        )
+        screen.text(text_of(entry), indent="     ")

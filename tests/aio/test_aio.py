@@ -1,0 +1,214 @@
+"""The asynchronous side: the same under asyncio and trio; cancellation never tears a write."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import clew
+from clew import aio, leases, store, thread, turn
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return lambda work: anyio.run(work, backend=request.param)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "threads.db"
+
+
+def test_a_story_from_open_to_close(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create("t", title="T")
+            async with made.turn(owner="me") as taken:
+                await taken.append("user_message", {"role": "user", "content": "hi"})
+                await taken.append_message({"role": "assistant", "content": "ho"})
+                await taken.save_point()
+            assert [e.kind for e in await made.path()][1:3] == ["user_message", "assistant_message"]
+            assert (await made.info).title.text == "T"
+            fork = await made.fork(at=(await made.path())[1].id)
+            assert len(await fork.path()) == 2
+            assert [i.id for i in (await opened.list()).items] == [fork.id, "t"]
+            assert [i.id async for i in opened.threads()] == [fork.id, "t"]
+            assert len([r async for r in made.read()]) == 6
+            hash = await opened.blobs.put(b"x")
+            assert await opened.blobs.get(hash) == b"x"
+            await opened.delete("t")
+            assert await opened.find("t") is None
+            assert await opened.verify() == []
+
+    run(story)
+
+
+def test_many_tasks_append_at_once(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+
+            async def write(n: int) -> None:
+                for i in range(10):
+                    await made.append("event", [n, i])
+
+            async with anyio.create_task_group() as group:
+                for n in range(10):
+                    group.start_soon(write, n)
+            assert [e.seq for e in await made.path()] == list(range(1, 101))
+
+    run(story)
+
+
+def test_follow_yields_and_can_be_cancelled(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+            got: list[Any] = []
+            started = anyio.Event()
+
+            async def follow() -> None:
+                started.set()
+                async for record in made.follow(after=0):
+                    got.append(record.body)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(follow)
+                await started.wait()
+                await made.append("event", 1)
+                await made.append("event", 2)
+                with anyio.fail_after(30):
+                    while got != [1, 2]:
+                        await anyio.sleep(0.005)
+                group.cancel_scope.cancel()
+            assert [r.body async for r in made.follow(after=1, idle_seconds=0.05)] == [2]
+
+    run(story)
+
+
+def test_a_cancelled_append_is_whole_or_absent(run: Callable[..., Any], path: Path) -> None:
+    """The write has begun when the task is cancelled: it is finished, then the task ends."""
+
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+            entered, gate = threading.Event(), threading.Event()
+            engine = opened.sync.engine
+            append = engine.append
+
+            def slow(*args: Any, **options: Any) -> Any:
+                entered.set()
+                assert gate.wait(30)
+                return append(*args, **options)
+
+            engine.append = slow  # type: ignore[method-assign]
+            returned = []
+
+            async def write() -> None:
+                returned.append(await made.append([clew.draft("event", n) for n in range(3)]))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(write)
+                await anyio.to_thread.run_sync(entered.wait)
+                group.cancel_scope.cancel()
+                gate.set()
+            engine.append = append  # type: ignore[method-assign]
+            assert [e.body for e in made.sync.path()] == [0, 1, 2]
+
+    run(story)
+
+
+def test_a_cancelled_turn_ends_as_aborted(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+            with anyio.move_on_after(30) as scope:
+                async with made.turn(owner="me"):
+                    scope.cancel()
+                    await anyio.sleep_forever()
+            assert made.sync.path()[-1].body["status"] == "aborted"
+            assert await made.leases.active() is None
+
+    run(story)
+
+
+def test_waiting_for_a_lease_can_be_cancelled(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+            await made.leases.acquire("other", ttl_seconds=600)
+            with anyio.move_on_after(0.1) as scope:
+                async with made.turn(owner="me", wait_seconds=600):
+                    raise AssertionError("somebody else has it")
+            assert scope.cancelled_caught
+            with pytest.raises(clew.LeaseHeld):
+                async with made.turn(owner="me"):
+                    pass
+
+    run(story)
+
+
+def test_errors_come_through(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            with pytest.raises(clew.NotFound):
+                await opened.get("nobody")
+            made = await opened.create()
+            with pytest.raises(ValueError, match="mine"):
+                async with made.turn(owner="me"):
+                    raise ValueError("mine")
+            assert made.sync.path()[-1].body["status"] == "failed"
+
+    run(story)
+
+
+# --- parity ---
+
+PAIRS = [
+    (store.Store, aio.AsyncStore),
+    (store.Blobs, aio.AsyncBlobs),
+    (thread.Thread, aio.AsyncThread),
+    (leases.Leases, aio.AsyncLeases),
+    (turn.Turn, aio.AsyncTurn),
+]
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda kind: kind.__name__)
+def test_the_asynchronous_side_has_the_same_names(sync: type, other: type) -> None:
+    assert public(other) == public(sync)
+
+
+@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda kind: kind.__name__)
+def test_the_asynchronous_side_takes_the_same_arguments(sync: type, other: type) -> None:
+    for name in public(sync):
+        theirs, ours = getattr(sync, name), getattr(other, name)
+        if isinstance(theirs, property) or not callable(theirs):
+            assert isinstance(ours, property)
+            continue
+        open_ended = {"options", "filters", "facts", "leaf"}
+        given = set(inspect.signature(ours).parameters)
+        missing = set(inspect.signature(theirs).parameters) - given
+        assert not missing or given & open_ended, f"{name} lacks {missing}"
+        extra = given - set(inspect.signature(theirs).parameters) - open_ended
+        assert not extra, f"{name} has {extra} of its own"
+
+
+def test_awaitable_properties_are_awaitable(path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+            for value in (made.info, made.leaf, made.labels):
+                assert isinstance(value, Awaitable)
+                await value
+
+    anyio.run(story)

@@ -1,0 +1,197 @@
+"""Exit codes and errors: one line, no traceback, and nothing made by looking."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+from cli_support import Run, say
+
+import clew
+from clew import errors
+from clew.cli import COMMANDS, _exits
+
+
+def test_every_error_has_an_exit_code_that_the_help_explains(run: Run) -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__ if name != "ClewError"]
+    codes = {_exits.code_of(kind.__new__(kind)) for kind in kinds}
+    assert _exits.BUG not in codes
+    help = run("--help").out
+    assert all(f"{code} " in help and text in help for code, text in _exits.MEANINGS.items())
+
+
+def test_every_command_explains_itself(run: Run) -> None:
+    assert run().out == run("--help").out
+    for name in COMMANDS:
+        assert name in run("--help").out
+        helped = run(name, "--help")
+        assert helped.code == 0
+        assert f"usage: clew {name}" in helped.out
+
+
+def test_the_version_is_that_of_the_package(run: Run) -> None:
+    assert run("--version").out == f"clew {clew.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [["list"], ["show"], ["verify"]])
+def test_looking_does_not_make_a_store(run: Run, tmp_path: Path, command: list[str]) -> None:
+    thread = ["t"] if command == ["show"] else []
+    for address in (tmp_path / "a" / "no.db", f"sqlite:///{tmp_path}/b/no.db"):
+        missed = run(*command, address, *thread)
+        assert missed.code == 2
+        assert "there is no store at" in missed.err
+    assert run(*command, *thread).code == 2  # the user's own
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_does_not_become_a_store(run: Run, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert run("list", empty).code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.db"]
+    assert empty.stat().st_size == 0
+
+
+WRONG = {
+    "no such command": (["frobnicate"], 2),
+    "no thread": (["show"], 2),
+    "too much": (["list", "a", "b"], 2),
+    "unknown option": (["list", "--frobnicate"], 2),
+    "no number": (["list", "--limit", "many"], 2),
+    "limit of zero": (["list", "--limit", "0"], 2),
+    "unknown scheme": (["list", "postgres://host/db"], 6),
+    "a folder": (["list", "/"], 6),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistakes_are_told_in_one_line(run: Run, case: str) -> None:
+    arguments, code = WRONG[case]
+    failed = run(*arguments)
+    assert (failed.code, failed.out) == (code, "")
+    assert failed.err.startswith("clew: ")
+    assert failed.err.count("\n") == 1
+
+
+def test_a_thread_that_is_not_there_is_told_from_one_that_is_not_named_enough(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    store.create("thread-1")
+    store.create("thread-2")
+    assert run("show", place, "other").code == 3
+    assert run("show", place, "thread-").code == 2
+    assert run("show", place, "thread-1").code == 0
+
+
+def test_a_forgotten_thread_is_not_taken_for_a_thread_of_that_name(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    failed = run("show", place)
+    assert failed.code == 2
+    assert f"clew show {place} THREAD" in failed.err
+
+
+def test_a_mistake_in_clew_is_not_reported_as_damage(
+    run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clew.Store, "verify", lambda self: 1 / 0)
+    failed = run("verify", place)
+    assert failed.code == 70
+    assert "ZeroDivisionError" in failed.err
+    assert failed.err.count("\n") == 1
+
+
+def test_interruption_is_quiet(
+    run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: clew.Store) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clew.Store, "verify", interrupt)
+    assert run("verify", place).code == 130
+
+
+# --- verify ---
+
+
+def test_a_whole_store_is_said_to_be_whole(run: Run, store: clew.Store, place: Path) -> None:
+    say(store.create(), "hello")
+    verified = run("verify", place)
+    assert verified.code == 0
+    assert "1 thread, 1 entry, 1 record" in verified.out
+    assert "whole" in verified.lines[-1]
+    report = json.loads(run("verify", place, "--json").out)
+    assert report["whole"] is True
+    assert report["problems"] == []
+    assert report["read"]["entries"] == 1
+
+
+def test_damage_is_named_with_its_place(run: Run, store: clew.Store, place: Path) -> None:
+    thread = store.create("t")
+    say(thread, "before")
+    entry = say(thread, "after")
+    store.close()
+    database = apsw.Connection(str(place))
+    database.execute("UPDATE records SET body = CAST('{}' AS BLOB) WHERE seq = 2")
+    database.close()
+    verified = run("verify", place)
+    assert verified.code == 1
+    assert f"thread t, record 2, entry {entry.id}: " in verified.out
+    assert verified.lines[-1] == "damaged: 1 problem"
+    reported = run("verify", place, "--json")
+    assert reported.code == 1
+    problem = json.loads(reported.out)["problems"][0]
+    assert (problem["thread"], problem["seq"], problem["entry"]) == ("t", 2, entry.id)
+
+
+# --- real processes ---
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "clew", *map(str, arguments)]
+
+
+def test_a_reader_that_has_seen_enough_causes_no_complaint(store: clew.Store, place: Path) -> None:
+    thread = store.create()
+    thread.append([clew.draft("custom", "x" * 99) for _ in range(5000)])
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        ended = subprocess.run(
+            command("show", place, thread.id), stdout=write_end, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(write_end)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_starting_up_loads_no_command() -> None:
+    code = (
+        "import sys, clew.cli; sys.stdout.write(' '.join(m for m in sys.modules if 'clew.cli.' in m"
+        " or m in ('argparse', 'apsw', 'subprocess')))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+
+
+def test_ctrl_c_leaves_no_traceback_and_no_agent_behind(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("demo", "--keep", tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        agent = next(filter(None, (re.search(r"in process (\d+)", line) for line in demo.stdout)))
+        demo.send_signal(signal.SIGINT)
+        _, complaints = demo.communicate(timeout=10)
+    assert (demo.returncode, complaints) == (130, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(agent[1]), 0)

@@ -1,0 +1,119 @@
+"""A store survives os.fork on both sides, or refuses in the child; it is never shared."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.engines.sqlite import connections
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+]
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run something in a forked child; 'ok', or the error's name."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os.write(write, b"ok")
+        except BaseException as error:
+            os.write(write, type(error).__name__.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    answer = os.read(read, 1000).decode()
+    os.close(read)
+    return answer
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> clew.Store:
+    return clew.open(tmp_path / "threads.db")
+
+
+def test_parent_and_child_both_go_on_writing(store: clew.Store) -> None:
+    thread = store.create("t")
+    thread.append("event", "before")
+    assert in_child(lambda: [thread.append("event", ["child", n]) for n in range(20)]) == "ok"
+    thread.append("event", "after")
+    assert [e.seq for e in thread.path()] == list(range(1, 23))
+    assert in_child(store.close) == "ok", "closing there leaves it open here"
+    thread.append("event", "still open")
+    assert store.verify() == []
+    store.close()
+
+
+def test_a_fork_in_the_middle_of_other_threads_work_is_safe(store: clew.Store) -> None:
+    thread = store.create("t")
+    done = threading.Event()
+    written: list[str] = []
+
+    def write() -> None:
+        while not done.is_set():
+            written.append(thread.append("event", "parent").id)
+            thread.path(limit=3)
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    answers = [in_child(lambda: thread.append("event", "child")) for _ in range(20)]
+    done.set()
+    for writer in writers:
+        writer.join(60)
+    assert answers == ["ok"] * 20
+    path = thread.path()
+    assert [e.id for e in path if e.body == "parent"] != []
+    assert {e.id for e in path if e.body == "parent"} == set(written)
+    assert len([e for e in path if e.body == "child"]) == 20
+    assert store.verify() == []
+    store.close()
+
+
+def test_turns_work_in_a_child(store: clew.Store) -> None:
+    thread = store.create("t")
+    with thread.turn(owner="parent"):
+        pass
+
+    def work() -> None:
+        with thread.turn(owner="child", ttl_seconds=5) as turn:
+            turn.append("event", 1)
+
+    assert in_child(work) == "ok"
+    assert thread.unfinished_turn() is None
+    store.close()
+
+
+def test_a_child_that_was_forked_behind_pythons_back_is_refused(store: clew.Store) -> None:
+    thread = store.create("t")
+    store.engine._connections.pid -= 1  # as if fork() had been called from C
+    for call in (lambda: thread.append("event", 1), thread.path, store.create):
+        with pytest.raises(clew.Closed, match="forked"):
+            call()
+
+
+def test_a_store_that_cannot_come_to_rest_refuses_in_the_child(
+    store: clew.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = store.create("t")
+    monkeypatch.setattr(connections, "FORK_WAIT_SECONDS", 0.01)
+    with store.engine._connections.reader():
+        assert in_child(lambda: thread.append("event", 1)) == "Closed"
+    thread.append("event", 2)
+    store.close()
+
+
+def test_a_memory_store_is_copied(store: clew.Store) -> None:
+    memory = clew.open("memory:")
+    thread = memory.create("t")
+    assert in_child(lambda: thread.append("event", "only there")) == "ok"
+    assert thread.path() == []

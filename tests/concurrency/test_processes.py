@@ -1,0 +1,158 @@
+"""Several processes on one store: nothing lost, nothing twice, no gap, no zombie's write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.model import Entry
+
+WORKERS = Path(__file__).with_name("workers.py")
+
+
+def start(role: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(WORKERS), role, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> list[str]:
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return out.splitlines()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "threads.db"
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_eight_processes_lose_nothing_and_leave_no_gap(path: Path, threads: int) -> None:
+    names = [f"t{n}" for n in range(threads)]
+    with clew.open(path) as store:
+        for name in names:
+            store.create(name)
+        workers = [start("append", path, f"w{n}", ",".join(names), 40) for n in range(8)]
+        acknowledged = [line.split() for worker in workers for line in said(worker)]
+        assert len(acknowledged) == 320
+        for name in names:
+            entries = [r for r in store.get(name).read() if isinstance(r, Entry)]
+            assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
+            mine = {(id, int(seq)) for thread, id, seq in acknowledged if thread == name}
+            assert {(e.id, e.seq) for e in entries} == mine
+            assert store.get(name).path() == entries, "one branch: each saw the leaf before it"
+        assert store.verify() == []
+
+
+def test_a_process_killed_at_any_moment_loses_nothing_acknowledged(path: Path) -> None:
+    cycles = 250
+    with clew.open(path) as store:
+        store.create("t")
+    harness = start("crash_loop", path, cycles, 7)
+    lines = said(harness)
+    assert lines.pop() == "done"
+    with clew.open(path) as store:
+        assert store.verify() == []
+        stored = Counter(r.id for r in store.get("t").read() if isinstance(r, Entry))
+    missing = [id for id in lines if id not in stored]
+    assert missing == []
+    assert max(stored.values()) == 1
+    assert len(lines) > cycles, "the writers must have had time to write"
+
+
+def test_a_stopped_lease_holder_cannot_write_after_its_time(path: Path) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        zombie = start("hold_lease", path)
+        assert zombie.stdout.readline() == "acquired\n"
+        lease = _take_over(thread)
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert said(zombie) == [f"refused {lease.fence - 1} {lease.fence}"]
+        assert thread.path() == []
+
+
+def test_a_stopped_lease_holder_is_refused_even_if_nobody_took_over(path: Path) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        zombie = start("hold_lease", path)
+        assert zombie.stdout.readline() == "acquired\n"
+        _until(lambda: thread.leases.active() is None)
+        _until(lambda: _state(zombie.pid) == "T")
+        os.kill(zombie.pid, signal.SIGCONT)
+        assert said(zombie) == ["refused 1 None"]
+        assert thread.path() == []
+
+
+def _take_over(thread: clew.Thread) -> clew.Lease:
+    taken: list[clew.Lease] = []
+
+    def attempt() -> bool:
+        try:
+            taken.append(thread.leases.acquire("heir", ttl_seconds=60))
+        except clew.LeaseHeld:
+            return False
+        return True
+
+    _until(attempt)
+    return taken[0]
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _until(done: object, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_killed_turn_can_be_resumed_by_another_process(path: Path) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        worker = start("take_turn_and_hang", path)
+        assert worker.stdout.readline() == "in turn\n"
+        worker.kill()
+        worker.communicate()
+        assert thread.unfinished_turn() is not None
+        with thread.turn(owner="heir", wait_seconds=60) as turn:
+            turn.append("tool_result", {"resumed": True})
+        assert [e.kind for e in thread.path()] == [
+            "turn_marker",
+            "tool_call",
+            "turn_marker",
+            "tool_result",
+            "turn_marker",
+        ]
+        assert thread.unfinished_turn() is None
+
+
+def test_follow_sees_what_another_process_commits(path: Path) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        feed = thread.follow()
+        first: list[object] = []
+        reader = threading.Thread(target=lambda: first.extend(next(feed) for _ in range(10)))
+        reader.start()
+        acknowledged = [line.split()[1] for line in said(start("append", path, "w", "t", 10))]
+        reader.join(60)
+        assert [record.id for record in first] == acknowledged
+
+
+def test_processes_that_open_a_new_store_at_once_all_succeed(path: Path) -> None:
+    command = f"import clew; s = clew.open({str(path)!r}); s.create(); s.close()"
+    workers = [subprocess.Popen([sys.executable, "-c", command]) for _ in range(8)]
+    assert [worker.wait(60) for worker in workers] == [0] * 8
+    with clew.open(path) as store:
+        assert store.stats().threads == 8
+        assert store.verify() == []

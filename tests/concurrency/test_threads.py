@@ -1,0 +1,168 @@
+"""Many Python threads on one handle: group commit keeps each writer's outcome apart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.engines.sqlite.commit import GroupCommit, Ticket
+from clew.store import Store
+
+
+def together(*jobs: Callable[[], object]) -> None:
+    """Run jobs in threads that start at once; the first error is raised here."""
+    barrier = threading.Barrier(len(jobs))
+    errors: list[BaseException] = []
+
+    def run(job: Callable[[], object]) -> None:
+        barrier.wait()
+        try:
+            job()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    if errors:
+        raise errors[0]
+
+
+def test_concurrent_appends_to_one_thread_form_one_branch(store: Store) -> None:
+    thread = store.create()
+
+    def job(n: int) -> Callable[[], object]:
+        return lambda: [thread.append("event", [n, i]) for i in range(25)]
+
+    together(*(job(n) for n in range(8)))
+    path = thread.path()
+    assert [e.seq for e in path] == list(range(1, 201))
+    for n in range(8):
+        assert [e.body[1] for e in path if e.body[0] == n] == list(range(25))
+
+
+def test_one_writers_failure_is_not_anothers(store: Store) -> None:
+    thread = store.create()
+    thread.append("event", "first", id="taken")
+    outcomes: list[str] = []
+
+    def good(n: int) -> None:
+        for i in range(20):
+            thread.append("event", [n, i])
+            outcomes.append("written")
+
+    def bad() -> None:
+        for _ in range(20):
+            with pytest.raises(clew.Conflict):
+                thread.append([clew.draft("event", 1), clew.draft("event", "other", id="taken")])
+            outcomes.append("refused")
+
+    together(*(lambda n=n: good(n) for n in range(4)), bad, bad)
+    assert (outcomes.count("written"), outcomes.count("refused")) == (80, 40)
+    assert len(thread.path()) == 81
+    assert store.verify() == []
+
+
+def test_many_writers_share_transactions(tmp_path: Path) -> None:
+    batches: list[int] = []
+    gate = threading.Event()
+
+    def transact(batch: list[Ticket[int]]) -> None:
+        batches.append(len(batch))
+        gate.wait(30)
+        for ticket in batch:
+            ticket.result = ticket.work(None)
+
+    group = GroupCommit(transact)
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(group.run(lambda _: n)))
+        for n in range(9)
+    ]
+    for thread in threads:
+        thread.start()
+    while len(group._queue) < 8:
+        threading.Event().wait(0.001)
+    gate.set()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(results) == list(range(9))
+    assert batches == [1, 8], "all who came while the first one worked were taken together"
+
+
+def test_an_interrupted_waiter_passes_the_lead_on() -> None:
+    """Ctrl-C in a waiting writer must not leave the others waiting for ever."""
+    entered, gate = threading.Event(), threading.Event()
+
+    def transact(batch: list[Ticket[str]]) -> None:
+        entered.set()
+        gate.wait(30)
+        for ticket in batch:
+            ticket.result = ticket.work(None)
+
+    group = GroupCommit(transact)
+    leader = threading.Thread(target=lambda: group.run(lambda _: "leader"))
+    leader.start()
+    assert entered.wait(30)
+
+    class Interrupting:
+        """A lock whose waiter is interrupted once the lead has come to it."""
+
+        def __init__(self) -> None:
+            self.promoted = threading.Event()
+
+        def acquire(self) -> bool:
+            gate.set()
+            assert self.promoted.wait(30)
+            raise KeyboardInterrupt
+
+        def release(self) -> None:
+            self.promoted.set()
+
+        def locked(self) -> bool:
+            return True
+
+    ticket: Ticket[str] = Ticket(lambda _: "interrupted")
+    ticket.ready = Interrupting()  # type: ignore[assignment]
+    with group._mutex:
+        group._queue.append(ticket)
+    with pytest.raises(KeyboardInterrupt):
+        group._wait(ticket)
+    leader.join(30)
+    assert group.run(lambda _: "next") == "next"
+
+
+def test_readers_see_whole_batches_only(store: Store) -> None:
+    thread = store.create()
+    done = threading.Event()
+
+    def write() -> None:
+        for n in range(60):
+            thread.append([clew.draft("event", [n, i]) for i in range(5)])
+        done.set()
+
+    def read() -> None:
+        while not done.is_set():
+            assert len(thread.path()) % 5 == 0
+            assert len(list(thread.read())) % 5 == 0
+
+    together(write, read, read)
+
+
+def test_turns_of_many_threads_take_their_turn(store: Store) -> None:
+    thread = store.create()
+
+    def work(n: int) -> None:
+        for _ in range(3):
+            with thread.turn(owner=f"w{n}", wait_seconds=60) as turn:
+                turn.append("event", n)
+
+    together(*(lambda n=n: work(n) for n in range(4)))
+    kinds = [e.kind for e in thread.path()]
+    assert kinds == ["turn_marker", "event", "turn_marker"] * 12

@@ -1,0 +1,86 @@
+"""What the processes of these tests do. Run as a script: `workers.py ROLE ARGUMENTS…`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import clew
+
+
+def tell(line: str) -> None:
+    """One line to the parent, in one write, so that what arrives was really said."""
+    os.write(1, (line + "\n").encode())
+
+
+def append(path: str, name: str, threads: str, count: str) -> None:
+    """Append to threads in turn; tell each id once it is acknowledged."""
+    with clew.open(path) as store:
+        handles = [store.get(thread) for thread in threads.split(",")]
+        for n in range(int(count)):
+            handle = handles[n % len(handles)]
+            entry = handle.append("event", {"from": name, "n": n})
+            tell(f"{handle.id} {entry.id} {entry.seq}")
+
+
+def append_for_ever(path: str, name: str) -> None:
+    """Append, move, fork and set facts until killed."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        for n in range(1_000_000):
+            body = {"n": n, "text": "x" * (20_000 if n % 7 == 0 else 300)}
+            batch = [clew.draft("event", body) for _ in range(1 + n % 3)]
+            for entry in thread.append(batch):
+                tell(entry.id)
+            if n % 5 == 0:
+                thread.move(batch[0].id)
+            if n % 11 == 0:
+                thread.set(title=f"{name} {n}")
+
+
+def hold_lease(path: str) -> None:
+    """Take a short lease, stop, and try to write when woken."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        lease = thread.leases.acquire("zombie", ttl_seconds=0.2)
+        tell("acquired")
+        os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            thread.append("event", "written by a zombie", fence=lease.fence)
+            tell("written")
+        except clew.LeaseLost as error:
+            tell(f"refused {error.fence} {error.current}")
+
+
+def take_turn_and_hang(path: str) -> None:
+    with clew.open(path) as store, store.get("t").turn(owner="worker", ttl_seconds=0.5) as turn:
+        turn.append("tool_call", {"name": "sleep"})
+        tell("in turn")
+        time.sleep(600)
+
+
+def crash_loop(path: str, cycles: str, seed: str) -> None:
+    """Fork a writer, SIGKILL it at a random moment, again and again; tell what was acknowledged."""
+    import random
+
+    moments = random.Random(int(seed))
+    for cycle in range(int(cycles)):
+        child = os.fork()
+        if child == 0:
+            append_for_ever(path, f"cycle {cycle}")
+            os._exit(1)
+        time.sleep(moments.uniform(0.0, 0.06))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    tell("done")
+
+
+ROLES = {
+    role.__name__: role
+    for role in (append, append_for_ever, hold_lease, take_turn_and_hang, crash_loop)
+}
+
+if __name__ == "__main__":
+    ROLES[sys.argv[1]](*sys.argv[2:])
