@@ -48,10 +48,10 @@ def pages() -> dict[str, str]:
     """File name → text, the index first."""
     made = {
         "opening.md": opening_page(),
-        "store.md": classes_page("Store", store, ["Store", "Blobs"]),
-        "thread.md": classes_page("Thread", thread, ["Thread", "Comparison"]),
-        "turn.md": classes_page("Turn", turn, ["Turn"]),
-        "leases.md": classes_page("Leases", leases, ["Leases"]),
+        "store.md": classes_page("The store", store, ["Store", "Blobs"]),
+        "thread.md": classes_page("The thread", thread, ["Thread", "Comparison"]),
+        "turn.md": classes_page("The turn", turn, ["Turn"]),
+        "leases.md": classes_page("Leases by hand", leases, ["Leases"]),
         "drafts.md": drafts_page(),
         "model.md": model_page(),
         "errors.md": errors_page(),
@@ -69,7 +69,7 @@ def pages() -> dict[str, str]:
 def index_page(made: dict[str, str]) -> str:
     lines = [
         "# Reference",
-        _notice("every page of this folder"),
+        _notice("`clew`"),
         "## Pages",
         "\n".join(
             f"- [{text.splitlines()[0].removeprefix('# ')}]({name})" for name, text in made.items()
@@ -127,9 +127,9 @@ def errors_page() -> str:
     parts.append(_table(("error", "code", "retryable"), rows))
     for kind in kinds:
         parts += [f"## {kind.__name__}", _doc(kind)]
-        own = {n: t for n, t in vars(kind).get("__annotations__", {}).items()}
+        own = [(f"`{name}`", _code(type)) for name, type in inspect.get_annotations(kind).items()]
         if own:
-            parts.append(_table(("field", "type"), [(f"`{n}`", _code(t)) for n, t in own.items()]))
+            parts.append(_table(("field", "type"), own))
     return _join(parts)
 
 
@@ -191,7 +191,7 @@ def _arguments_table(parser: argparse.ArgumentParser) -> str:
     """From the actions themselves: how argparse lays out its help differs between Pythons."""
     rows = []
     for action in parser._actions:
-        if action.help == argparse.SUPPRESS:
+        if action.help == argparse.SUPPRESS or action.dest == "help":
             continue
         names = ", ".join(f"`{name}`" for name in action.option_strings)
         rows.append((" ".join(filter(None, [names, _metavar(action)])), action.help or ""))
@@ -266,16 +266,14 @@ def _fields(kind: type) -> list[tuple[str, ...]]:
     """The fields of frozen data; other classes have none."""
     if not hasattr(kind, "__struct_fields__"):
         return []
-    types = {n: t for base in reversed(kind.__mro__) for n, t in _annotations(base).items()}
+    types: dict[str, str] = {}
+    for part in reversed(kind.__mro__):
+        types |= inspect.get_annotations(part)
     rows = []
     for name, parameter in inspect.signature(kind).parameters.items():
         default = "" if parameter.default is parameter.empty else _code(_value(parameter.default))
         rows.append((f"`{name}`", _code(types[name]), default))
     return rows
-
-
-def _annotations(kind: type) -> dict[str, Any]:
-    return {} if kind is object else dict(vars(kind).get("__annotations__", {}))
 
 
 def _signatures(call: Callable[..., Any], name: str) -> str:
@@ -285,9 +283,8 @@ def _signatures(call: Callable[..., Any], name: str) -> str:
 def _signature(call: Callable[..., Any], name: str) -> str:
     signature = inspect.signature(call)
     pieces = list(_parameters(signature.parameters.values()))
-    returned = "" if signature.return_annotation is signature.empty else ""
-    if signature.return_annotation is not signature.empty:
-        returned = f" -> {signature.return_annotation}"
+    told = signature.return_annotation is not signature.empty
+    returned = f" -> {signature.return_annotation}" if told else ""
     start = "async def" if inspect.iscoroutinefunction(call) else "def"
     line = f"{start} {name}({', '.join(pieces)}){returned}"
     if len(line) <= WIDTH:
@@ -351,10 +348,10 @@ def _notice(source: str) -> str:
 
 
 def _doc(thing: Any) -> str:
-    """Its own docstring, as a page shows it."""
+    """Its own docstring; a class must not show the one that it inherited."""
     owner = _function(thing)
-    text = inspect.cleandoc(vars(owner).get("__doc__") or "") if inspect.isclass(owner) else ""
-    return text or (inspect.getdoc(owner) or "" if not inspect.isclass(owner) else "")
+    text = vars(owner).get("__doc__") if inspect.isclass(owner) else owner.__doc__
+    return inspect.cleandoc(text or "")
 
 
 def _summary(name: str) -> str:

@@ -178,6 +178,10 @@ class AsyncThread:
         return _hop(lambda: self.sync.leaf)
 
     @property
+    def facts(self) -> Awaitable[dict[str, Any]]:
+        return _hop(lambda: self.sync.facts)
+
+    @property
     def labels(self) -> Awaitable[dict[str, str]]:
         return _hop(lambda: self.sync.labels)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.engine import Engine
-from clew.errors import InvalidInput, Unsupported
+from clew.errors import InvalidInput, NotFound, Unsupported
 from clew.store import Store
 
 _SCHEMES = {
@@ -26,7 +26,8 @@ def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store
 
     SQLite takes `durability="full"` (every acknowledged append survives loss of power) or
     `"relaxed"` (faster on slow disks, survives only the death of the process), and
-    `busy_seconds`, how long to wait for other processes that write.
+    `busy_seconds`, how long to wait for other processes that write. With `create=False` a store
+    that is not there is NotFound, and nothing is made.
     """
     return Store(open_engine(address, **options))
 
@@ -70,14 +71,16 @@ def default_path() -> Path:
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.sqlite import SQLiteEngine
 
-    _check_options("sqlite", options, ("durability", "busy_seconds", "vfs"))
+    _check_options("sqlite", options, ("durability", "busy_seconds", "create", "vfs"))
     return SQLiteEngine(path.expanduser(), **options)
 
 
 def _memory(options: dict[str, Any]) -> Engine:
     from clew.engines.memory import MemoryEngine
 
-    _check_options("memory", options, ())
+    _check_options("memory", options, ("create",))
+    if not options.get("create", True):
+        raise NotFound("store", "memory:")
     return MemoryEngine()
 
 

@@ -38,6 +38,11 @@ class Comparison(Struct, frozen=True):
     right: list[Entry]
 
 
+def turn_status(marker: Entry) -> str | None:
+    """What a turn marker says; None for one that says nothing we know."""
+    return marker.body.get("status") if isinstance(marker.body, dict) else None
+
+
 class Thread:
     """A thread of a store. Handles are cheap, hold no state, and may be used by many at once."""
 
@@ -274,6 +279,11 @@ class Thread:
         self.set_facts({f"label.{entry}": name})
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The latest value of every fact."""
+        return self.info.facts
+
+    @property
     def labels(self) -> dict[str, str]:
         """Entry id → the name it was given."""
         return self.info.labels
@@ -302,8 +312,8 @@ class Thread:
             tail = self.path(limit=limit)
             markers = [entry for entry in tail if entry.kind == "turn_marker"]
             for marker in reversed(markers):
-                if marker.body.get("status") != "save_point":
-                    return marker if marker.body.get("status") == "started" else None
+                if turn_status(marker) != "save_point":
+                    return marker if turn_status(marker) == "started" else None
             if len(tail) < limit:
                 return None
             limit *= 4

@@ -178,6 +178,12 @@ def test_one_argument_is_a_thread_of_the_users_own_store(run: Run) -> None:
     assert "Mine" in run("list").out
 
 
+def test_an_id_longer_than_a_file_name_is_not_looked_for_on_disk(run: Run) -> None:
+    with clew.open() as own:
+        own.create("x" * 500)
+    assert run("show", "x" * 500).code == 0
+
+
 def test_every_printed_id_finds_its_thread(run: Run, store: clew.Store, place: Path) -> None:
     ids = [f"session-2026-11-{day:02}" for day in range(1, 25)]
     for id in [*ids, "session-2026-1", "s", "s\u0301pecial"]:

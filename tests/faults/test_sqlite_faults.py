@@ -154,6 +154,19 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> Non
     with pytest.raises(Unsupported):
         clew.open(path)
     assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_looking_does_not_make_a_store(path: Path, create: bool) -> None:
+    if create:
+        path.touch()
+    before = list(path.parent.iterdir())
+    with pytest.raises(clew.NotFound):
+        clew.open(path, create=False)
+    with pytest.raises(clew.NotFound):
+        clew.open("memory:", create=False)
+    assert list(path.parent.iterdir()) == before
 
 
 def test_a_folder_and_an_unwritable_place_are_clear_errors(tmp_path: Path) -> None:

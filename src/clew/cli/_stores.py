@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import clew
 from clew.cli._exits import UsageError
 from clew.errors import InvalidInput, NotFound
-from clew.opening import default_path
 from clew.store import Store
 
 SHORT_ID = 12  # ten characters of time, two of chance
@@ -16,25 +12,11 @@ SHORT_ID = 12  # ten characters of time, two of chance
 
 def open_existing(address: str | None) -> Store:
     """The store at an address. One that is not there is an error: looking must not make it."""
-    path = _file_of(address)
-    if path is not None and not path.exists():
+    try:
+        return clew.open(address, create=False)
+    except NotFound as error:
         hint = "" if address is not None else " yet (clew demo makes one elsewhere, to look at)"
-        raise UsageError(f"there is no store at {path}{hint}")
-    if path is not None and path.is_file() and path.stat().st_size == 0:
-        raise UsageError(f"there is no store at {path}, only an empty file")
-    return clew.open(address)
-
-
-def _file_of(address: str | None) -> Path | None:
-    """The file that an address means; None if it means none, or nothing at all."""
-    if address is None:
-        return default_path()
-    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", address)
-    if scheme is None:
-        return Path(address).expanduser() if address else None
-    if scheme[0].lower() != "sqlite:":
-        return None
-    return Path(address[scheme.end() :].removeprefix("///")).expanduser()
+        raise UsageError(f"there is no store at {error.id}{hint}") from None
 
 
 def short_id(store: Store, id: str) -> str:

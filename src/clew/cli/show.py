@@ -10,9 +10,9 @@ Each line of the tree is an entry: its number in the log, its kind, and how it b
 from __future__ import annotations
 
 import argparse
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from clew.cli import _exits
 from clew.cli._arguments import add_json
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 def _refuse_lone_store(options: argparse.Namespace) -> None:
     """`clew show threads.db`: the THREAD was forgotten, which 'not found' would not say."""
-    if options.store is None and Path(options.thread).is_file():
+    if options.store is None and os.path.isfile(options.thread):
         name = options.thread
         raise _exits.UsageError(
             f"{name} is a file: say which thread of it, clew show {name} THREAD"

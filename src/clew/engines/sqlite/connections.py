@@ -20,7 +20,7 @@ import apsw
 from clew.engines._migrate import migrations
 from clew.engines.sqlite import place
 from clew.engines.sqlite.errors import translate
-from clew.errors import Closed, FormatTooNew, Unsupported
+from clew.errors import Closed, FormatTooNew, NotFound, Unsupported
 
 APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite file
 READERS_IDLE_MAX = 8
@@ -43,25 +43,19 @@ class Connections:
     """Hands out connections. `before_fork` and `after_fork` keep the process forkable."""
 
     def __init__(
-        self, path: Path, *, synchronous: str, busy_seconds: float, vfs: str | None
+        self, path: Path, *, synchronous: str, busy_seconds: float, vfs: str | None, create: bool
     ) -> None:
         self.path = path
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._vfs = vfs
         self.poison: str | None = None
-        self.wal_pages = 0
-        self.checkpoint_at = CHECKPOINT_PAGES
+        self.log = Log()
         self._closed = False
         self._reset()
         with _opening:
-            place.prepare(path)
-            self._host_lock = place.HostLock(path)
-            try:
-                self._establish()
-            except BaseException:
-                self._host_lock.close()
-                raise
+            place.prepare(path, create=create)
+            self._host_lock = self._establish(create)
         _open_stores.add(self)
 
     def _reset(self) -> None:
@@ -88,7 +82,7 @@ class Connections:
         """The writing connection; the caller holds `write_lock`."""
         if self._writer is None:
             self._writer = self._open()
-            self._writer.set_wal_hook(self._count_pages)
+            self._writer.set_wal_hook(self.log.grown)
         return self._writer
 
     @contextmanager
@@ -128,21 +122,14 @@ class Connections:
 
     def checkpoint(self, mode: int) -> None:
         """Bring the log back into the file; the caller holds `write_lock`."""
-        written, copied = self.writer().wal_checkpoint(mode=mode)
-        # While a reader keeps the log from starting anew, trying at every commit would be waste.
-        self.checkpoint_at = CHECKPOINT_PAGES + (0 if copied >= written else written)
-        self.wal_pages = 0
-
-    def _count_pages(self, db: apsw.Connection, name: str, pages: int) -> int:
-        self.wal_pages = pages
-        return apsw.SQLITE_OK
+        self.log.copied(*self.writer().wal_checkpoint(mode=mode))
 
     # --- opening ---
 
     def _open(self) -> apsw.Connection:
         try:
             db = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
-            db.set_busy_handler(self._patience())
+            db.set_busy_handler(patience(self._busy_seconds))
             for name, value in _PRAGMAS.items():
                 db.pragma(name, value)
             db.pragma("synchronous", self._synchronous)
@@ -150,35 +137,23 @@ class Connections:
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
 
-    def _patience(self) -> Callable[[int], bool]:
-        """Wait for other processes in short random naps, up to the limit, then give up.
-
-        SQLite's own handler backs off to 100 ms, which starves whoever has waited longest.
-        """
-        deadline = 0.0
-
-        def wait(tries: int) -> bool:
-            nonlocal deadline
-            now = time.monotonic()
-            if tries == 0:
-                deadline = now + self._busy_seconds
-            if now >= deadline:
-                return False
-            time.sleep(random.uniform(0.0001, 0.002))
-            return True
-
-        return wait
-
-    def _establish(self) -> None:
+    def _establish(self, create: bool) -> place.HostLock:
         """Recognise or make the store, and bring its schema up to date."""
         db = self._open()
+        lock: place.HostLock | None = None
         try:
-            refuse_foreign(db, self.path)
+            recognise(db, self.path, create=create)  # before anything is put beside the file
+            lock = place.HostLock(self.path)
             self._use_wal(db)
             migrate(db, self.path)
             place.sync_folder(self.path.parent)
-        except apsw.Error as error:
-            raise translate(error, str(self.path)) from error
+            return lock
+        except BaseException as error:
+            if lock is not None:
+                lock.close()
+            if isinstance(error, apsw.Error):
+                raise translate(error, str(self.path)) from error
+            raise
         finally:
             db.close()
 
@@ -238,6 +213,48 @@ class Connections:
             _abandoned.append((self._writer, self._idle))
 
 
+class Log:
+    """The write-ahead log: how long it is, and when it is time to copy it into the file."""
+
+    def __init__(self) -> None:
+        self._pages = 0
+        self._limit = CHECKPOINT_PAGES
+
+    def grown(self, db: apsw.Connection, name: str, pages: int) -> int:
+        """SQLite's hook after each commit. It holds no reference to the connection's owner."""
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def copied(self, pages: int, copied: int) -> None:
+        # While a reader keeps the log from starting anew, trying at every commit would be waste.
+        self._limit = CHECKPOINT_PAGES + (0 if copied >= pages else pages)
+        self._pages = 0
+
+    @property
+    def is_long(self) -> bool:
+        return self._pages >= self._limit
+
+
+def patience(seconds: float) -> Callable[[int], bool]:
+    """A busy handler: wait for other processes in short random naps, up to a limit.
+
+    SQLite's own backs off to 100 ms, which starves whoever has waited longest.
+    """
+    deadline = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + seconds
+        if now >= deadline:
+            return False
+        time.sleep(random.uniform(0.0001, 0.002))
+        return True
+
+    return wait
+
+
 def _ended(db: apsw.Connection) -> bool:
     """End a read; a connection that cannot even do that is given up."""
     try:
@@ -249,7 +266,7 @@ def _ended(db: apsw.Connection) -> bool:
         return False
 
 
-def refuse_foreign(db: apsw.Connection, path: Path) -> None:
+def recognise(db: apsw.Connection, path: Path, *, create: bool) -> None:
     """Leave alone any database that holds something and is not a store."""
     if db.pragma("application_id") == APPLICATION_ID:
         _version(db, path, len(migrations("sqlite")))
@@ -258,6 +275,8 @@ def refuse_foreign(db: apsw.Connection, path: Path) -> None:
         raise Unsupported(
             f"{path} is a SQLite database, but not a Clew store; it was left as it is"
         )
+    if not create:
+        raise NotFound("store", str(path))
 
 
 def migrate(db: apsw.Connection, path: Path) -> None:
@@ -294,6 +313,7 @@ _forking: list[Connections] = []
 
 
 def _before_fork() -> None:
+    _opening.acquire()
     _forking[:] = list(_open_stores)
     for connections in _forking:
         connections.before_fork()
@@ -303,12 +323,14 @@ def _after_fork_in_parent() -> None:
     for connections in _forking:
         connections.after_fork_in_parent()
     _forking.clear()
+    _opening.release()
 
 
 def _after_fork_in_child() -> None:
     for connections in _forking:
         connections.after_fork_in_child()
     _forking.clear()
+    _opening.release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -57,6 +57,7 @@ class SQLiteEngine:
         *,
         durability: Literal["full", "relaxed"] = "full",
         busy_seconds: float = 30.0,
+        create: bool = True,
         vfs: str | None = None,
         clock: Callable[[], Instant] = _clock.now,
     ) -> None:
@@ -69,6 +70,7 @@ class SQLiteEngine:
             synchronous=_SYNCHRONOUS[durability],
             busy_seconds=busy_seconds,
             vfs=vfs,
+            create=create,
         )
         self._lineages = rows.Lineages()
         self._start()
@@ -170,7 +172,7 @@ class SQLiteEngine:
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
-        if connections.wal_pages >= connections.checkpoint_at:
+        if connections.log.is_long:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _run(self, db: apsw.Connection, batch: list[Ticket[Any]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from clew.errors import Unavailable, Unsupported
+from clew.errors import NotFound, Unavailable, Unsupported
 
 # Before this version two connections that write and checkpoint at once could corrupt a
 # database (the WAL-reset bug), so an older library gets a store for itself alone.
@@ -21,8 +21,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 
-def prepare(path: Path) -> None:
+def prepare(path: Path, *, create: bool) -> None:
     """Make sure that there is a private file in a local folder, or say why there is not."""
+    if not create and not path.exists():
+        raise NotFound("store", str(path))
     if path.is_dir():
         raise Unsupported(f"{path} is a folder, not a SQLite file")
     try:
