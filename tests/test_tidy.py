@@ -20,9 +20,11 @@ FUNCTION_LINES_MAX = 70
 
 # Each layer may import itself and what stands before it.
 LAYERS = [
-    {"errors", "codec", "checks", "model", "hashes", "drafts"},
+    {"errors", "codec", "checks", "model", "hashes", "text", "drafts"},
     {"engine", "state", "leasing"},
-    {"engines", "leases", "turn", "thread", "store", "opening"},
+    {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},
+    {"engines", "leases", "turn", "projecting", "tree", "thread", "store", "opening"},
+    {"conversation", "runs", "sessions"},
     {"aio", "testing", ""},
     {"cli", "__main__"},
 ]

@@ -12,7 +12,7 @@ from bench.messages import Message, encoded, messages
 from bench.timing import in_rounds, per_second
 from bench.workshop import Workshop
 
-_ROUNDS = 15
+_ROUNDS = 25
 _APPENDS = 500  # enough for each side to bring its log back into the file now and then
 
 

@@ -11,7 +11,7 @@ from bench.messages import messages
 from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_ENTRIES, MANY, Workshop, short_thread
 
-_ROUNDS = 11
+_ROUNDS = 15
 _TURNS = 60
 
 

@@ -10,7 +10,7 @@ from bench.figures import Figure, milliseconds, ratio
 from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_ENTRIES, MANY, Workshop, short_thread
 
-_ROUNDS = 11
+_ROUNDS = 15
 _TURNS = 40  # even, so that every round leaves the leaf where it was
 
 

@@ -19,10 +19,10 @@ _DELAY_SECONDS = 0.002
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
     with clew.open(workshop.new_path()) as store:
-        many, one = _compare(store, rounds=11, batch=messages(200))
+        many, one = _compare(store, rounds=15, batch=messages(200))
     yield from _figures("this disk", many, one, at_least=1.3)
     with slow_disk(_DELAY_SECONDS) as name, clew.open(workshop.new_path(), vfs=name) as store:
-        many, one = _compare(store, rounds=7, batch=messages(80))
+        many, one = _compare(store, rounds=9, batch=messages(80))
     yield from _figures(f"syncs {_DELAY_SECONDS * 1e3:.0f} ms slower", many, one, at_least=5)
 
 

@@ -9,7 +9,7 @@ from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_THREADS, MANY, Workshop
 from clew.model import Order
 
-_ROUNDS = 11
+_ROUNDS = 15
 _TURNS = 30
 _PAGE = 50
 

@@ -13,7 +13,7 @@ from bench.messages import encoded, messages
 from bench.timing import in_rounds, seconds
 from bench.workshop import Workshop, extend
 
-_ROUNDS = 11
+_ROUNDS = 21
 _MESSAGES = 10_000
 
 

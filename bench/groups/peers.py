@@ -20,7 +20,7 @@ from bench.timing import in_rounds, per_second, seconds
 from bench.workshop import Workshop, size_on_disk
 
 _SLICES = 10  # a conversation grows in so many slices, in turns with the others; one warms up
-_LOAD_ROUNDS = 9
+_LOAD_ROUNDS = 15
 _LOAD_MESSAGES = 1000
 
 Places = Sequence[tuple[type[Contestant], Path]]

@@ -30,6 +30,7 @@ class GoogleADK:
     def __init__(self, path: Path) -> None:
         self._keeper = sqlite3.connect(path)
         self._keeper.execute(f"PRAGMA journal_mode={self.journal_mode}")
+        self._keeper.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # opens the log
         self._runner = asyncio.Runner()
         self._service = SqliteSessionService(str(path))
         self._session = self._runner.run(self._service.create_session(**_KEY))

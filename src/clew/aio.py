@@ -12,6 +12,7 @@ awaitable property here.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -25,6 +26,9 @@ try:
 except ImportError as error:
     raise ImportError("clew's asynchronous side needs anyio: pip install 'clew[async]'") from error
 
+from clew import projecting
+from clew.compaction import KEEP_USER_TOKENS, Compacted
+from clew.context import Context
 from clew.errors import LeaseHeld
 from clew.leases import Leases
 from clew.model import (
@@ -43,7 +47,8 @@ from clew.model import (
 )
 from clew.opening import open
 from clew.store import Blobs, Problems, Store
-from clew.thread import Comparison, Thread
+from clew.thread import Thread
+from clew.tree import Comparison
 from clew.turn import Turn
 
 T = TypeVar("T")
@@ -256,6 +261,44 @@ class AsyncThread:
 
     async def label(self, entry: str, name: str | None) -> None:
         await _hop(self.sync.label, entry, name)
+
+    async def context(self, format: str | None = None, **options: Any) -> Context:
+        return await _hop(self.sync.context, format, **options)
+
+    async def compact(
+        self,
+        summarize: Callable[[list[Any]], Any],
+        *,
+        keep_turns: int | None = None,
+        keep_tokens: int | None = None,
+        keep_user_tokens: int = KEEP_USER_TOKENS,
+        format: str | None = None,
+        fence: int | None = None,
+        **notes: Any,
+    ) -> Entry | None:
+        """Like `Thread.compact`; `summarize` may be asynchronous."""
+        decided = await _hop(
+            projecting.prepare,
+            self.sync,
+            keep_turns=keep_turns,
+            keep_tokens=keep_tokens,
+            keep_user_tokens=keep_user_tokens,
+            format=format,
+        )
+        if decided is None:
+            return None
+        if inspect.iscoroutinefunction(summarize):
+            summary = await summarize(decided.context.messages)
+        else:
+            summary = await _hop(summarize, decided.context.messages)
+            summary = await summary if inspect.isawaitable(summary) else summary
+        return await _hop(projecting.commit, self.sync, decided, summary, fence=fence, notes=notes)
+
+    async def uncompact(self, **options: Any) -> Entry | None:
+        return await _hop(self.sync.uncompact, **options)
+
+    async def compaction(self) -> Compacted | None:
+        return await _hop(self.sync.compaction)
 
     async def unfinished_turn(self) -> Entry | None:
         return await _hop(self.sync.unfinished_turn)

@@ -82,16 +82,31 @@ def kind_for(message: Mapping[str, Any]) -> str:
     role = message.get("role") if isinstance(message, Mapping) else None
     if not isinstance(role, str) or not role:
         raise InvalidInput("message", "has no role")
-    if role == "assistant" and message.get("tool_calls"):
+    blocks = _blocks(message)
+    if role in ("assistant", "model") and (message.get("tool_calls") or blocks & _CALLS):
         return "tool_call"
+    if role == "user" and blocks and blocks <= _RESULTS:
+        return "tool_result"
     return _KINDS_BY_ROLE.get(role, "custom")
 
 
+def _blocks(message: Mapping[str, Any]) -> set[str]:
+    """What a message's content is made of, by the providers' names for it."""
+    content = message.get("content") or message.get("parts")
+    if not isinstance(content, list):
+        return set()
+    found = [block for block in content if isinstance(block, dict)]
+    return {str(block.get("type") or next(iter(block), "")) for block in found}
+
+
+_CALLS = {"tool_use", "functionCall", "function_call"}
+_RESULTS = {"tool_result", "functionResponse", "function_response"}
 _KINDS_BY_ROLE = {
     "user": "user_message",
     "assistant": "assistant_message",
     "model": "assistant_message",
     "tool": "tool_result",
+    "function": "tool_result",
     "system": "system_message",
     "developer": "system_message",
 }

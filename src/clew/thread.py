@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
-from clew import drafts
+from clew import drafts, projecting, tree
 from clew.checks import check_name
+from clew.compaction import KEEP_USER_TOKENS, Compacted
+from clew.context import Context, Options, Purpose
 from clew.errors import InvalidInput
 from clew.leases import Leases
 from clew.model import (
@@ -22,20 +24,14 @@ from clew.model import (
     ThreadInfo,
     to_us,
 )
+from clew.tokens import Count, estimate
+from clew.tree import Comparison
 from clew.turn import Turn
 
 if TYPE_CHECKING:
     from clew.store import Store
 
 _PAGE = 1000
-
-
-class Comparison(Struct, frozen=True):
-    """Where two entries' paths part: the last entry in common, and what each has after it."""
-
-    common: Entry | None
-    left: list[Entry]
-    right: list[Entry]
 
 
 def turn_status(marker: Entry) -> str | None:
@@ -127,52 +123,15 @@ class Thread:
 
     def leaves(self) -> list[str]:
         """The entries without children, in the order they were written."""
-        segments = self.segments()
-        origin = self.info.origin
-        ends = [segment.last for segment in segments]
-        if origin is not None and origin.entry is not None:
-            ends.insert(0, origin.entry)
-        inner = {segment.parent for segment in segments}
-        return [end for end in ends if end not in inner]
+        return tree.leaves(self)
 
     def children(self, entry: str | None) -> list[str]:
         """The entries whose parent is `entry`, oldest first; None asks for the roots."""
-        segments = self.segments()
-        found = [segment.first for segment in segments if segment.parent == entry]
-        if entry is not None:
-            follower = self._next_in_segment(self.get(entry), segments)
-            if follower is not None:
-                found.insert(0, follower)
-        return found
-
-    def _next_in_segment(self, entry: Entry, segments: list[Segment]) -> str | None:
-        if entry.thread != self.id:  # shared with the origin: only the path goes on from it
-            return self._next_inherited(entry)
-        if any(segment.last == entry.id for segment in segments):
-            return None
-        for record in self.read(after=entry.seq):
-            if isinstance(record, Entry):
-                return record.id
-        return None
-
-    def _next_inherited(self, entry: Entry) -> str | None:
-        origin = self.info.origin
-        assert origin is not None
-        rest = self.path(origin.entry, after=entry.id)
-        return rest[0].id if rest else None
+        return tree.children(self, entry)
 
     def compare(self, left: str, right: str) -> Comparison:
         """Where the paths to two entries part. Reads as far back as that, not further."""
-        limit = 64
-        while True:
-            a, b = self.path(left, limit=limit), self.path(right, limit=limit)
-            known = {entry.id: i for i, entry in enumerate(b)}
-            meet = max((i for i, entry in enumerate(a) if entry.id in known), default=None)
-            if meet is not None:
-                return Comparison(a[meet], a[meet + 1 :], b[known[a[meet].id] + 1 :])
-            if len(a) < limit and len(b) < limit:
-                return Comparison(None, a, b)
-            limit *= 4
+        return tree.compare(self, left, right)
 
     # --- appending ---
 
@@ -287,6 +246,78 @@ class Thread:
     def labels(self) -> dict[str, str]:
         """Entry id → the name it was given."""
         return self.info.labels
+
+    # --- projections ---
+
+    def context(
+        self,
+        format: str | None = None,
+        *,
+        leaf: str | UnsetType | None = UNSET,
+        purpose: Purpose = "provider_request",
+        compacted: bool = True,
+        budget_tokens: int | None = None,
+        count: Count = estimate,
+        system: bool = True,
+        signal_tools: Collection[str] = (),
+        segments: bool = False,
+    ) -> Context:
+        """The messages for a provider, valid whatever happened to the thread.
+
+        `format` is anthropic, openai-chat, openai-responses, gemini or plain; by default the one
+        that the thread's newest message is in. Unanswered calls, orphan results, duplicates and
+        the like are repaired on the way out; `report` lists each repair with its entry, the
+        journal is not touched. `budget_tokens` keeps the newest whole turns, `count` is a token
+        counter of yours for a text. `compacted=False` shows what compactions stand for.
+        `signal_tools` are tools whose calls only tell the host something. `segments=True` says
+        where each entry went.
+        """
+        options = Options(
+            format=format,
+            purpose=purpose,
+            budget_tokens=budget_tokens,
+            count=count,
+            system=system,
+            signal_tools=signal_tools,
+            segments=segments,
+        )
+        return projecting.context(self, leaf, compacted=compacted, options=options)
+
+    def compact(
+        self,
+        summarize: Callable[[list[Any]], str],
+        *,
+        keep_turns: int | None = None,
+        keep_tokens: int | None = None,
+        keep_user_tokens: int = KEEP_USER_TOKENS,
+        format: str | None = None,
+        fence: int | None = None,
+        **notes: Any,
+    ) -> Entry | None:
+        """Let a summary stand for all but the newest turns; None if there is nothing before them.
+
+        `summarize` gets the messages to be summed up and returns the text. Entries appended
+        meanwhile survive; if the thread was moved away or compacted meanwhile, it is a Conflict.
+        Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after, details.
+        """
+        return projecting.compact(
+            self,
+            summarize,
+            fence=fence,
+            notes=notes,
+            keep_turns=keep_turns,
+            keep_tokens=keep_tokens,
+            keep_user_tokens=keep_user_tokens,
+            format=format,
+        )
+
+    def uncompact(self, *, fence: int | None = None) -> Entry | None:
+        """Undo the compaction in force; the entry that it was, or None. Loses nothing."""
+        return projecting.uncompact(self, fence=fence)
+
+    def compaction(self) -> Compacted | None:
+        """What the summary that is in force stands for: the entries that it replaces."""
+        return projecting.explain(self)
 
     # --- turns ---
 

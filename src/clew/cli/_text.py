@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from datetime import datetime
+
+from clew.text import characters, is_flag_half
 
 # Sequences go as a whole. What is not well-formed loses its control characters only, so that
 # an unfinished one cannot swallow the text behind it. No part may run over another control
@@ -34,7 +35,6 @@ _UNSAFE = re.compile(
     "]"
 )
 _LINE_ENDS = "\x0b\x0c\r\x85\u2028\u2029"
-_JOINER = "\u200d"
 _ELLIPSIS = "…"
 
 
@@ -72,35 +72,6 @@ def _escaped(character: str) -> str:
 # --- measuring and cutting ------------------------------------------------------------------
 
 
-def characters(text: str) -> Iterator[str]:
-    """What a reader sees as one character: a base with its marks, joined emoji, a flag."""
-    whole = ""
-    for point in text:
-        if whole and not _belongs(whole, point):
-            yield whole
-            whole = ""
-        whole += point
-    if whole:
-        yield whole
-
-
-def _belongs(whole: str, point: str) -> bool:
-    if point.isascii():
-        return False
-    return (
-        whole[-1] == _JOINER
-        or point in (_JOINER, "\u200c")
-        or unicodedata.category(point) in ("Mn", "Me", "Mc")
-        or "\u1160" <= point <= "\u11ff"  # the parts of a Korean syllable
-        or "\U0001f3fb" <= point <= "\U0001f3ff"  # skin tones
-        or (_is_flag_half(point) and len(whole) == 1 and _is_flag_half(whole))
-    )
-
-
-def _is_flag_half(point: str) -> bool:
-    return "\U0001f1e6" <= point <= "\U0001f1ff"
-
-
 def cells(text: str) -> int:
     """How many columns of a terminal the clean text takes."""
     return len(text) if text.isascii() else sum(map(_cells, characters(text)))
@@ -110,7 +81,7 @@ def _cells(character: str) -> int:
     if unicodedata.category(character[0]) in ("Mn", "Me", "Cf"):
         return 0
     wide = unicodedata.east_asian_width(character[0]) in ("W", "F")
-    flag = len(character) == 2 and _is_flag_half(character[0])
+    flag = len(character) == 2 and is_flag_half(character[0])
     return 2 if wide or flag or "\ufe0f" in character else 1
 
 

@@ -1,0 +1,306 @@
+"""Projection: what a thread looks like to a provider, to a summary, or to a reader. Pure.
+
+    window (entries) → items (messages read) → blocks (normal form, repaired) → messages (written)
+
+The journal is not touched, and every difference between it and the result stands in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from clew import budget, messages
+from clew.codec import encode
+from clew.errors import ClewError
+from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of, results_of
+from clew.model import Entry
+from clew.repair import Block, Item, Repair, normalise
+from clew.text import shorten
+from clew.tokens import Count, count_message, estimate
+from clew.window import MESSAGE_KINDS, Window
+
+Purpose = Literal["provider_request", "compaction", "display"]
+PREVIEW_CHARACTERS = 240
+
+_ROLES: dict[str, Any] = {
+    "user_message": "user",
+    "assistant_message": "assistant",
+    "tool_call": "assistant",
+    "tool_result": "tool",
+    "system_message": "system",
+}
+
+
+class ContextSegment(Struct, frozen=True, kw_only=True):
+    """Where an entry went: the index of its message, and what it costs."""
+
+    entry_id: str
+    kind: str
+    message_index: int | None
+    role: str
+    tool_call_id: str | None
+    tool_name: str | None
+    token_estimate: int
+    blobs: tuple[str, ...]
+    preview: str
+
+
+class ContextReport(Struct, frozen=True, kw_only=True):
+    """What was done on the way from the journal to the messages."""
+
+    repairs: tuple[Repair, ...] = ()
+    tokens: int = 0
+    entries: int = 0
+    compaction: str | None = None  # the entry whose summary stands for what came before
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """Messages that the provider accepts. `system` is what it takes beside them."""
+
+    format: str
+    messages: list[Any]
+    system: Any = None
+    tools: Any = None
+    model: Any = None
+    report: ContextReport = ContextReport()
+    segments: tuple[ContextSegment, ...] = ()
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to project; see `Thread.context`."""
+
+    format: str | None = None
+    purpose: Purpose = "provider_request"
+    budget_tokens: int | None = None
+    count: Count = estimate
+    system: bool = True
+    signal_tools: Collection[str] = ()
+    segments: bool = False
+
+
+def project(window: Window, options: Options) -> Context:
+    """The context of a window."""
+    target = options.format or format_of(window.entries) or "plain"
+    messages.check_format(target)
+    reader = _Reader(window, options)
+    items = reader.items()
+    blocks, repairs = normalise(items, target)
+    repairs = [*reader.repairs, *repairs]
+    if options.budget_tokens is not None:
+        pinned = (
+            1 if window.compaction is not None and blocks and blocks[0].entries == [None] else 0
+        )
+        blocks, cuts = budget.fit(blocks, options.budget_tokens, options.count, pinned=pinned)
+        repairs += cuts
+    written = messages.write(target, [block.message for block in blocks])
+    for loss in written.losses:
+        entries = blocks[loss.index].entries
+        repairs.append(Repair(loss.code, loss.message, entries[0] if entries else None))
+    sizes = [count_message(block.message, options.count) for block in blocks]
+    report = ContextReport(
+        repairs=tuple(repairs),
+        tokens=sum(sizes),
+        entries=len(window.entries),
+        compaction=None if window.compaction is None else window.compaction.id,
+    )
+    return Context(
+        format=target,
+        messages=written.messages,
+        system=written.system,
+        tools=reader.tools,
+        model=reader.model,
+        report=report,
+        segments=_segments(window, blocks, written.places, sizes) if options.segments else (),
+    )
+
+
+def format_of(entries: Sequence[Entry]) -> str | None:
+    """The format of the newest message that names one, or that can be told by its shape."""
+    for entry in reversed(entries):
+        if entry.kind in MESSAGE_KINDS:
+            if entry.format is not None and entry.format in messages.FORMATS:
+                return entry.format
+            found = messages.detect(entry.body)
+            if found != "plain":
+                return found
+    return None
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Entries to messages: applies edits, turns summaries into messages, notes the settings."""
+
+    def __init__(self, window: Window, options: Options) -> None:
+        self.repairs: list[Repair] = []
+        self.tools: Any = None
+        self.model: Any = None
+        self._window = window
+        self._options = options
+        self._edits = _edits(window.entries)
+
+    def items(self) -> list[Item]:
+        found: list[Item] = []
+        if self._window.repaired:
+            boundary = self._window.compaction
+            text = "the first entry that the compaction kept was missing"
+            self._report("boundary_repaired", text, boundary.id if boundary else None)
+        found += self._summary()
+        for entry in self._window.entries:
+            if entry.kind in MESSAGE_KINDS:
+                found += self._message(entry)
+            else:
+                found += self._aside(entry)
+        return found
+
+    def _message(self, entry: Entry) -> list[Item]:
+        if entry.kind == "system_message" and not self._options.system:
+            return []
+        edit = self._edits.get(entry.id)
+        if edit is not None:
+            self._report("edited", f"the edit {edit.id} applies", entry.id)
+            if _get(edit, "edit") != "replace":
+                return []
+            return self._read(entry, _get(edit, "message"), _get(edit, "format") or entry.format)
+        return self._read(entry, entry.body, entry.format)
+
+    def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
+        try:
+            if format is None or format not in messages.FORMATS:
+                format = messages.detect(body)
+            found = messages.read(format, body)
+        except ClewError as error:
+            self._report("unreadable", str(error), entry.id)
+            found = [Message(role=_ROLES[entry.kind], parts=(Text(text=_as_text(body)),))]
+            if entry.kind == "tool_result":
+                found = [Message(role="user", parts=found[0].parts)]
+        if self._options.signal_tools:
+            found = [_without_signals(message, self._options.signal_tools) for message in found]
+        return [Item(entry.id, message) for message in found]
+
+    def _aside(self, entry: Entry) -> list[Item]:
+        """Entries that are no messages of their own, but may speak in a context."""
+        if entry.kind == "active_tools_change":
+            self.tools = entry.body
+        elif entry.kind == "model_change":
+            self.model = entry.body
+        elif entry.kind == "branch_summary":
+            text = _get(entry, "summary") or _as_text(entry.body)
+            return [_said(entry.id, f"<branch_summary>\n{text}\n</branch_summary>")]
+        return []
+
+    def _summary(self) -> list[Item]:
+        """The compaction as messages: the ones it brings, or one that tells what it stands for."""
+        compaction = self._window.compaction
+        if compaction is None:
+            return []
+        brought = _get(compaction, "details")
+        brought = brought.get("messages") if isinstance(brought, dict) else None
+        if isinstance(brought, list):
+            return [item for body in brought for item in self._read(compaction, body, None)]
+        text = summary_text(_get(compaction, "summary"), self._window.kept)
+        return [] if text is None else [_said(None, text)]
+
+    def _report(self, code: str, message: str, entry: str | None) -> None:
+        self.repairs.append(Repair(code, message, entry))
+
+
+def summary_text(summary: Any, kept: Sequence[Entry]) -> str | None:
+    """What a compaction says in a context; None if it has nothing to say."""
+    parts = []
+    if kept:
+        inputs = encode([_plain_text(entry) for entry in kept]).decode("utf-8")
+        parts.append(f"<preserved_user_inputs>\n{inputs}\n</preserved_user_inputs>")
+    if isinstance(summary, str) and summary.strip():
+        parts.append(f"<summary>\n{summary}\n</summary>")
+    if not parts:
+        return None
+    return "\n".join(["[The conversation before this point was summed up.]", *parts])
+
+
+def _plain_text(entry: Entry) -> str:
+    try:
+        found = messages.read(entry.format or messages.detect(entry.body), entry.body)
+    except ClewError:
+        return _as_text(entry.body)
+    texts = [part.text for message in found for part in message.parts if isinstance(part, Text)]
+    return "\n".join(texts)
+
+
+def _said(entry: str | None, text: str) -> Item:
+    return Item(entry, Message(role="user", parts=(Text(text=text),)))
+
+
+def _edits(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """The latest edit of each entry: to be left out, or replaced."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind == "context_edit" and _get(entry, "edit") in ("remove", "replace", "restore"):
+            target = _get(entry, "target")
+            if isinstance(target, str):
+                found[target] = entry
+    return {target: edit for target, edit in found.items() if _get(edit, "edit") != "restore"}
+
+
+def _without_signals(message: Message, signals: Collection[str]) -> Message:
+    """Calls that only tell the host something become the assistant's words."""
+    if not any(isinstance(p, ToolCall) and p.name in signals for p in message.parts):
+        return message
+    parts = tuple(_unsignalled(part, signals) for part in message.parts)
+    return Message(role=message.role, parts=parts, usage=message.usage, model=message.model)
+
+
+def _unsignalled(part: Part, signals: Collection[str]) -> Part:
+    if isinstance(part, ToolCall) and part.name in signals:
+        return Text(text=_as_text(part.arguments))
+    return part
+
+
+def _as_text(body: Any) -> str:
+    if isinstance(body, str):
+        return body
+    if isinstance(body, dict) and len(body) == 1 and isinstance(next(iter(body.values())), str):
+        return str(next(iter(body.values())))
+    return encode(body).decode("utf-8")
+
+
+def _get(entry: Entry, name: str) -> Any:
+    return entry.body.get(name) if isinstance(entry.body, dict) else None
+
+
+# --- segments -------------------------------------------------------------------------------
+
+
+def _segments(
+    window: Window, blocks: Sequence[Block], places: Sequence[int | None], sizes: Sequence[int]
+) -> tuple[ContextSegment, ...]:
+    entries = {entry.id: entry for entry in window.entries}
+    if window.compaction is not None:
+        entries[window.compaction.id] = window.compaction
+    found = []
+    for block, place, size in zip(blocks, places, sizes, strict=True):
+        for id in block.entries:
+            source = window.compaction if id is None else entries.get(id)
+            if source is not None:
+                found.append(_segment(source, block.message, place, size // len(block.entries)))
+    return tuple(found)
+
+
+def _segment(entry: Entry, message: Message, place: int | None, size: int) -> ContextSegment:
+    calls, results = calls_of(message), results_of(message)
+    call: ToolCall | ToolResult | None = (calls or results or [None])[0]
+    return ContextSegment(
+        entry_id=entry.id,
+        kind=entry.kind,
+        message_index=place,
+        role=message.role,
+        tool_call_id=None if call is None else call.id if isinstance(call, ToolCall) else call.call,
+        tool_name=None if call is None else call.name,
+        token_estimate=size,
+        blobs=entry.blobs,
+        preview=shorten(_plain_text(entry), PREVIEW_CHARACTERS),
+    )

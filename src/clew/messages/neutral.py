@@ -1,0 +1,125 @@
+"""The neutral view of a message: what every provider's format has in common.
+
+A part keeps the block that it was read from (`raw`, in `format`), so that writing it back in its
+own format gives the very same block, unknown fields and unknown block types included.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """A piece of a message."""
+
+    format: str | None = None  # the format of `raw`; None: made here
+    raw: Any = None
+
+
+class Text(Part, frozen=True):
+    text: str
+
+
+class Thinking(Part, frozen=True):
+    """Reasoning. A signature means something to its own provider only."""
+
+    text: str
+    signature: str | None = None
+
+
+class ToolCall(Part, frozen=True):
+    """`arguments` is the parsed object, or None when `unparsed` holds text that is not JSON."""
+
+    id: str
+    name: str
+    arguments: Any = None
+    unparsed: str | None = None
+
+
+class ToolResult(Part, frozen=True):
+    """What a call gave: text and media. `call` is the call's id, `name` its tool if it is known."""
+
+    call: str
+    content: tuple[Part, ...] = ()
+    name: str | None = None
+    is_error: bool = False
+
+
+class Media(Part, frozen=True):
+    """An image, a sound or a file: base64 data, an address, or an id at the provider."""
+
+    kind: Literal["image", "audio", "file"]
+    mime: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    name: str | None = None
+
+
+class Other(Part, frozen=True):
+    """A block that only its own format knows."""
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One message. `extra` are fields beside the content that its own format may send again."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    format: str | None = None
+    extra: dict[str, Any] | None = None
+    usage: Usage | None = None
+    model: str | None = None
+
+
+class Loss(Struct, frozen=True):
+    """Something that a format cannot carry: left out or changed, and in which message."""
+
+    code: str
+    message: str
+    index: int  # of the neutral message
+
+
+class Written(Struct, frozen=True):
+    """Messages in a provider's format.
+
+    `places[i]` is the index of the first message that neutral message i went into, or None if it
+    went into `system` or nowhere. `system` is what the provider takes beside the messages.
+    """
+
+    messages: list[Any]
+    places: list[int | None]
+    system: Any = None
+    losses: tuple[Loss, ...] = ()
+
+
+class Violation(Struct, frozen=True):
+    """A rule of a provider that messages break, and where."""
+
+    rule: str
+    message: str
+    index: int | None = None
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, without thinking, calls, results and media."""
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def calls_of(message: Message) -> list[ToolCall]:
+    return [part for part in message.parts if isinstance(part, ToolCall)]
+
+
+def results_of(message: Message) -> list[ToolResult]:
+    return [part for part in message.parts if isinstance(part, ToolResult)]

@@ -1,0 +1,148 @@
+"""What a thread does with projections: read its window, project it, and keep compactions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UnsetType
+
+from clew import compaction
+from clew.compaction import Compacted, CompactionPlan
+from clew.context import Context, Options, project, summary_text
+from clew.errors import Conflict, InvalidInput, NotFound
+from clew.messages.neutral import Message, Text
+from clew.model import Entry
+from clew.tokens import count_message
+from clew.window import Window, read_window
+
+if TYPE_CHECKING:
+    from clew.thread import Thread
+
+_TRIES = 20
+
+Summarize = Callable[[list[Any]], str]
+
+
+def context(
+    thread: Thread, leaf: str | UnsetType | None, *, compacted: bool, options: Options
+) -> Context:
+    if options.budget_tokens is not None and options.budget_tokens < 1:
+        raise InvalidInput("budget_tokens", f"must be at least 1, not {options.budget_tokens}")
+    return project(read_window(thread, leaf, compacted=compacted), options)
+
+
+# --- compacting -----------------------------------------------------------------------------
+
+
+def compact(
+    thread: Thread, summarize: Summarize, *, fence: int | None, notes: dict[str, Any], **keep: Any
+) -> Entry | None:
+    decided = prepare(thread, **keep)
+    if decided is None:
+        return None
+    summary = summarize(decided.context.messages)
+    if inspect.isawaitable(summary):
+        if inspect.iscoroutine(summary):
+            summary.close()
+        raise InvalidInput("summarize", "is asynchronous; use AsyncThread.compact")
+    return commit(thread, decided, summary, fence=fence, notes=notes)
+
+
+def prepare(thread: Thread, **keep: Any) -> CompactionPlan | None:
+    """Where a compaction would cut, and what there is to be summed up."""
+    return compaction.plan(read_window(thread), **keep)
+
+
+def commit(
+    thread: Thread,
+    decided: CompactionPlan,
+    summary: Any,
+    *,
+    fence: int | None,
+    notes: dict[str, Any],
+) -> Entry:
+    """Append the compaction where the thread stands now.
+
+    Entries that were appended while the summary was made lie behind the first kept one, so they
+    survive. If the thread was moved or compacted by somebody else meanwhile: Conflict.
+    """
+    if not isinstance(summary, str) or not summary.strip():
+        raise InvalidInput("summarize", f"must return text, not {summary!r}; nothing was written")
+    tokens_after = _tokens_after(thread, decided, summary)
+    body = compaction.body(decided, summary, tokens_after=tokens_after, **notes)
+    for _ in range(_TRIES):
+        leaf = thread.leaf
+        _check_still_there(thread, leaf, decided)
+        try:
+            return thread.append("compaction", body, expect=leaf, fence=fence)
+        except Conflict as error:
+            last = error
+    raise last
+
+
+def _check_still_there(thread: Thread, leaf: str | None, decided: CompactionPlan) -> None:
+    window = read_window(thread, leaf)
+    before = None if decided.previous is None else decided.previous.id
+    now = None if window.compaction is None else window.compaction.id
+    if now != before:
+        raise Conflict("the thread was compacted meanwhile", expected=before, actual=now)
+    try:
+        thread.path(leaf, after=decided.compacted_through)
+    except NotFound:
+        raise Conflict(
+            "the thread was moved to another branch meanwhile",
+            expected=decided.compacted_through,
+            actual=leaf,
+        ) from None
+
+
+def _tokens_after(thread: Thread, decided: CompactionPlan, summary: str) -> int:
+    """What the context will take: the summary as it will stand there, and what is kept."""
+    kept = [thread.get(id) for id in decided.kept_users]
+    told = Message(role="user", parts=(Text(text=summary_text(summary, kept) or ""),))
+    tail = [e for e in thread.path(after=decided.compacted_through) if e.kind != "compaction"]
+    after = project(Window(tail), Options(format=decided.context.format))
+    return count_message(told) + after.report.tokens
+
+
+# --- undoing and explaining -----------------------------------------------------------------
+
+
+def uncompact(thread: Thread, *, fence: int | None) -> Entry | None:
+    """Take the compaction in force out of it again; the one before it, if any, is back."""
+    found = read_window(thread).compaction
+    if found is None:
+        return None
+    if thread.leaf == found.id:
+        thread.move(found.parent, expect=found.id, fence=fence)
+    else:
+        edit = {
+            "edit": "uncompact",
+            "target": found.id,
+            "compaction_id": found.body.get("compaction_id"),
+        }
+        thread.append("context_edit", edit, fence=fence)
+    return found
+
+
+def explain(thread: Thread) -> Compacted | None:
+    """What the summary that is in force stands for."""
+    found = read_window(thread).compaction
+    if found is None:
+        return None
+    body = found.body if isinstance(found.body, dict) else {}
+    through = body.get("compacted_through_entry_id")
+    window = read_window(thread, found.parent)
+    entries = window.entries
+    ids = [entry.id for entry in entries]
+    if through in ids:
+        entries = entries[: ids.index(through) + 1]
+    return Compacted(
+        entry=found,
+        summary=str(body.get("summary") or ""),
+        generation=int(body.get("generation") or 1),
+        stands_for=entries,
+        kept_users=tuple(body.get("kept_user_entry_ids") or ()),
+    )

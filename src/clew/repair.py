@@ -1,0 +1,297 @@
+"""Making a history valid: whatever happened to a thread, what leaves it is a well-formed dialogue.
+
+Nothing here changes the journal. Every change to what was written is a `Repair` that names the
+entry it concerns. The result is the normal form that `clew.messages` writes from:
+
+- every assistant message with calls is followed by one tool message that answers each of them;
+- no result without its call, no call twice, no id twice;
+- no message without content, no two assistant messages in a row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clew.messages.neutral import Message, Other, Part, Text, Thinking, ToolCall, ToolResult
+
+INTERRUPTED = "[interrupted: this call has no result]"
+BEGINNING = "[the conversation begins with the assistant]"
+
+_USER_FIRST = frozenset({"anthropic", "gemini"})
+_SIGNED = frozenset({"anthropic"})
+
+
+class Repair(Struct, frozen=True):
+    """One thing that was changed on the way out, and the entry it concerns."""
+
+    code: str
+    message: str
+    entry: str | None = None
+
+
+class Item(Struct, frozen=True):
+    """A message and the entry that it was read from; None for what was made."""
+
+    entry: str | None
+    message: Message
+
+
+class Block(Struct):
+    """A message of the normal form, and the entries that it was made of."""
+
+    message: Message
+    entries: list[str | None]
+
+
+class Slot(Struct):
+    """A call and its answer."""
+
+    call: ToolCall
+    entry: str | None
+    answer: ToolResult | None = None
+    answered_by: str | None = None
+
+
+def normalise(items: Sequence[Item], target: str) -> tuple[list[Block], list[Repair]]:
+    """The dialogue in normal form, for a format, and what had to be repaired for it."""
+    pairs = _Pairing(items)
+    builder = _Builder(target, pairs)
+    for index, item in enumerate(items):
+        builder.take(index, item)
+    blocks = builder.finish()
+    return blocks, pairs.repairs + builder.repairs
+
+
+# --- calls and results ----------------------------------------------------------------------
+
+
+class _Pairing:
+    """Finds for every call its result, wherever it stands, and the calls to be left out."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.repairs: list[Repair] = []
+        self.slots: dict[tuple[int, int], Slot] = {}  # (item, part) → the call's slot
+        self._by_id: dict[str, list[Slot]] = {}
+        self._used: set[str] = set()
+        self._early: dict[str, list[tuple[str | None, ToolResult]]] = defaultdict(list)
+        for index, item in enumerate(items):
+            for position, part in enumerate(item.message.parts):
+                if isinstance(part, ToolCall):
+                    if item.message.role == "assistant":
+                        self._take_call(index, position, part, item.entry)
+                elif isinstance(part, ToolResult):
+                    self._take_result(part, item.entry)
+        self._settle_early()
+
+    def _take_call(self, index: int, position: int, call: ToolCall, entry: str | None) -> None:
+        known = self._by_id.get(call.id)
+        if known is None:
+            known = self._by_id[call.id] = []
+        else:
+            last = known[-1]
+            if last.answer is None and _same_call(last.call, call):
+                self._report("duplicate_call", f"call {call.id} was written twice", entry)
+                return
+            renamed = self._free(call.id, len(known) + 1)
+            self._report(
+                "id_changed", f"call {call.id} became {renamed}: it was used before", entry
+            )
+            call = replace(call, id=renamed, raw=None, format=None)
+        self._used.add(call.id)
+        slot = Slot(call, entry)
+        known.append(slot)
+        self.slots[index, position] = slot
+        early = self._early.get(known[0].call.id)
+        if early:
+            self._answer(slot, *early.pop(0))
+            self._report("result_moved", "a result stood before its call", slot.answered_by)
+
+    def _free(self, id: str, number: int) -> str:
+        while f"{id}-{number}" in self._used or f"{id}-{number}" in self._by_id:
+            number += 1
+        return f"{id}-{number}"
+
+    def _take_result(self, result: ToolResult, entry: str | None) -> None:
+        known = self._by_id.get(result.call)
+        if known is None:
+            self._early[result.call].append((entry, result))
+            return
+        for slot in reversed(known):
+            if slot.answer is None:
+                self._answer(slot, entry, result)
+                return
+        self._early[result.call].append((entry, result))
+
+    def _answer(self, slot: Slot, entry: str | None, result: ToolResult) -> None:
+        if result.call != slot.call.id:
+            result = replace(result, call=slot.call.id, raw=None, format=None)
+        slot.answer, slot.answered_by = result, entry
+
+    def _settle_early(self) -> None:
+        """What is left over answers nothing."""
+        for id, results in self._early.items():
+            for entry, _ in results:
+                if id in self._by_id:
+                    self._report("duplicate_result", f"call {id} was answered before", entry)
+                else:
+                    self._report("orphan_result", f"no call {id} is in this context", entry)
+
+    def _report(self, code: str, message: str, entry: str | None) -> None:
+        self.repairs.append(Repair(code, message, entry))
+
+
+def _same_call(one: ToolCall, other: ToolCall) -> bool:
+    return (one.name, one.arguments, one.unparsed) == (other.name, other.arguments, other.unparsed)
+
+
+# --- the dialogue ---------------------------------------------------------------------------
+
+
+class _Builder:
+    """Puts the dialogue together, message by message."""
+
+    def __init__(self, target: str, pairs: _Pairing) -> None:
+        self.repairs: list[Repair] = []
+        self._target = target
+        self._pairs = pairs
+        self._blocks: list[Block] = []
+        self._open: Block | None = None  # the assistant's message that may still grow
+        self._slots: list[Slot] = []  # its calls
+
+    def take(self, index: int, item: Item) -> None:
+        message = item.message
+        if message.role == "assistant":
+            self._take_assistant(index, item)
+            return
+        parts = tuple(part for part in message.parts if self._keeps(part, item.entry))
+        rest = tuple(part for part in parts if not isinstance(part, ToolResult))
+        if rest or self._answers(message):
+            self._close()
+        if rest:
+            role = "user" if message.role == "tool" else message.role
+            kept = message if rest == message.parts else replace(message, parts=rest, role=role)
+            self._blocks.append(Block(kept, [item.entry]))
+        elif not message.parts or len(parts) == len(rest):
+            self._report("empty", "a message without content was left out", item.entry)
+
+    def _answers(self, message: Message) -> bool:
+        """Whether a message holds a result for the calls of the open assistant message."""
+        ids = {slot.call.id for slot in self._slots}
+        return any(isinstance(part, ToolResult) and part.call in ids for part in message.parts)
+
+    def _take_assistant(self, index: int, item: Item) -> None:
+        parts: list[Part] = []
+        for position, part in enumerate(item.message.parts):
+            if isinstance(part, ToolCall):
+                slot = self._pairs.slots.get((index, position))
+                if slot is None:
+                    continue
+                self._slots.append(slot)
+                parts.append(slot.call)
+            elif self._keeps(part, item.entry) and not isinstance(part, ToolResult):
+                parts.append(part)
+        if not parts:
+            if not any(isinstance(part, ToolCall) for part in item.message.parts):
+                self._report("empty", "a message without content was left out", item.entry)
+            return
+        if self._open is None:
+            same = len(parts) == len(item.message.parts) and all(
+                a is b for a, b in zip(parts, item.message.parts, strict=True)
+            )
+            message = item.message if same else replace(item.message, parts=tuple(parts))
+            self._open = Block(message, [item.entry])
+            return
+        merged = (*self._open.message.parts, *parts)
+        self._open.message = replace(self._open.message, parts=merged)
+        self._open.entries.append(item.entry)
+        self._report("merged", "it was joined with the message before it", item.entry)
+
+    def _keeps(self, part: Part, entry: str | None) -> bool:
+        """Whether a part has content that the target can carry."""
+        if isinstance(part, Text):
+            return bool(part.text) and not part.text.isspace()
+        if isinstance(part, Thinking):
+            foreign = part.format != self._target and self._target != "plain"
+            unsigned = self._target in _SIGNED and part.signature is None
+            if foreign or unsigned:
+                why = "is of another provider" if foreign else "was not finished"
+                self._report("thinking_dropped", f"thinking that {why} was left out", entry)
+            return not (foreign or unsigned)
+        if isinstance(part, ToolCall):
+            self._report("call_dropped", "a call that is not the assistant's was left out", entry)
+            return False
+        if isinstance(part, Other) and part.format != self._target:
+            self._report("block_dropped", "a block that only its own format knows", entry)
+            return False
+        return True
+
+    def _close(self) -> None:
+        """End the open assistant message and answer its calls."""
+        block, slots = self._open, self._slots
+        self._open, self._slots = None, []
+        if block is None or not self._end_of_thinking(block):
+            return
+        self._blocks.append(block)
+        if slots:
+            results = tuple(self._result(slot) for slot in slots)
+            sources = list(dict.fromkeys(slot.answered_by for slot in slots if slot.answered_by))
+            self._blocks.append(Block(Message(role="tool", parts=results), list(sources)))
+
+    def _end_of_thinking(self, block: Block) -> bool:
+        """Cut thinking that leads to nothing from the end; false if nothing else is there."""
+        parts = list(block.message.parts)
+        while parts and isinstance(parts[-1], Thinking) and self._target != "plain":
+            parts.pop()
+            text = "thinking that led to nothing was left out"
+            self._report("thinking_dropped", text, block.entries[-1])
+        if len(parts) < len(block.message.parts):
+            block.message = replace(block.message, parts=tuple(parts))
+        return bool(parts)
+
+    def _result(self, slot: Slot) -> ToolResult:
+        if slot.answer is None:
+            text = f"call {slot.call.id} of {slot.call.name} has no result"
+            self._report("interrupted_call", text, slot.entry)
+            made = (Text(text=INTERRUPTED),)
+            return ToolResult(call=slot.call.id, name=slot.call.name, content=made, is_error=True)
+        if slot.answer.name is None:
+            return replace(slot.answer, name=slot.call.name)
+        return slot.answer
+
+    def finish(self) -> list[Block]:
+        self._close()
+        if self._target in _USER_FIRST:
+            self._begin_with_user()
+        if self._target in _SIGNED and self._blocks:
+            self._trim_end()
+        return self._blocks
+
+    def _begin_with_user(self) -> None:
+        for position, block in enumerate(self._blocks):
+            if block.message.role == "user":
+                return
+            if block.message.role != "system":
+                made = Message(role="user", parts=(Text(text=BEGINNING),))
+                self._blocks.insert(position, Block(made, []))
+                text = "the first message was the assistant's"
+                self._report("user_added", text, block.entries[0])
+                return
+
+    def _trim_end(self) -> None:
+        """A last assistant message must not end with white space: it would be continued."""
+        block = self._blocks[-1]
+        last = block.message.parts[-1]
+        if block.message.role != "assistant" or not isinstance(last, Text):
+            return
+        text = last.text.rstrip()
+        if text != last.text:
+            parts = (*block.message.parts[:-1], Text(text=text))
+            block.message = replace(block.message, parts=parts)
+            self._report("trimmed", "white space at the end was left out", block.entries[-1])
+
+    def _report(self, code: str, message: str, entry: str | None) -> None:
+        self.repairs.append(Repair(code, message, entry))

@@ -1,0 +1,72 @@
+"""The shape of a thread's tree, from its segments: leaves, children, where branches part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from clew.model import Entry, Segment
+
+if TYPE_CHECKING:
+    from clew.thread import Thread
+
+
+class Comparison(Struct, frozen=True):
+    """Where two entries' paths part: the last entry in common, and what each has after it."""
+
+    common: Entry | None
+    left: list[Entry]
+    right: list[Entry]
+
+
+def leaves(thread: Thread) -> list[str]:
+    segments = thread.segments()
+    origin = thread.info.origin
+    ends = [segment.last for segment in segments]
+    if origin is not None and origin.entry is not None:
+        ends.insert(0, origin.entry)
+    inner = {segment.parent for segment in segments}
+    return [end for end in ends if end not in inner]
+
+
+def children(thread: Thread, entry: str | None) -> list[str]:
+    segments = thread.segments()
+    found = [segment.first for segment in segments if segment.parent == entry]
+    if entry is not None:
+        follower = _next_in_segment(thread, thread.get(entry), segments)
+        if follower is not None:
+            found.insert(0, follower)
+    return found
+
+
+def _next_in_segment(thread: Thread, entry: Entry, segments: list[Segment]) -> str | None:
+    if entry.thread != thread.id:
+        return _next_inherited(thread, entry)
+    if any(segment.last == entry.id for segment in segments):
+        return None
+    for record in thread.read(after=entry.seq):
+        if isinstance(record, Entry):
+            return record.id
+    return None
+
+
+def _next_inherited(thread: Thread, entry: Entry) -> str | None:
+    """An entry that is shared with the origin has one child there: the next on the shared path."""
+    origin = thread.info.origin
+    assert origin is not None
+    rest = thread.path(origin.entry, after=entry.id)
+    return rest[0].id if rest else None
+
+
+def compare(thread: Thread, left: str, right: str) -> Comparison:
+    limit = 64
+    while True:
+        a, b = thread.path(left, limit=limit), thread.path(right, limit=limit)
+        known = {entry.id: i for i, entry in enumerate(b)}
+        meet = max((i for i, entry in enumerate(a) if entry.id in known), default=None)
+        if meet is not None:
+            return Comparison(a[meet], a[meet + 1 :], b[known[a[meet].id] + 1 :])
+        if len(a) < limit and len(b) < limit:
+            return Comparison(None, a, b)
+        limit *= 4

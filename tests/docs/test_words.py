@@ -1,0 +1,76 @@
+"""The glossary has every word, and the numbers that pages mention are those of the code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from _pages import DOCS, ROOT, pages
+
+import clew
+from clew import errors, leases, store, thread, turn
+from clew.engines.sqlite import commit, connections, engine
+from clew.model import KINDS, TURN_STATUSES
+
+GLOSSARY = (DOCS / "glossary.md").read_text("utf-8")
+WORDS = set(re.findall(r"^\| ([\w ]+) \|", GLOSSARY, re.MULTILINE))
+HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
+
+
+def _names() -> list[str]:
+    return sorted({name for kind in HANDLES for name in vars(kind) if not name.startswith("_")})
+
+
+@pytest.mark.parametrize("name", _names())
+def test_a_word_of_the_handles_is_in_the_glossary(name: str) -> None:
+    """`set_title` is a way to set, `labels` are several of a label."""
+    assert {name, name.split("_")[0], name.removesuffix("s")} & WORDS
+
+
+@pytest.mark.parametrize("name", sorted(set(clew.__all__) - set(errors.__all__)))
+def test_a_public_name_is_in_the_glossary(name: str) -> None:
+    plain = name.removeprefix("Async").removesuffix("_async").removesuffix("_engine").lower()
+    assert plain in WORDS or plain.removesuffix("info") in WORDS
+
+
+def test_no_word_is_explained_twice() -> None:
+    for part in GLOSSARY.split("\n## ")[1:]:
+        words = re.findall(r"^\| ([\w ]+) \|", part, re.MULTILINE)
+        assert words == sorted(set(words), key=words.index)
+
+
+def _said(page: str) -> str:
+    return " ".join((DOCS / page).read_text("utf-8").split())
+
+
+def test_numbers_in_the_pages_are_those_of_the_code() -> None:
+    concurrency = _said("explain/concurrency.md")
+    assert f"(up to {commit.BATCH_MAX})" in concurrency
+    assert f"every {engine.POLL_SECONDS * 1000:.0f} ms" in concurrency
+    assert connections.FORK_WAIT_SECONDS == 5.0
+    assert "after five seconds" in concurrency
+    options = inspect.signature(engine.SQLiteEngine).parameters
+    assert f"`busy_seconds` ({options['busy_seconds'].default:.0f} by default" in concurrency
+    ttl = inspect.signature(turn.Turn).parameters["ttl_seconds"].default
+    assert f"({ttl:.0f} seconds by default" in concurrency
+    assert f"{ttl:.0f} by default" in _said("tutorial.md")
+
+
+def test_every_status_and_kind_has_its_place() -> None:
+    model = _said("explain/model.md")
+    for status in TURN_STATUSES:
+        assert f"`{status}`" in model
+    reference = _said("reference/model.md")
+    for kind in KINDS:
+        assert f"`{kind}`" in reference
+
+
+def test_spelling_is_british_or_neutral() -> None:
+    american = re.compile(
+        r"\b(behavior|color|favor|serializ|normaliz|recogniz|organiz|optimiz|analyz|cancel(ed|ing))",
+        re.IGNORECASE,
+    )
+    for page in pages():
+        text = re.sub(r"`[^`]*`|^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        assert american.findall(text) == [], page.relative_to(ROOT)
