@@ -24,8 +24,8 @@ LAYERS = [
     {"engine", "state", "leasing"},
     {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},
     {"engines", "leases", "turn", "projecting", "tree", "thread", "store", "opening"},
-    {"conversation", "runs", "sessions"},
-    {"aio", "testing", ""},
+    {"_facets", "conversation", "runs", "sessions"},
+    {"hops", "aio", "testing", ""},
     {"cli", "__main__"},
 ]
 
@@ -46,9 +46,9 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "clew":
-            submodules = {alias.name for alias in node.names}
-            found |= {f"clew.{n}" for n in submodules if (SOURCE / f"{n}.py").exists()}
-            found |= {"clew" for n in submodules if not (SOURCE / f"{n}.py").exists()}
+            names = {alias.name for alias in node.names}
+            modules = {n for n in names if (SOURCE / f"{n}.py").exists() or (SOURCE / n).is_dir()}
+            found |= {f"clew.{n}" for n in modules} | {"clew" for _ in names - modules}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
     return {name for name in found if name.split(".")[0] == "clew"}

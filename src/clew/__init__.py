@@ -78,7 +78,11 @@ _ASYNC = frozenset({"AsyncStore", "AsyncThread", "AsyncTurn", "open_async"})
 def __getattr__(name: str) -> Any:
     # The asynchronous side needs anyio and is loaded when it is asked for.
     if name in _ASYNC:
-        from clew import aio
-
+        try:
+            from clew import aio
+        except ModuleNotFoundError as error:
+            if error.name != "anyio":
+                raise
+            raise ImportError(f"clew.{name} needs anyio: pip install 'clew[async]'") from error
         return getattr(aio, name)
     raise AttributeError(f"module 'clew' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from clew import drafts, messages
 from clew.checks import check_name
@@ -28,7 +28,6 @@ from clew.model import (
     encode_cursor,
 )
 from clew.store import Store
-from clew.thread import Thread
 from clew.window import MESSAGE_KINDS
 
 T = TypeVar("T")
@@ -149,7 +148,7 @@ def _write(store: Store, at: Address, batch: Sequence[Draft]) -> list[Record]:
 
 def revival(info: ThreadInfo, now_us: int) -> list[Draft]:
     """What makes a deleted thread an empty one: no tombstone, no leaf, no facts of old."""
-    kept = ("facet", "key", "tags", "deleted_us")
+    kept = ("facet", "key", "deleted_us")
     old: dict[str, Any] = {key: None for key in info.facts if key not in kept}
     facts = drafts.facts({"deleted_us": None, **old}, now_us)
     return [*facts, drafts.move(None, now_us)]
@@ -290,6 +289,15 @@ def neutral(body: Any, format: str | None = None) -> list[Message]:
         return []
 
 
+def tool_ids(entry: Entry) -> tuple[frozenset[str], frozenset[str]]:
+    """The calls that a message makes, and those that it has results of."""
+    found = neutral(entry.body, entry.format)
+    return (
+        frozenset(call.id for message in found for call in calls_of(message)),
+        frozenset(result.call for message in found for result in results_of(message)),
+    )
+
+
 def is_message(entry: Entry) -> bool:
     """Whether an entry is one of the messages: roles that nobody knows are of kind custom."""
     if entry.kind == "custom":
@@ -347,8 +355,8 @@ def page_of(found: Iterator[ThreadInfo], limit: int, make: Callable[[ThreadInfo]
 
 
 def check_limit(limit: int) -> int:
-    if type(limit) is not int or not 1 <= limit < PAGE_MAX:
-        raise InvalidInput("limit", f"must be 1 to {PAGE_MAX - 1}, not {limit!r}")
+    if type(limit) is not int or not 1 <= limit <= PAGE_MAX:
+        raise InvalidInput("limit", f"must be 1 to {PAGE_MAX}, not {limit!r}")
     return limit
 
 
@@ -357,10 +365,3 @@ def check_count(value: object, field: str) -> int:
     if type(value) is not int or value < 0:
         raise InvalidInput(field, f"must be a whole number of at least 0, not {value!r}")
     return value
-
-
-def thread_of(store: Store, at: Address) -> Thread:
-    return Thread(store, at.thread)
-
-
-ANY: UnsetType = UNSET

@@ -14,22 +14,19 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-try:
-    import anyio
-    import anyio.to_thread
-except ImportError as error:
-    raise ImportError("clew's asynchronous side needs anyio: pip install 'clew[async]'") from error
+import anyio
+import anyio.to_thread
 
 from clew import projecting
 from clew.compaction import KEEP_USER_TOKENS, Compacted
 from clew.context import Context
 from clew.errors import LeaseHeld
+from clew.hops import hop, iterate
 from clew.leases import Leases
 from clew.model import (
     Entry,
@@ -51,29 +48,13 @@ from clew.thread import Thread
 from clew.tree import Comparison
 from clew.turn import Turn
 
-T = TypeVar("T")
-
-_CHUNK = 500
 _WAIT_SECONDS = 0.5
 _RETRY_SECONDS = 0.05
 
 
-async def _hop(call: Callable[..., T], *args: Any, **options: Any) -> T:
-    """Run a call in a worker thread, and see it through even if this task is cancelled."""
-    return await anyio.to_thread.run_sync(partial(call, *args, **options))
-
-
-async def _iterate(items: Iterator[T]) -> AsyncIterator[T]:
-    """Step through an iterator in chunks. Ours hold no lock or cursor between two items."""
-    take: Callable[[], list[T]] = lambda: list(islice(items, _CHUNK))  # noqa: E731
-    while chunk := await _hop(take):
-        for item in chunk:
-            yield item
-
-
 async def open_async(address: Any = None, **options: Any) -> AsyncStore:
     """Like `clew.open`."""
-    return AsyncStore(await _hop(open, address, **options))
+    return AsyncStore(await hop(open, address, **options))
 
 
 class AsyncStore:
@@ -88,51 +69,51 @@ class AsyncStore:
         return self.sync.properties
 
     async def create(self, id: str | None = None, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await _hop(self.sync.create, id, **options))
+        return AsyncThread(self, await hop(self.sync.create, id, **options))
 
     async def get(self, id: str, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await _hop(self.sync.get, id, **options))
+        return AsyncThread(self, await hop(self.sync.get, id, **options))
 
     async def find(self, id: str) -> AsyncThread | None:
-        found = await _hop(self.sync.find, id)
+        found = await hop(self.sync.find, id)
         return None if found is None else AsyncThread(self, found)
 
     async def resolve(self, prefix: str, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await _hop(self.sync.resolve, prefix, **options))
+        return AsyncThread(self, await hop(self.sync.resolve, prefix, **options))
 
     async def list(self, **filters: Any) -> Page[ThreadInfo]:
-        return await _hop(self.sync.list, **filters)
+        return await hop(self.sync.list, **filters)
 
     def threads(self, **filters: Any) -> AsyncIterator[ThreadInfo]:
-        return _iterate(self.sync.threads(**filters))
+        return iterate(self.sync.threads(**filters))
 
     async def delete(self, thread: str) -> None:
-        await _hop(self.sync.delete, thread)
+        await hop(self.sync.delete, thread)
 
     async def restore(self, thread: str) -> AsyncThread:
-        return AsyncThread(self, await _hop(self.sync.restore, thread))
+        return AsyncThread(self, await hop(self.sync.restore, thread))
 
     async def purge(self, thread: str) -> Purged:
-        return await _hop(self.sync.purge, thread)
+        return await hop(self.sync.purge, thread)
 
     async def fork(self, thread: str, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await _hop(self.sync.fork, thread, **options))
+        return AsyncThread(self, await hop(self.sync.fork, thread, **options))
 
     async def stats(self) -> Stats:
-        return await _hop(self.sync.stats)
+        return await hop(self.sync.stats)
 
     async def verify(self) -> Problems:
-        return await _hop(self.sync.verify)
+        return await hop(self.sync.verify)
 
     async def sweep(self, **options: Any) -> Swept:
-        return await _hop(self.sync.sweep, **options)
+        return await hop(self.sync.sweep, **options)
 
     def now(self) -> Any:
         return self.sync.now()
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
-            await _hop(self.sync.close)
+            await hop(self.sync.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,13 +137,13 @@ class AsyncBlobs:
         self.sync = blobs
 
     async def put(self, data: bytes) -> str:
-        return await _hop(self.sync.put, data)
+        return await hop(self.sync.put, data)
 
     async def get(self, hash: str) -> bytes:
-        return await _hop(self.sync.get, hash)
+        return await hop(self.sync.get, hash)
 
     async def has(self, hash: str) -> bool:
-        return await _hop(self.sync.has, hash)
+        return await hop(self.sync.has, hash)
 
 
 class AsyncThread:
@@ -176,31 +157,31 @@ class AsyncThread:
 
     @property
     def info(self) -> Awaitable[ThreadInfo]:
-        return _hop(lambda: self.sync.info)
+        return hop(lambda: self.sync.info)
 
     @property
     def leaf(self) -> Awaitable[str | None]:
-        return _hop(lambda: self.sync.leaf)
+        return hop(lambda: self.sync.leaf)
 
     @property
     def facts(self) -> Awaitable[dict[str, Any]]:
-        return _hop(lambda: self.sync.facts)
+        return hop(lambda: self.sync.facts)
 
     @property
     def labels(self) -> Awaitable[dict[str, str]]:
-        return _hop(lambda: self.sync.labels)
+        return hop(lambda: self.sync.labels)
 
     async def get(self, entry: str) -> Entry:
-        return await _hop(self.sync.get, entry)
+        return await hop(self.sync.get, entry)
 
     async def path(self, *leaf: str | None, **options: Any) -> list[Entry]:
-        return await _hop(self.sync.path, *leaf, **options)
+        return await hop(self.sync.path, *leaf, **options)
 
     def entries(self) -> AsyncIterator[Entry]:
-        return _iterate(self.sync.entries())
+        return iterate(self.sync.entries())
 
     def read(self, *, after: int = 0) -> AsyncIterator[Record]:
-        return _iterate(self.sync.read(after=after))
+        return iterate(self.sync.read(after=after))
 
     async def follow(
         self, *, after: int | None = None, idle_seconds: float | None = None
@@ -227,43 +208,43 @@ class AsyncThread:
         )
 
     async def segments(self) -> list[Segment]:
-        return await _hop(self.sync.segments)
+        return await hop(self.sync.segments)
 
     async def leaves(self) -> list[str]:
-        return await _hop(self.sync.leaves)
+        return await hop(self.sync.leaves)
 
     async def children(self, entry: str | None) -> list[str]:
-        return await _hop(self.sync.children, entry)
+        return await hop(self.sync.children, entry)
 
     async def compare(self, left: str, right: str) -> Comparison:
-        return await _hop(self.sync.compare, left, right)
+        return await hop(self.sync.compare, left, right)
 
     async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
-        return await _hop(self.sync.append, kind, body, **options)
+        return await hop(self.sync.append, kind, body, **options)
 
     async def append_message(self, message: Any, **options: Any) -> Entry:
-        return await _hop(self.sync.append_message, message, **options)
+        return await hop(self.sync.append_message, message, **options)
 
     async def move(self, leaf: str | None, **options: Any) -> Move:
-        return await _hop(self.sync.move, leaf, **options)
+        return await hop(self.sync.move, leaf, **options)
 
     async def set(self, **facts: Any) -> list[Fact]:
-        return await _hop(self.sync.set, **facts)
+        return await hop(self.sync.set, **facts)
 
     async def set_facts(self, facts: Any) -> list[Fact]:
-        return await _hop(self.sync.set_facts, facts)
+        return await hop(self.sync.set_facts, facts)
 
     async def set_title(self, text: str, **options: Any) -> None:
-        await _hop(self.sync.set_title, text, **options)
+        await hop(self.sync.set_title, text, **options)
 
     async def viewed(self, time: Any = None) -> None:
-        await _hop(self.sync.viewed, time)
+        await hop(self.sync.viewed, time)
 
     async def label(self, entry: str, name: str | None) -> None:
-        await _hop(self.sync.label, entry, name)
+        await hop(self.sync.label, entry, name)
 
     async def context(self, format: str | None = None, **options: Any) -> Context:
-        return await _hop(self.sync.context, format, **options)
+        return await hop(self.sync.context, format, **options)
 
     async def compact(
         self,
@@ -277,7 +258,7 @@ class AsyncThread:
         **notes: Any,
     ) -> Entry | None:
         """Like `Thread.compact`; `summarize` may be asynchronous."""
-        decided = await _hop(
+        decided = await hop(
             projecting.prepare,
             self.sync,
             keep_turns=keep_turns,
@@ -290,21 +271,21 @@ class AsyncThread:
         if inspect.iscoroutinefunction(summarize):
             summary = await summarize(decided.context.messages)
         else:
-            summary = await _hop(summarize, decided.context.messages)
+            summary = await hop(summarize, decided.context.messages)
             summary = await summary if inspect.isawaitable(summary) else summary
-        return await _hop(projecting.commit, self.sync, decided, summary, fence=fence, notes=notes)
+        return await hop(projecting.commit, self.sync, decided, summary, fence=fence, notes=notes)
 
     async def uncompact(self, **options: Any) -> Entry | None:
-        return await _hop(self.sync.uncompact, **options)
+        return await hop(self.sync.uncompact, **options)
 
     async def compaction(self) -> Compacted | None:
-        return await _hop(self.sync.compaction)
+        return await hop(self.sync.compaction)
 
     async def unfinished_turn(self) -> Entry | None:
-        return await _hop(self.sync.unfinished_turn)
+        return await hop(self.sync.unfinished_turn)
 
     async def fork(self, **options: Any) -> AsyncThread:
-        return AsyncThread(self.store, await _hop(self.sync.fork, **options))
+        return AsyncThread(self.store, await hop(self.sync.fork, **options))
 
     def turn(self, *, owner: str, wait_seconds: float = 0.0, **options: Any) -> AsyncTurn:
         return AsyncTurn(self, self.sync.turn(owner=owner, **options), wait_seconds)
@@ -320,19 +301,19 @@ class AsyncLeases:
         self.sync = leases
 
     async def acquire(self, owner: str, **options: Any) -> Lease:
-        return await _hop(self.sync.acquire, owner, **options)
+        return await hop(self.sync.acquire, owner, **options)
 
     async def renew(self, lease: Lease, **options: Any) -> Lease:
-        return await _hop(self.sync.renew, lease, **options)
+        return await hop(self.sync.renew, lease, **options)
 
     async def release(self, lease: Lease) -> None:
-        await _hop(self.sync.release, lease)
+        await hop(self.sync.release, lease)
 
     async def active(self) -> Lease | None:
-        return await _hop(self.sync.active)
+        return await hop(self.sync.active)
 
     async def clear_expired(self, cutoff: Any = None) -> Lease | None:
-        return await _hop(self.sync.clear_expired, cutoff)
+        return await hop(self.sync.clear_expired, cutoff)
 
 
 class AsyncTurn:
@@ -353,13 +334,17 @@ class AsyncTurn:
         deadline = time.monotonic() + self._wait_seconds
         while True:
             try:
-                await _hop(self.sync.__enter__)
+                await hop(self.sync.__enter__)
                 return self
             except LeaseHeld:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-                await anyio.sleep(min(left, _RETRY_SECONDS))
+            except BaseException as error:
+                if self.sync.entered:  # cancelled while it was entered: nobody else will leave it
+                    await self.__aexit__(type(error), error, None)
+                raise
+            await anyio.sleep(min(left, _RETRY_SECONDS))
 
     async def __aexit__(
         self,
@@ -368,19 +353,19 @@ class AsyncTurn:
         trace: TracebackType | None,
     ) -> None:
         with anyio.CancelScope(shield=True):
-            await _hop(self.sync.__exit__, kind, error, trace)
+            await hop(self.sync.__exit__, kind, error, trace)
 
     async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
-        return await _hop(self.sync.append, kind, body, **options)
+        return await hop(self.sync.append, kind, body, **options)
 
     async def append_message(self, message: Any, **options: Any) -> Entry:
-        return await _hop(self.sync.append_message, message, **options)
+        return await hop(self.sync.append_message, message, **options)
 
     async def move(self, leaf: str | None) -> Move:
-        return await _hop(self.sync.move, leaf)
+        return await hop(self.sync.move, leaf)
 
     async def save_point(self, body: Any = None) -> Entry:
-        return await _hop(self.sync.save_point, body)
+        return await hop(self.sync.save_point, body)
 
     def wait_for(self, reason: str) -> None:
         self.sync.wait_for(reason)

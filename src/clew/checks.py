@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,13 @@ def check_name(value: object, field: str, limit: int = ID_BYTES_MAX) -> str:
     if "\0" in value:
         raise InvalidInput(field, "must not contain NUL")
     return value
+
+
+def seconds(value: Any, field: str) -> float:
+    """A span of time: a finite number that is not negative."""
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InvalidInput(field, f"must be a number of seconds, not {value!r}")
+    return float(value)
 
 
 def _is_time(value: Any) -> bool:

@@ -58,13 +58,24 @@ def draft(
     )
 
 
-def move(leaf: str | None, time_us: int) -> MoveDraft:
+def check_batch(entries: Any) -> list[EntryDraft]:
+    """Several drafts for one append."""
+    batch = list(entries) if isinstance(entries, Iterable) else [entries]
+    for entry in batch:
+        if not isinstance(entry, EntryDraft):
+            raise InvalidInput("append", f"takes a kind, or drafts of clew.draft(), not {entry!r}")
+    return batch
+
+
+def move(leaf: str | None, time_us: int, id: str | None = None) -> MoveDraft:
+    """A move of the leaf, checked."""
     if leaf is not None:
         check_name(leaf, "leaf")
-    return MoveDraft(id=new_id(), leaf=leaf, time_us=time_us)
+    return MoveDraft(id=mint(id), leaf=leaf, time_us=time_us)
 
 
 def facts(values: Mapping[str, Any], time_us: int) -> tuple[FactDraft, ...]:
+    """Facts to be set, checked."""
     return tuple(_fact(key, value, time_us) for key, value in values.items())
 
 
@@ -115,6 +126,8 @@ _KINDS_BY_ROLE = {
 def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
     if meta is None:
         return None
+    if not isinstance(meta, Mapping):
+        raise InvalidInput("meta", f"must be an object, not {meta!r}")
     return encode(dict(meta), field="meta", limit=META_BYTES_MAX)
 
 

@@ -50,7 +50,7 @@ class Engine(Protocol):
         An entry that the origin thread inherited from its own origin will do as well.
 
         The same draft again returns what is stored: creating is idempotent on the id while
-        created_us, parent, origin and facts' ids agree. Otherwise AlreadyExists, also when
+        created_us, parent, origin and first facts agree. Otherwise AlreadyExists, also when
         the thread there is deleted. NotFound: the origin's thread or entry does not exist.
         """
         ...

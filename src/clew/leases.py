@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from clew.checks import check_name
+from clew.checks import check_name, seconds
 from clew.engine import Engine
 from clew.model import (
     Acquire,
@@ -28,14 +28,16 @@ class Leases:
         """Take the lease, or LeaseHeld with owner and until. Also for the same owner: renew it."""
         if turn is not None:
             check_name(turn, "turn")
-        request = Acquire(check_name(owner, "owner"), float(ttl_seconds), turn)
+        request = Acquire(check_name(owner, "owner"), seconds(ttl_seconds, "ttl_seconds"), turn)
         lease = self._engine.lease(self._thread, request)
         assert lease is not None
         return lease
 
     def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
         """Hold it longer, counted from now. LeaseLost if it is over or somebody else's."""
-        renewed = self._engine.lease(self._thread, Renew(lease.fence, float(ttl_seconds)))
+        renewed = self._engine.lease(
+            self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
+        )
         assert renewed is not None
         return renewed
 

@@ -7,6 +7,7 @@ decoded when they are looked at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -48,7 +49,7 @@ def to_us(time: datetime, field: str = "time") -> int:
 # --- records: what comes out ----------------------------------------------------------------
 
 
-class Record(Struct, frozen=True, dict=True, weakref=True):
+class Record(Struct, frozen=True, dict=True):
     """Anything with a `seq` in a thread's log. `thread` is the one it was written in."""
 
     thread: str
@@ -273,7 +274,7 @@ def encode_cursor(time_us: int, id: str) -> str:
 
 def decode_cursor(cursor: str) -> tuple[int, str]:
     time_us, dot, id = cursor.partition(".")
-    if not dot or not id or not time_us.lstrip("-").isdigit():
+    if not dot or not id or not re.fullmatch(r"-?[0-9]{1,18}", time_us):
         raise InvalidInput("cursor", f"{cursor!r} is not one that a page gave")
     return int(time_us), id
 

@@ -237,10 +237,19 @@ def check_origin(origin: Origin, entry: Entry) -> None:
         )
 
 
-def check_recreated(info: ThreadInfo, draft: ThreadDraft) -> None:
-    """Creating again what this very draft created is fine; any other thread is in the way."""
-    before = (info.created_us, info.parent, info.origin)
-    if before != (draft.created_us, draft.parent, draft.origin) or info.deleted_at is not None:
+def check_recreated(info: ThreadInfo, first: Sequence[Record], draft: ThreadDraft) -> None:
+    """Creating again what was created so is fine; any other thread is in the way.
+
+    `first` are the thread's first records, as many as the draft has facts.
+    """
+    same = (info.created_us, info.parent, info.origin) == (
+        draft.created_us,
+        draft.parent,
+        draft.origin,
+    )
+    said = [(fact.key, fact.data) for fact in first if isinstance(fact, Fact)]
+    same = same and said == [(fact.key, fact.data) for fact in draft.facts]
+    if not same or info.deleted_at is not None:
         raise AlreadyExists("thread", draft.id, deleted_at=info.deleted_at)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from clew import drafts
-from clew.checks import check_name, mint
+from clew.checks import check_name, mint, seconds
 from clew.engine import Engine
 from clew.errors import InvalidInput, NotFound
 from clew.model import (
@@ -221,12 +221,14 @@ class Store:
         id: str | None = None,
         title: str | None = None,
         facts: Mapping[str, Any] | None = None,
+        time: datetime | None = None,
     ) -> Thread:
         """A new thread that shares the path to an entry, by reference: one row, at any length.
 
         `at` shares up to and including that entry (default: the leaf), `before` up to its
         parent; before the root gives an empty thread. Workspace, tags and model come along;
-        title, status and the rest do not.
+        title, status and the rest do not. With an `id` and a `time` of yours a retry gives the
+        fork that is there.
         """
         if at is not None and before is not None:
             raise InvalidInput("at", "give either at or before, not both")
@@ -236,7 +238,7 @@ class Store:
         given |= dict(facts or {})
         if title is not None:
             given["title"] = title
-        created_us = self.clock()
+        created_us = self.clock() if time is None else to_us(time)
         return self._create(
             ThreadDraft(
                 id=mint(id),
@@ -265,7 +267,7 @@ class Store:
 
     def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         """Remove blobs that nothing refers to and that are older than the grace time."""
-        return self.engine.sweep(grace_seconds=grace_seconds)
+        return self.engine.sweep(grace_seconds=seconds(grace_seconds, "grace_seconds"))
 
     def close(self) -> None:
         """Let go of everything. Running turns lose their lease when its time is over."""

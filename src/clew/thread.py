@@ -91,6 +91,8 @@ class Thread:
 
     def read(self, *, after: int = 0) -> Iterator[Record]:
         """The complete change feed: entries, moves and facts with seq > after, without a gap."""
+        if after < 0:
+            raise InvalidInput("after", f"must not be negative, but is {after}")
         while True:
             page = self.store.engine.read(self.id, after=after, limit=_PAGE)
             yield from page
@@ -181,7 +183,9 @@ class Thread:
         if isinstance(kind, str):
             one = drafts.draft(kind, body, clock=self.store.clock, **fields)
             return engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
-        batch = list(kind)
+        if fields or body is not None:
+            raise InvalidInput("append", "give the drafts themselves what each of them should have")
+        batch = drafts.check_batch(kind)
         return engine.append(self.id, batch, expect=expect, fence=fence)  # type: ignore[return-value]
 
     def append_message(self, message: Mapping[str, Any], **options: Any) -> Entry:
@@ -192,11 +196,15 @@ class Thread:
         self,
         leaf: str | None,
         *,
+        id: str | None = None,
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> Move:
-        """Stand on another entry, or with None before the root. What was after it stays."""
-        draft = drafts.move(leaf, self.store.clock())
+        """Stand on another entry, or with None before the root. What was after it stays.
+
+        With an `id` of yours a retry moves nothing twice.
+        """
+        draft = drafts.move(leaf, self.store.clock(), id)
         record = self.store.engine.append(self.id, [draft], expect=expect, fence=fence)[0]
         assert isinstance(record, Move)
         return record

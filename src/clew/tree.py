@@ -33,11 +33,20 @@ def leaves(thread: Thread) -> list[str]:
 def children(thread: Thread, entry: str | None) -> list[str]:
     segments = thread.segments()
     found = [segment.first for segment in segments if segment.parent == entry]
-    if entry is not None:
+    if entry is None:
+        found = _inherited_root(thread) + found
+    else:
         follower = _next_in_segment(thread, thread.get(entry), segments)
         if follower is not None:
             found.insert(0, follower)
     return found
+
+
+def _inherited_root(thread: Thread) -> list[str]:
+    origin = thread.info.origin
+    if origin is None or origin.entry is None:
+        return []
+    return [thread.path(origin.entry)[0].id]
 
 
 def _next_in_segment(thread: Thread, entry: Entry, segments: list[Segment]) -> str | None:

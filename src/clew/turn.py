@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from msgspec.structs import replace
 
-from clew.checks import check_name, mint
+from clew.checks import check_name, mint, seconds
 from clew.engine import Engine
 from clew.errors import ClewError, LeaseHeld
 from clew.model import Entry, EntryDraft, Lease, Move, Renew
@@ -45,10 +45,11 @@ class Turn:
         self.thread = thread
         self.owner = check_name(owner, "owner")
         self.id = mint(id)
-        self._ttl_seconds = float(ttl_seconds)
+        self._ttl_seconds = seconds(ttl_seconds, "ttl_seconds")
         self._wait_seconds = wait_seconds
         self._lease: Lease | None = None
         self._end: tuple[str, dict[str, Any]] = ("completed", {})
+        self.entered = False
 
     @property
     def lease(self) -> Lease:
@@ -60,12 +61,16 @@ class Turn:
     # --- entering and leaving ---
 
     def __enter__(self) -> Self:
+        if self._lease is not None:
+            raise RuntimeError("a turn is for one with statement; ask the thread for another one")
         self._lease = self._acquire()
         try:
             self._mark("started", {"owner": self.owner})
         except BaseException:
             self.thread.leases.release(self.lease)
+            self._lease = None
             raise
+        self.entered = True
         self.thread.store.renewer.add(self.lease, self._ttl_seconds)
         return self
 
@@ -78,6 +83,7 @@ class Turn:
         if error is not None:
             status = "failed" if isinstance(error, Exception) else "aborted"
             self._end = (status, {"error": _describe(error)})
+        self.entered = False
         self.thread.store.renewer.remove(self.lease)
         try:
             self._mark(*self._end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
@@ -136,6 +137,41 @@ def test_a_cancelled_turn_ends_as_aborted(run: Callable[..., Any], path: Path) -
             assert await made.leases.active() is None
 
     run(story)
+
+
+def test_asyncios_own_cancel_while_entering_a_turn_leaves_no_lease(path: Path) -> None:
+    """task.cancel() does not wait for worker threads, so the facade has to."""
+
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            made = await opened.create()
+            entered, gate = threading.Event(), threading.Event()
+            engine = opened.sync.engine
+            lease = engine.lease
+
+            def slow(*args: Any) -> Any:
+                entered.set()
+                assert gate.wait(30)
+                return lease(*args)
+
+            engine.lease = slow  # type: ignore[method-assign]
+
+            async def work() -> None:
+                async with made.turn(owner="me"):
+                    raise AssertionError("cancelled before it was entered")
+
+            task = asyncio.create_task(work())
+            await asyncio.to_thread(entered.wait)
+            task.cancel()
+            await asyncio.sleep(0)
+            gate.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            engine.lease = lease  # type: ignore[method-assign]
+            assert await made.leases.active() is None
+            assert [e.body["status"] for e in await made.path()] == ["started", "aborted"]
+
+    asyncio.run(story())
 
 
 def test_waiting_for_a_lease_can_be_cancelled(run: Callable[..., Any], path: Path) -> None:

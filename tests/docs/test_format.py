@@ -175,14 +175,12 @@ def test_the_sql_reads_every_path(tmp_path: Path) -> None:
     store.close()
     with database(path) as db:
         entries = db.execute(
-            "SELECT t.id, r.id, t.no, r.seq FROM records r JOIN threads t ON t.no = r.thread"
+            "SELECT t.id, r.id, r.no FROM records r JOIN threads t ON t.no = r.no >> 32"
             " WHERE r.type = 0"
         ).fetchall()
         found = {
-            (thread, entry): [
-                id for (id,) in db.execute(sql, {"thread": number, "seq": seq}).fetchall()
-            ]
-            for thread, entry, number, seq in entries
+            (thread, entry): [id for (id,) in db.execute(sql, {"no": number}).fetchall()]
+            for thread, entry, number in entries
         }
     assert found == expected
     assert found["twig", "e7"] == ["e0", "e1", "e4", "e5", "e7"]

@@ -72,28 +72,28 @@ def test_flipping_any_byte_of_a_blob_is_found(copy: Path) -> None:
 
 
 CHANGES = [
-    "UPDATE records SET body = CAST('{}' AS BLOB) WHERE seq = 4 AND thread = 1",
+    "UPDATE records SET body = CAST('{}' AS BLOB) WHERE no = (1 << 32) + 4",
     "UPDATE records SET body = CAST(body || ' ' AS BLOB) WHERE kind = 'title'",
-    "UPDATE records SET kind = 'assistant_message' WHERE kind = 'user_message' AND thread = 1",
-    "UPDATE records SET time_us = time_us + 1 WHERE type = 0 AND seq = 4",
+    "UPDATE records SET kind = 'assistant_message' WHERE kind = 'user_message' AND no >> 32 = 1",
+    "UPDATE records SET time_us = time_us + 1 WHERE type = 0 AND no & 255 = 4",
     "UPDATE records SET time_us = time_us + 1 WHERE type = 1",
     "UPDATE records SET turn = 'other' WHERE turn IS NOT NULL",
     "UPDATE records SET format = NULL WHERE format IS NOT NULL",
     "UPDATE records SET meta = NULL WHERE meta IS NOT NULL",
     "UPDATE records SET blobs = NULL WHERE blobs IS NOT NULL",
     "UPDATE records SET parent = NULL WHERE type = 1",
-    "UPDATE records SET parent = NULL WHERE thread = 2",
-    "UPDATE records SET id = 'renamed' WHERE thread = 2 AND type = 0",
-    "UPDATE records SET hash = (SELECT hash FROM records WHERE no = 1) WHERE no = 5",
-    "UPDATE records SET seq = 77 WHERE thread = 2 AND type = 0",
-    "DELETE FROM records WHERE no = 3",
+    "UPDATE records SET parent = NULL WHERE no >> 32 = 2 AND type = 0",
+    "UPDATE records SET id = 'renamed' WHERE no >> 32 = 2 AND type = 0",
+    "UPDATE records SET hash = (SELECT min(hash) FROM records) WHERE no = (1 << 32) + 5",
+    "UPDATE records SET no = no + 77 WHERE no >> 32 = 2 AND type = 0",
+    "DELETE FROM records WHERE no = (1 << 32) + 3",
     "DELETE FROM records WHERE type = 1",
     "DELETE FROM records WHERE no = (SELECT max(no) FROM records)",
-    "DELETE FROM segments WHERE thread = 2",
-    "UPDATE segments SET parent_seq = parent_seq + 1 WHERE thread = 2",
-    "INSERT INTO segments VALUES (1, 6, 1, 4)",
+    "DELETE FROM segments WHERE first >> 32 = 2",
+    "UPDATE segments SET parent = parent + 1 WHERE first >> 32 = 2",
+    "INSERT INTO segments VALUES ((1 << 32) + 8, (1 << 32) + 7)",
     "DELETE FROM facts WHERE key = 'tags'",
-    "UPDATE facts SET record = 4 WHERE key = 'title'",
+    "UPDATE facts SET record = record + 1 WHERE key = 'title'",
     "DELETE FROM tags",
     "INSERT INTO tags VALUES ('b', 1)",
     "UPDATE threads SET leaf = NULL WHERE id = 't'",
@@ -111,8 +111,8 @@ CHANGES = [
     "UPDATE threads SET id = 'other' WHERE id = 't'",
     "UPDATE threads SET origin_entry = NULL WHERE id = 'f'",
     "UPDATE threads SET origin_hash = 'b3:0' WHERE id = 'f'",
-    "UPDATE threads SET origin_seq = 1 WHERE id = 'f'",
-    "UPDATE threads SET origin_thread = 77 WHERE id = 'f'",
+    "UPDATE threads SET origin_no = origin_no - 1 WHERE id = 'f'",
+    "UPDATE threads SET origin_no = 77 WHERE id = 'f'",
     "UPDATE threads SET hash = 'b3:0' WHERE id = 'gone'",
     "DELETE FROM threads WHERE id = 't'",
     "DELETE FROM threads WHERE id = 'gone'",
@@ -136,7 +136,7 @@ def test_a_changed_row_is_found(copy: Path, change: str) -> None:
 
 def test_a_problem_names_its_place(copy: Path) -> None:
     db = apsw.Connection(str(copy))
-    (id,) = db.execute("SELECT id FROM records WHERE thread = 2 AND type = 0").fetchone()
+    (id,) = db.execute("SELECT id FROM records WHERE no >> 32 = 2 AND type = 0").fetchone()
     db.execute("UPDATE records SET body = CAST('1' AS BLOB) WHERE id = ?", (id,))
     db.close()
     found = problems(copy)
@@ -150,7 +150,7 @@ def test_a_broken_index_is_found(copy: Path) -> None:
         "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema"
         " WHERE name = 'records_by_id'"
     ).fetchone()
-    (id,) = db.execute("SELECT id FROM records WHERE thread = 2 AND type = 0").fetchone()
+    (id,) = db.execute("SELECT id FROM records WHERE no >> 32 = 2 AND type = 0").fetchone()
     db.close()
     data = bytearray(copy.read_bytes())
     start = data.index(id.encode(), (page - 1) * size)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
-from conftest import SQLitePlace
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
+from places import SQLitePlace
 
 from clew.codec import digest
 from clew.engine import Engine

@@ -152,7 +152,10 @@ def test_limits_hold_before_and_after_encoding() -> None:
 
 
 def test_a_joined_pair_of_surrogates_becomes_its_character() -> None:
-    assert codec.decode(codec.encode("\ud83d" + "\ude00")) == "😀"
+    assert codec.encode(["\ud83d" + "\ude00"]) == codec.encode(["😀"])
+    mixed = codec.encode("\ud83d\ude00 and \ud83d")
+    assert mixed == codec.encode("😀 and \ud83d")
+    assert codec.decode(mixed) == "😀 and \ud83d"
 
 
 def test_tuples_are_arrays() -> None:

@@ -146,6 +146,51 @@ def test_several_drafts_are_one_step(store: Store) -> None:
     assert thread.leaf == entries[1].id
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"kind": ["user_message"]},
+        {"kind": None},
+        {"kind": 5},
+        {"kind": "event", "meta": [1]},
+        {"kind": "event", "meta": "ab"},
+        {"kind": [], "id": "x"},
+        {"kind": [], "body": 1},
+    ],
+)
+def test_a_call_that_makes_no_sense_is_invalid_input(store: Store, arguments: dict) -> None:
+    thread = store.create()
+    with pytest.raises(InvalidInput):
+        thread.append(**arguments)
+    assert thread.info.seq == 0
+
+
+def test_nonsense_numbers_are_invalid_input(store: Store) -> None:
+    thread = store.create()
+    for call in (
+        lambda: store.sweep(grace_seconds=float("nan")),
+        lambda: store.sweep(grace_seconds=-1),
+        lambda: thread.leases.acquire("me", ttl_seconds="x"),
+        lambda: thread.turn(owner="me", ttl_seconds=None),
+        lambda: list(thread.read(after=-1)),
+        lambda: thread.path(limit=0),
+        lambda: store.list(cursor="9" * 30 + ".x"),
+    ):
+        with pytest.raises(InvalidInput):
+            call()
+
+
+def test_a_retried_fork_and_move_happen_once(store: Store) -> None:
+    thread = store.create()
+    a = thread.append("user_message", "a").id
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    assert thread.fork(id="f", time=when) == thread.fork(id="f", time=when)
+    assert thread.move(None, id="m") == thread.move(None, id="m")
+    assert (thread.info.seq, thread.leaf, store.stats().threads) == (2, None, 2)
+    with pytest.raises(Conflict):
+        thread.move(a, id="m")
+
+
 def test_retrying_a_draft_is_harmless(store: Store) -> None:
     thread = store.create()
     draft = clew.draft("user_message", say("once"))
@@ -190,6 +235,7 @@ def test_leaves_and_children_show_the_tree(store: Store) -> None:
     assert (thread.children(c), thread.children(d)) == ([], [])
     fork = thread.fork(at=b)
     assert (fork.leaves(), fork.children(a), fork.children(b)) == ([b], [b], [])
+    assert fork.children(None) == [a]
     e = fork.append("user_message", "e").id
     assert (fork.leaves(), fork.children(b)) == ([e], [e])
     assert [entry.id for entry in fork.entries()] == [a, b, e]

@@ -131,6 +131,14 @@ def test_unfinished_turns_are_found_behind_a_long_tail(store: Store) -> None:
     assert thread.unfinished_turn() is None
 
 
+def test_a_turn_is_entered_once(store: Store) -> None:
+    turn = store.create().turn(owner="me")
+    with turn:
+        pass
+    with pytest.raises(RuntimeError, match="one with statement"), turn:
+        pass
+
+
 def test_a_turn_outside_its_block_has_no_lease(store: Store) -> None:
     with pytest.raises(RuntimeError):
         store.create().turn(owner="me").append("event", 1)

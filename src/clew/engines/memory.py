@@ -76,7 +76,8 @@ class MemoryEngine:
             self._check_open()
             existing = self._threads.get(draft.id)
             if existing is not None:
-                check_recreated(existing.info(), draft)
+                first = existing.records[: len(draft.facts)]
+                check_recreated(existing.info(), first, draft)
                 return existing.info()
             state = ThreadState(draft, self._inherited(draft))
             for record in plan(state.head, draft.facts, state.find).new:
@@ -161,7 +162,7 @@ class MemoryEngine:
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
-            return _copies(self._state(thread).records[after : after + limit])
+            return _copies(self._state(thread).records[max(after, 0) :][:limit])
 
     def path(
         self,

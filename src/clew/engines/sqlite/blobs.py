@@ -89,15 +89,21 @@ def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
 
 def sweep(db: apsw.Connection, before_us: int) -> Swept:
     """Remove the blobs that no record uses and that were put before a time."""
-    rows = every(
-        db,
-        "SELECT no, size FROM blobs b WHERE put_us <= ?"
-        " AND NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
-        " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)",
-        (before_us,),
-    )
+    rows = every(db, f"SELECT no, size FROM blobs b WHERE put_us <= ? AND {_UNUSED}", (before_us,))
     db.executemany("DELETE FROM blobs WHERE no = ?", [(no,) for no, _ in rows])
     return Swept(blobs=len(rows), size_bytes=sum(size for _, size in rows))
+
+
+def remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:
+    """Remove those of the blobs that no record uses any more."""
+    for no in blobs:
+        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {_UNUSED}", (no,))
+
+
+_UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
+    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
+)
 
 
 def _decompress(hash: str, size: int, data: bytes) -> bytes:

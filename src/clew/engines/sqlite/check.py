@@ -28,7 +28,7 @@ from clew.model import (
 
 _THREAD = (
     "no, id, created_us, updated_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent, status,"
-    " workspace, origin, origin_entry, origin_hash, origin_thread, origin_seq, hash"
+    " workspace, origin, origin_entry, origin_hash, origin_no, hash"
 )
 
 
@@ -67,8 +67,8 @@ def _check_blobs(db: apsw.Connection) -> Iterator[Problem]:
 def _check_orphans(db: apsw.Connection) -> Iterator[Problem]:
     """Rows that refer to something that is not there."""
     for table, column, target in (
-        ("records", "thread", "threads"),
-        ("segments", "thread", "threads"),
+        ("records", "no >> 32", "threads"),
+        ("segments", "first >> 32", "threads"),
         ("facts", "thread", "threads"),
         ("tags", "thread", "threads"),
         ("leases", "thread", "threads"),
@@ -114,17 +114,17 @@ class _Thread:
         self._facts: dict[str, Any] = {}
 
     def _inherited(self) -> tuple[rows.Range, ...]:
-        place = self._row["origin_thread"], self._row["origin_seq"]
-        return () if place[0] is None else tuple(rows.path_ranges(self._db, place))
+        origin_no = self._row["origin_no"]
+        return () if origin_no is None else tuple(rows.path_ranges(self._db, origin_no))
 
     def check(self) -> Iterator[Problem]:
         yield from self._check_row()
-        for row in rows.raw(self._db, (self._no, 0, 2**62)):
+        for row in rows.raw(self._db, (rows.number(self._no, 0), rows.everything_of(self._no)[1])):
             try:
                 record = rows.to_record(self._db, self._name, row)
             except (apsw.Error, ClewError) as error:
-                self._seq = row[0]
-                yield self._problem("damaged_record", f"it cannot be read: {error}", row[0])
+                self._seq = row[0] & rows.SEQ_MAX
+                yield self._problem("damaged_record", f"it cannot be read: {error}", self._seq)
                 continue
             yield from self._check_record(record)
         yield from self._check_sums()
@@ -182,12 +182,8 @@ class _Thread:
         for hash in set(entry.blobs) - set(found):
             text = f"it refers to blob {hash}, which is not there"
             yield self._problem("missing_blob", text, entry.seq, entry.id)
-        noted = every(
-            self._db,
-            "SELECT blob FROM blob_uses WHERE record ="
-            " (SELECT no FROM records WHERE thread = ? AND seq = ?)",
-            (self._no, entry.seq),
-        )
+        no = rows.number(self._no, entry.seq)
+        noted = every(self._db, "SELECT blob FROM blob_uses WHERE record = ?", (no,))
         if {blob for (blob,) in noted} != set(found.values()):
             text = "the blobs that it uses are not noted"
             yield self._problem("wrong_sum", text, entry.seq, entry.id)
@@ -196,11 +192,9 @@ class _Thread:
         """The hash of an entry that is visible here."""
         if self._tail is not None and id == self._tail[0]:
             return self._tail[1]
-        place = rows.locate(self._db, self._no, self._lineage, id)
-        if place is None:
-            return None
-        hash = value(self._db, "SELECT hash FROM records WHERE thread = ? AND seq = ?", place)
-        return None if hash is None else str(hash)
+        no = rows.locate(self._db, self._no, self._lineage, id)
+        found: str | None = value(self._db, "SELECT hash FROM records WHERE no = ?", (no,))
+        return found
 
     def _damaged(self, record: Record) -> Problem:
         id = record.id if isinstance(record, Entry) else None
@@ -246,29 +240,27 @@ class _Thread:
         return None if fact is None else decode(fact.data)
 
     def _check_segments(self) -> Iterator[Problem]:
-        stored = {
-            first: (thread, seq)
-            for first, thread, seq in self._db.execute(
-                "SELECT first_seq, parent_thread, parent_seq FROM segments WHERE thread = ?",
-                (self._no,),
-            )
+        mine = rows.everything_of(self._no)
+        stored = dict(
+            every(self._db, "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?", mine)
+        )
+        expected = {
+            rows.number(self._no, seq): self._number_of(parent)
+            for seq, parent in self._starts.items()
         }
-        expected = {seq: self._parent_place(parent) for seq, parent in self._starts.items()}
         if self._purged:
             # Between the runs that forks kept there is nothing left to tell them apart by.
-            kept = {seq: self._parent_place(self._parent_at(seq)) for seq in stored}
+            kept = {first: self._number_of(self._parent_at(first)) for first in stored}
             expected = kept if expected.items() <= kept.items() else expected
         if stored != expected:
             yield self._problem("wrong_sum", "its segments are not those of its entries")
 
-    def _parent_at(self, seq: int) -> str | None:
-        query = "SELECT parent FROM records WHERE thread = ? AND seq = ?"
-        return value(self._db, query, (self._no, seq))  # type: ignore[no-any-return]
+    def _parent_at(self, no: int) -> str | None:
+        parent: str | None = value(self._db, "SELECT parent FROM records WHERE no = ?", (no,))
+        return parent
 
-    def _parent_place(self, parent: str | None) -> tuple[int | None, int | None]:
-        if parent is None:
-            return None, None
-        return rows.locate(self._db, self._no, self._lineage, parent) or (None, None)
+    def _number_of(self, id: str | None) -> int | None:
+        return None if id is None else rows.locate(self._db, self._no, self._lineage, id)
 
     def _problem(
         self, code: str, message: str, seq: int | None = None, entry: str | None = None

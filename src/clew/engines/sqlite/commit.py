@@ -3,11 +3,15 @@
 The first writer leads: it takes everybody who waits into one transaction and one sync. When it
 is done, it hands the lead to the next who waits, so that nobody works for others for ever. A
 lone writer leads at once, and pays two uncontended locks for it.
+
+Where a sync is slow, the leader first gives those of the last batch a moment to come back:
+without it two halves of the writers would take turns, each waiting for the other's sync.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +19,8 @@ from clew.errors import Unavailable
 
 T = TypeVar("T")
 BATCH_MAX = 64
+SLOW_COMMIT_SECONDS = 0.0005  # below this, waiting for others costs more than it saves
+GATHER_SECONDS_MAX = 0.002
 
 
 class Ticket(Generic[T]):
@@ -44,6 +50,9 @@ class GroupCommit:
         self._mutex = threading.Lock()
         self._queue: list[Ticket[Any]] = []
         self._leading = False
+        self._writers = 1  # how many were at work around the last commit
+        self._patience_seconds = 0.0
+        self._arrived = threading.Condition(self._mutex)
 
     def run(self, work: Callable[[Any], T]) -> T:
         ticket = Ticket(work)
@@ -54,6 +63,7 @@ class GroupCommit:
             if not lead:
                 ticket.ready = threading.Lock()
                 ticket.ready.acquire()
+                self._arrived.notify()
         if not lead:
             self._wait(ticket)
         if not ticket.done:
@@ -75,12 +85,20 @@ class GroupCommit:
 
     def _lead(self) -> None:
         with self._mutex:
+            if self._patience_seconds and len(self._queue) < self._writers:
+                everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
+                self._arrived.wait_for(everybody, self._patience_seconds)
             batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        began = time.monotonic()
         try:
             self._transact(batch)
         except BaseException as error:
             _fail(batch, error)
+        took = time.monotonic() - began
         with self._mutex:
+            self._writers = len(batch) + len(self._queue)
+            slow = took > SLOW_COMMIT_SECONDS
+            self._patience_seconds = min(took / 2, GATHER_SECONDS_MAX) if slow else 0.0
             self._promote()
         for ticket in batch:
             ticket.done = True

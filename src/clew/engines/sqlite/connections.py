@@ -78,6 +78,10 @@ class Connections:
                 f"{self.path} was opened by process {self.pid}, which forked; open it again here"
             )
 
+    @property
+    def usable(self) -> bool:
+        return self.poison is None and not self._closed and self.pid == os.getpid()
+
     def writer(self) -> apsw.Connection:
         """The writing connection; the caller holds `write_lock`."""
         if self._writer is None:

@@ -147,7 +147,9 @@ class SQLiteEngine:
 
     def sweep(self, *, grace_seconds: float) -> Swept:
         before_us = self._clock().wall_us - round(grace_seconds * 1e6)
-        return self._write(lambda db: blobs.sweep(db, before_us))
+        swept = self._write(lambda db: blobs.sweep(db, before_us))
+        self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return swept
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         self._enter()
@@ -223,7 +225,8 @@ class SQLiteEngine:
         """Bring the log back into the file, after the commit was acknowledged to all others."""
         connections = self._connections
         with connections.write_lock:
-            connections.check()
+            if not connections.usable:
+                return  # closed meanwhile, which checkpoints too; what was committed stays so
             try:
                 connections.checkpoint(mode)
             except (apsw.BusyError, apsw.LockedError):

@@ -13,10 +13,10 @@ from clew.codec import decode
 from clew.engines.sqlite import blobs, leases, rows
 from clew.engines.sqlite.blobs import Packed
 from clew.engines.sqlite.query import one
-from clew.engines.sqlite.rows import Lineages, Place, Range
+from clew.engines.sqlite.rows import Lineages, Range
 from clew.errors import InvalidInput, NotFound
 from clew.hashes import thread_hash
-from clew.leasing import Instant
+from clew.leasing import Instant, LeaseState
 from clew.model import (
     Draft,
     Entry,
@@ -30,9 +30,11 @@ from clew.state import Head, Plan, check_origin, check_recreated, plan
 
 IN_USE, ARCHIVED, DELETED, PURGED = range(4)
 
+# The plus keeps SQLite from preparing the join anew for every id that is bound.
 _HEAD = (
-    "SELECT no, origin_thread, origin_seq, id, seq, leaf, leaf_hash, tail, updated_us, deleted_us"
-    " FROM threads WHERE id = ? AND shelf < 3"
+    "SELECT t.no, t.origin_no, t.id, t.seq, t.leaf, t.leaf_hash, t.tail, t.updated_us,"
+    f" t.deleted_us, {leases.COLUMNS}"
+    " FROM threads t LEFT JOIN leases l ON l.thread = t.no WHERE t.id = +? AND t.shelf < 3"
 )
 
 
@@ -51,17 +53,14 @@ def append(
     row = one(db, _HEAD, (thread,))
     if row is None:
         raise NotFound("thread", thread)
-    no, origin_thread, origin_seq = row[:3]
-    head = Head(*row[3:])
-    origin = None if origin_thread is None else (origin_thread, origin_seq)
-    lineage = lineages.of(db, origin)
+    no, lineage = row[0], lineages.of(db, row[1])
     decided = plan(
-        head,
+        Head(*row[2:9]),
         drafts,
         lambda id: rows.find(db, no, thread, lineage, id),
         expect=expect,
         fence=fence,
-        lease=leases.load(db, no).live(thread, now),
+        lease=None if row[9] is None else LeaseState(*row[9:]).live(thread, now),
     )
     if decided.new:
         _write(db, no, lineage, decided, packed, now)
@@ -77,16 +76,17 @@ def _write(
     now: Instant,
 ) -> None:
     uses = _find_blobs(db, decided.new)
-    places = {record.id: (no, record.seq) for record in decided.new}
     for record in decided.new:
-        if record.id in decided.starts:
-            _start_segment(db, no, record.seq, decided.starts[record.id], lineage, places)
+        record_no = rows.number(no, record.seq)
         blob = packed.get(record.id)
-        rows.insert(db, no, record, None if blob is None else blobs.put(db, blob, now.wall_us))
+        body = None if blob is None else blobs.put(db, blob, now.wall_us)
+        rows.insert(db, record_no, record, body)
         if isinstance(record, Fact):
-            _set_fact(db, no, record)
+            _set_fact(db, no, record_no, record)
         elif isinstance(record, Entry) and record.blobs:
-            blobs.use(db, db.last_insert_rowid(), [uses[hash] for hash in record.blobs])
+            blobs.use(db, record_no, [uses[hash] for hash in record.blobs])
+    for id, parent in decided.starts.items():
+        _start_segment(db, no, lineage, id, parent)
     head = decided.head
     db.execute(
         "UPDATE threads SET seq = ?, leaf = ?, leaf_hash = ?, tail = ?, updated_us = ?"
@@ -106,27 +106,21 @@ def _find_blobs(db: apsw.Connection, records: Sequence[Record]) -> dict[str, int
 
 
 def _start_segment(
-    db: apsw.Connection,
-    no: int,
-    seq: int,
-    parent: str | None,
-    lineage: tuple[Range, ...],
-    places: Mapping[str, Place],
+    db: apsw.Connection, no: int, lineage: tuple[Range, ...], first: str, parent: str | None
 ) -> None:
-    place: Place | None = None
-    if parent is not None:
-        place = places.get(parent) or rows.locate(db, no, lineage, parent)
-        assert place is not None, "plan has found the parent"
     db.execute(
-        "INSERT INTO segments (thread, first_seq, parent_thread, parent_seq) VALUES (?,?,?,?)",
-        (no, seq, *(place or (None, None))),
+        "INSERT INTO segments (first, parent) VALUES (?,?)",
+        (
+            rows.locate(db, no, (), first),
+            None if parent is None else rows.locate(db, no, lineage, parent),
+        ),
     )
 
 
 # --- facts ----------------------------------------------------------------------------------
 
 
-def _set_fact(db: apsw.Connection, no: int, fact: Fact) -> None:
+def _set_fact(db: apsw.Connection, no: int, record_no: int, fact: Fact) -> None:
     value = decode(fact.data)
     if value is None:
         db.execute("DELETE FROM facts WHERE thread = ? AND key = ?", (no, fact.key))
@@ -134,7 +128,7 @@ def _set_fact(db: apsw.Connection, no: int, fact: Fact) -> None:
         db.execute(
             "INSERT INTO facts (thread, key, record) VALUES (?1, ?2, ?3)"
             " ON CONFLICT DO UPDATE SET record = ?3",
-            (no, fact.key, db.last_insert_rowid()),
+            (no, fact.key, record_no),
         )
     _mirror(db, no, fact.key, value)
 
@@ -178,8 +172,8 @@ def create(
     source, entry, hash = (None, None, None) if origin is None else astuple(origin)
     db.execute(
         "INSERT INTO threads (id, created_us, updated_us, seq, leaf, leaf_hash, shelf, parent,"
-        " origin, origin_entry, origin_hash, origin_thread, origin_seq, hash)"
-        " VALUES (?,?,?,0,?,?,0,?,?,?,?,?,?,?)",
+        " origin, origin_entry, origin_hash, origin_no, hash)"
+        " VALUES (?,?,?,0,?,?,0,?,?,?,?,?,?)",
         (
             draft.id,
             draft.created_us,
@@ -190,7 +184,7 @@ def create(
             source,
             entry,
             hash,
-            *(place or (None, None)),
+            place,
             thread_hash(draft.id, draft.created_us, draft.parent, origin),
         ),
     )
@@ -209,19 +203,21 @@ def create(
 def _existing(db: apsw.Connection, draft: ThreadDraft) -> ThreadInfo | None:
     """The thread if this very draft made it; any other thread of that id is in the way."""
     try:
-        info = rows.thread_row(db, draft.id).info(db)
+        row = rows.thread_row(db, draft.id)
     except NotFound:
         return None
-    check_recreated(info, draft)
+    info, count = row.info(db), len(draft.facts)
+    span = rows.everything_of(row.no)
+    check_recreated(info, list(rows.scan(db, span, entries_only=False, limit=count)), draft)
     return info
 
 
-def _origin_place(db: apsw.Connection, lineages: Lineages, origin: Origin) -> Place | None:
+def _origin_place(db: apsw.Connection, lineages: Lineages, origin: Origin) -> int | None:
     source = rows.thread_row(db, origin.thread)
     if origin.entry is None:
         return None
-    entry = rows.find(db, source.no, source.id, lineages.of(db, source.place), origin.entry)
+    entry = rows.find(db, source.no, source.id, lineages.of(db, source.origin_no), origin.entry)
     if not isinstance(entry, Entry):
         raise NotFound("entry", origin.entry)
     check_origin(origin, entry)
-    return rows.locate(db, source.no, lineages.of(db, source.place), origin.entry)
+    return rows.locate(db, source.no, lineages.of(db, source.origin_no), origin.entry)

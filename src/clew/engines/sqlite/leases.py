@@ -1,4 +1,4 @@
-"""Leases as rows. The rules are in `clew.state`; here they are only kept."""
+"""Leases as rows. The rules are in `clew.leasing`; here they are only kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from clew.engines.sqlite.query import one
 from clew.leasing import Instant, LeaseState, step_lease
 from clew.model import Lease, LeaseRequest
 
-_COLUMNS = "fence, owner, turn, created_us, until_us, until_ns, era"
+_NAMES = "fence, owner, turn, created_us, until_us, until_ns, era"
+COLUMNS = ", ".join(f"l.{name}" for name in _NAMES.split(", "))
 
 
 def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) -> Lease | None:
@@ -22,13 +23,13 @@ def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) 
 
 
 def load(db: apsw.Connection, no: int) -> LeaseState:
-    row = one(db, f"SELECT {_COLUMNS} FROM leases WHERE thread = ?", (no,))
+    row = one(db, f"SELECT {_NAMES} FROM leases WHERE thread = ?", (no,))
     return LeaseState() if row is None else LeaseState(*row)
 
 
 def _store(db: apsw.Connection, no: int, state: LeaseState) -> None:
     db.execute(
-        f"INSERT OR REPLACE INTO leases (thread, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?)",
+        f"INSERT OR REPLACE INTO leases (thread, {_NAMES}) VALUES (?,?,?,?,?,?,?,?)",
         (
             no,
             state.fence,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import apsw
 
-from clew.engines.sqlite import rows
+from clew.engines.sqlite import blobs, rows
 from clew.engines.sqlite.journal import PURGED
 from clew.engines.sqlite.query import every, one, value
 from clew.engines.sqlite.rows import Range
@@ -26,30 +26,36 @@ def purge(db: apsw.Connection, thread: str) -> Purged:
     )
     removed, kept, kept_for = _remove_unneeded(db, row.no)
     if not kept:
-        _collect(db, row.no, row.origin_thread)
+        _collect(db, row.no, row.origin_no)
     return Purged(thread=thread, records=removed, kept=kept, kept_for=kept_for)
 
 
 def _remove_unneeded(db: apsw.Connection, no: int) -> tuple[int, int, tuple[str, ...]]:
     """Remove the records of a purged thread that no fork's path runs through."""
     forks, needed = _needs(db, no)
-    doomed = [
-        (record, seq)
-        for record, seq in db.execute("SELECT no, seq FROM records WHERE thread = ?", (no,))
-        if not any(first <= seq <= last for _, first, last in needed)
-    ]
-    kept = int(value(db, "SELECT count(*) FROM records WHERE thread = ?", (no,)) or 0)
-    db.executemany("DELETE FROM blob_uses WHERE record = ?", [(record,) for record, _ in doomed])
-    db.executemany("DELETE FROM records WHERE no = ?", [(record,) for record, _ in doomed])
-    # A move or a fact inside a needed range is of no use to a fork, and may hold what was
+    mine = rows.everything_of(no)
+    before = _count(db, mine)
+    # Inside of what is needed, moves and facts are of no use to a fork, and may hold what was
     # meant to go: only entries stay.
-    db.execute("DELETE FROM records WHERE thread = ? AND type <> 0", (no,))
-    left = int(value(db, "SELECT count(*) FROM records WHERE thread = ?", (no,)) or 0)
-    firsts = {first for _, first, _ in needed}
-    for (first_seq,) in every(db, "SELECT first_seq FROM segments WHERE thread = ?", (no,)):
-        if first_seq not in firsts:
-            db.execute("DELETE FROM segments WHERE thread = ? AND first_seq = ?", (no, first_seq))
-    return kept - left, left, forks
+    doomed = [
+        (record,)
+        for record, type in every(db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", mine)
+        if type != rows.ENTRY or not any(first <= record <= last for first, last in needed)
+    ]
+    bodies = [value(db, "SELECT blob FROM records WHERE no = ?", record) for record in doomed]
+    db.executemany("DELETE FROM blob_uses WHERE record = ?", doomed)
+    db.executemany("DELETE FROM records WHERE no = ?", doomed)
+    # Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
+    blobs.remove_unused(db, [blob for blob in bodies if blob is not None])
+    firsts = {first for first, _ in needed}
+    for (first,) in every(db, "SELECT first FROM segments WHERE first BETWEEN ? AND ?", mine):
+        if first not in firsts:
+            db.execute("DELETE FROM segments WHERE first = ?", (first,))
+    return len(doomed), before - len(doomed), forks
+
+
+def _count(db: apsw.Connection, span: Range) -> int:
+    return int(value(db, "SELECT count(*) FROM records WHERE no BETWEEN ? AND ?", span) or 0)
 
 
 def _needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
@@ -62,31 +68,32 @@ def _needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
         source = todo.pop()
         found = every(
             db,
-            "SELECT no, id, shelf, origin_thread, origin_seq FROM threads WHERE origin_thread = ?",
-            (source,),
+            "SELECT no, id, shelf, origin_no FROM threads WHERE origin_no BETWEEN ? AND ?",
+            rows.everything_of(source),
         )
-        for fork, id, shelf, origin_thread, origin_seq in found:
+        for fork, id, shelf, origin_no in found:
             if fork not in seen:
                 seen.add(fork)
                 todo.append(fork)
             if shelf == PURGED:
                 continue  # nobody reads it; those who fork it count for themselves
-            spans = [s for s in rows.path_ranges(db, (origin_thread, origin_seq)) if s[0] == no]
+            spans = [span for span in rows.path_ranges(db, origin_no) if span[0] >> 32 == no]
             needed.update(spans)
             if spans:
                 forks.append(id)
     return tuple(sorted(forks)), sorted(needed)
 
 
-def _collect(db: apsw.Connection, no: int, origin: int | None) -> None:
+def _collect(db: apsw.Connection, no: int, origin_no: int | None) -> None:
     """Drop the row of a purged thread that nobody needs, then look at what it hung on."""
     db.execute("DELETE FROM threads WHERE no = ?", (no,))
-    while origin is not None:
-        row = one(db, "SELECT shelf, origin_thread FROM threads WHERE no = ?", (origin,))
+    while origin_no is not None:
+        source = origin_no >> 32
+        row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (source,))
         if row is None or row[0] != PURGED:
             return
-        _, left, _ = _remove_unneeded(db, origin)
+        _, left, _ = _remove_unneeded(db, source)
         if left:
             return
-        db.execute("DELETE FROM threads WHERE no = ?", (origin,))
-        origin = row[1]
+        db.execute("DELETE FROM threads WHERE no = ?", (source,))
+        origin_no = row[1]

@@ -10,17 +10,15 @@ from msgspec import UNSET, UnsetType
 
 from clew.engines.sqlite import rows
 from clew.engines.sqlite.journal import ARCHIVED, DELETED, IN_USE
-from clew.engines.sqlite.query import one, value
-from clew.engines.sqlite.rows import Lineages, Place, Range, ThreadRow
-from clew.errors import NotFound
+from clew.engines.sqlite.query import every, one, value
+from clew.engines.sqlite.rows import Lineages, Range, ThreadRow
+from clew.errors import Corrupt, NotFound
 from clew.model import Entry, Page, Record, Segment, Stats, ThreadInfo, ThreadQuery, encode_cursor
-
-_END = 2**62
 
 
 def read(db: apsw.Connection, thread: str, after: int, limit: int) -> list[Record]:
     row = rows.thread_row(db, thread)
-    return list(rows.scan(db, (row.no, after + 1, _END), entries_only=False, limit=limit))
+    return list(rows.scan(db, rows.everything_of(row.no, after), entries_only=False, limit=limit))
 
 
 def path(
@@ -32,7 +30,7 @@ def path(
     limit: int | None,
 ) -> list[Entry]:
     row = rows.thread_row(db, thread)
-    lineage = lineages.of(db, row.place)
+    lineage = lineages.of(db, row.origin_no)
     end = row.leaf if leaf is UNSET else leaf
     if end is None:
         if after is not None:
@@ -46,20 +44,20 @@ def path(
     return _read_newest(db, rows.path_ranges(db, place), limit)
 
 
-def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> Place:
+def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> int:
     place = rows.locate(db, row.no, lineage, id)
     if place is None:
         raise NotFound("entry", id)
     return place
 
 
-def _spans(db: apsw.Connection, place: Place, stop: Place | None, after: str | None) -> list[Range]:
+def _spans(db: apsw.Connection, place: int, stop: int | None, after: str | None) -> list[Range]:
     """The ranges of a path, newest first, down to the entry after `stop`."""
     spans: list[Range] = []
-    for thread, first, last in rows.path_ranges(db, place):
-        if stop is not None and thread == stop[0] and first <= stop[1] <= last:
-            return [*spans, (thread, stop[1] + 1, last)]
-        spans.append((thread, first, last))
+    for first, last in rows.path_ranges(db, place):
+        if stop is not None and first <= stop <= last:
+            return [*spans, (stop + 1, last)]
+        spans.append((first, last))
     if stop is not None:
         raise NotFound("entry", after or "")
     return spans
@@ -85,27 +83,19 @@ def _read_newest(db: apsw.Connection, spans: Any, limit: int) -> list[Entry]:
 
 def segments(db: apsw.Connection, thread: str) -> list[Segment]:
     """Each segment with its ends: the last entry before the next segment's first is its last."""
-    no = rows.thread_row(db, thread).no
-    starts = [
-        row[0]
-        for row in db.execute("SELECT first_seq FROM segments WHERE thread = ? ORDER BY 1", (no,))
-    ]
-    found: list[Segment] = []
-    for first_seq, next_seq in pairwise([*starts, _END]):
-        first = _ends(db, no, "seq >= ? ORDER BY seq ASC", first_seq)
-        last = _ends(db, no, "seq < ? ORDER BY seq DESC", next_seq)
-        found.append(Segment(first[2], first[1], last[1], first[0], last[0]))
-    return found
+    first, last = rows.everything_of(rows.thread_row(db, thread).no)
+    query = "SELECT first FROM segments WHERE first BETWEEN ? AND ? ORDER BY first"
+    starts = [row[0] for row in every(db, query, (first, last))]
+    return [_segment(db, start, end) for start, end in pairwise([*starts, last + 1])]
 
 
-def _ends(db: apsw.Connection, no: int, which: str, seq: int) -> tuple[Any, ...]:
-    row = one(
-        db,
-        f"SELECT seq, id, parent FROM records WHERE thread = ? AND type = 0 AND {which} LIMIT 1",
-        (no, seq),
-    )
-    assert row is not None
-    return row
+def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
+    query = "SELECT no, id, parent FROM records WHERE no BETWEEN ? AND ? AND type = 0 ORDER BY no"
+    head = one(db, f"{query} ASC LIMIT 1", (start, end - 1))
+    tail = one(db, f"{query} DESC LIMIT 1", (start, end - 1))
+    if head is None or tail is None:
+        raise Corrupt(f"record no. {start}", "a segment begins here, but no entry does")
+    return Segment(head[2], head[1], tail[1], head[0] & rows.SEQ_MAX, tail[0] & rows.SEQ_MAX)
 
 
 # --- pages of threads -----------------------------------------------------------------------

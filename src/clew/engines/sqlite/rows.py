@@ -14,18 +14,24 @@ from clew.errors import Corrupt, NotFound
 from clew.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 
 ENTRY, MOVE, FACT = 0, 1, 2
+SEQ_MAX = 0xFFFF_FFFF
 
-Range = tuple[int, int, int]  # (thread, first seq, last seq)
-Place = tuple[int, int]  # (thread, seq)
+Range = tuple[int, int]  # the numbers of the first and the last record
 
-_COLUMNS = "seq, id, time_us, hash, parent, kind, body, turn, format, meta, blobs, blob, type"
+_COLUMNS = "no, id, time_us, hash, parent, kind, body, turn, format, meta, blobs, blob, type"
+
+
+def number(thread: int, seq: int) -> int:
+    """The number of a record: its thread's, then its seq."""
+    return thread << 32 | seq
 
 
 # --- one record -----------------------------------------------------------------------------
 
 
-def to_record(db: apsw.Connection, thread: str, row: tuple[Any, ...]) -> Record:
-    seq, id, time_us, hash, parent, kind, body, turn, format, meta, uses, blob, type = row
+def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
+    no, id, time_us, hash, parent, kind, body, turn, format, meta, uses, blob, type = row
+    seq = no & SEQ_MAX
     if type == MOVE:
         return Move(thread, seq, id, time_us, hash, parent)
     if body is None:
@@ -36,38 +42,30 @@ def to_record(db: apsw.Connection, thread: str, row: tuple[Any, ...]) -> Record:
     return Entry(thread, seq, id, time_us, hash, parent, kind, body, turn, format, meta, names)
 
 
-def insert(db: apsw.Connection, thread: int, record: Record, blob: int | None) -> None:
+def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
-    parent = kind = turn = format = meta = uses = body = None
+    row: Row
     if isinstance(record, Entry):
-        type, parent, kind, body = ENTRY, record.parent, record.kind, record.data
-        turn, format, meta = record.turn, record.format, record.meta_data
-        uses = ",".join(record.blobs) or None
+        row = (
+            record.parent,
+            record.kind,
+            record.data if blob is None else None,
+            record.turn,
+            record.format,
+            record.meta_data,
+            ",".join(record.blobs) or None,
+            blob,
+            ENTRY,
+        )
     elif isinstance(record, Move):
-        type, parent = MOVE, record.leaf
+        row = (record.leaf, None, None, None, None, None, None, None, MOVE)
     else:
         assert isinstance(record, Fact)
-        type, kind, body = FACT, record.key, record.data
-    if blob is not None:
-        body = None
+        body = record.data if blob is None else None
+        row = (None, record.key, body, None, None, None, None, blob, FACT)
     db.execute(
-        f"INSERT INTO records (thread, {_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        (
-            thread,
-            record.seq,
-            record.id,
-            record.time_us,
-            record.hash,
-            parent,
-            kind,
-            body,
-            turn,
-            format,
-            meta,
-            uses,
-            blob,
-            type,
-        ),
+        f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        (no, record.id, record.time_us, record.hash, *row),
     )
 
 
@@ -78,9 +76,9 @@ class Lineages:
     """The ranges of entries that forks inherit. They never change, so they are remembered."""
 
     def __init__(self) -> None:
-        self._known: dict[Place, tuple[Range, ...]] = {}
+        self._known: dict[int, tuple[Range, ...]] = {}
 
-    def of(self, db: apsw.Connection, origin: Place | None) -> tuple[Range, ...]:
+    def of(self, db: apsw.Connection, origin: int | None) -> tuple[Range, ...]:
         if origin is None:
             return ()
         found = self._known.get(origin)
@@ -91,46 +89,37 @@ class Lineages:
             self._known[origin] = found
         return found
 
-    def clear(self) -> None:
-        self._known.clear()
 
-
-def path_ranges(db: apsw.Connection, place: Place) -> Iterator[Range]:
+def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
     """The path to an entry as ranges of records, the newest first: one lookup a segment."""
-    thread, seq = place
-    while True:
+    at: int | None = no
+    while at is not None:
         row = one(
             db,
-            "SELECT first_seq, parent_thread, parent_seq FROM segments"
-            " WHERE thread = ? AND first_seq <= ? ORDER BY first_seq DESC LIMIT 1",
-            (thread, seq),
+            "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
+            " ORDER BY first DESC LIMIT 1",
+            (number(at >> 32, 0), at),
         )
         if row is None:
-            raise Corrupt(f"thread no. {thread}", f"record {seq} is in no segment")
-        first_seq, parent_thread, parent_seq = row
-        yield thread, first_seq, seq
-        if parent_thread is None:
-            return
-        thread, seq = parent_thread, parent_seq
+            raise Corrupt(f"record no. {at}", "it is in no segment")
+        yield row[0], at
+        at = row[1]
 
 
-def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str) -> Place | None:
-    """Where an entry lies that is visible in a thread: its own, or on the path it inherits."""
-    row = one(db, "SELECT seq FROM records WHERE id = ? AND thread = ? AND type = 0", (id, thread))
-    if row is not None:
-        return thread, row[0]
-    return _locate_inherited(db, lineage, id)
+def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str) -> int | None:
+    """The number of an entry that is visible in a thread: its own, or on the path it inherits."""
+    row = one(db, _LOCATE, (id, thread))
+    return _locate_inherited(db, lineage, id) if row is None else int(row[0])
 
 
-def _locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> Place | None:
-    for thread in dict.fromkeys(thread for thread, _, _ in lineage):
-        row = one(
-            db, "SELECT seq FROM records WHERE id = ? AND thread = ? AND type = 0", (id, thread)
-        )
-        if row is not None and any(
-            where == thread and first <= row[0] <= last for where, first, last in lineage
-        ):
-            return thread, row[0]
+_LOCATE = "SELECT no FROM records WHERE id = ? AND no >> 32 = ? AND type = 0"
+
+
+def _locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> int | None:
+    for thread in dict.fromkeys(first >> 32 for first, _ in lineage):
+        row = one(db, _LOCATE, (id, thread))
+        if row is not None and any(first <= row[0] <= last for first, last in lineage):
+            return int(row[0])
     return None
 
 
@@ -138,13 +127,13 @@ def find(
     db: apsw.Connection, thread: int, name: str, lineage: tuple[Range, ...], id: str
 ) -> Record | None:
     """The record with an id among those visible in a thread."""
-    row = one(db, f"SELECT {_COLUMNS} FROM records WHERE id = ? AND thread = ?", (id, thread))
+    row = one(db, f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?", (id, thread))
     if row is not None:
         return to_record(db, name, row)
-    place = _locate_inherited(db, lineage, id) if lineage else None
-    if place is None:
+    no = _locate_inherited(db, lineage, id) if lineage else None
+    if no is None:
         return None
-    record: Record = next(scan(db, (place[0], place[1], place[1]), entries_only=True))
+    record: Record = next(scan(db, (no, no), entries_only=True))
     return record
 
 
@@ -157,21 +146,25 @@ def scan(
     newest_first: bool = False,
 ) -> Iterator[Any]:
     """The records of a range, in order."""
-    name = name_of(db, span[0])
+    name = name_of(db, span[0] >> 32)
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
-    found = raw(db, span, f"{only} ORDER BY seq {direction} LIMIT ?", limit)
+    found = raw(db, span, f"{only} ORDER BY no {direction} LIMIT ?", limit)
     return (to_record(db, name, row) for row in found)
 
 
 def raw(
-    db: apsw.Connection, span: Range, rest: str = "ORDER BY seq", *bindings: Any
+    db: apsw.Connection, span: Range, rest: str = "ORDER BY no", *bindings: Any
 ) -> Iterator[Row]:
     """The rows of a range, as `to_record` takes them."""
     return db.execute(
-        f"SELECT {_COLUMNS} FROM records WHERE thread = ? AND seq BETWEEN ? AND ? {rest}",
-        (*span, *bindings),
+        f"SELECT {_COLUMNS} FROM records WHERE no BETWEEN ? AND ? {rest}", (*span, *bindings)
     )
+
+
+def everything_of(thread: int, after: int = 0) -> Range:
+    """The range of a thread's records with a greater seq."""
+    return number(thread, after) + 1, number(thread, SEQ_MAX)
 
 
 def name_of(db: apsw.Connection, thread: int) -> str:
@@ -185,12 +178,12 @@ def name_of(db: apsw.Connection, thread: int) -> str:
 
 THREAD = (
     "no, id, created_us, updated_us, seq, leaf, parent, origin, origin_entry, origin_hash,"
-    " origin_thread, origin_seq"
+    " origin_no"
 )
 
 
 class ThreadRow(Struct, frozen=True):
-    """A thread's row. `origin_thread` and `origin_seq` say where its shared path ends."""
+    """A thread's row. `origin_no` is the last record of the path that it shares."""
 
     no: int
     id: str
@@ -202,14 +195,7 @@ class ThreadRow(Struct, frozen=True):
     origin: str | None
     origin_entry: str | None
     origin_hash: str | None
-    origin_thread: int | None
-    origin_seq: int | None
-
-    @property
-    def place(self) -> Place | None:
-        if self.origin_thread is None or self.origin_seq is None:
-            return None
-        return self.origin_thread, self.origin_seq
+    origin_no: int | None
 
     def info(self, db: apsw.Connection) -> ThreadInfo:
         origin = None

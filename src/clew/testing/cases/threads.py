@@ -54,6 +54,18 @@ def creating_again_returns_what_is_there(place: Place) -> None:
 
 
 @CASES
+def creating_again_with_other_facts_is_refused(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread("t", facts={"status": "open"}))
+    grow(engine, "t", "a")
+    assert engine.create(thread("t", facts={"status": "open"})).seq == 2, "the same facts anew"
+    for facts in ({"status": "shut"}, {"status": "open", "more": 1}):
+        with refused(AlreadyExists):
+            engine.create(thread("t", facts=facts))
+    assert place.reopen(engine).thread("t").status == "open"
+
+
+@CASES
 def creating_over_another_thread_is_refused(place: Place) -> None:
     engine = place.open()
     made = engine.create(thread("t"))

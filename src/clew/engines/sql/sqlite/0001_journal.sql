@@ -1,9 +1,10 @@
 -- The journal on SQLite, format 1.
 --
 --   threads     one row a thread: where it stands (seq, leaf, tail) and the columns lists filter by
---   records     every entry, leaf move and fact, in the order of arrival; the one truth
+--   records     every entry, leaf move and fact; the one truth. A record's number is its thread's
+--               number and its seq, so that a thread lies together and a range is one scan
 --   segments    where a run of consecutive entries begins, and what it hangs on; a path is a few
---               range scans over records, from segment to segment
+--               ranges of records, from segment to segment
 --   facts       the record that holds a thread's latest value of a key
 --   tags        the tags fact, one row a tag, to list by
 --   leases      who may write a thread; the row stays, so that the fence grows
@@ -30,8 +31,7 @@ CREATE TABLE threads (
   origin        TEXT,                       -- fork: the id of the thread it was forked from,
   origin_entry  TEXT,                       --   the entry, NULL for before the root,
   origin_hash   TEXT,                       --   its hash,
-  origin_thread INTEGER,                    --   and where that entry lies
-  origin_seq    INTEGER,
+  origin_no     INTEGER,                    --   and the number of its record
   hash          TEXT    NOT NULL            -- over what the thread was created with
 ) STRICT;
 
@@ -41,12 +41,10 @@ CREATE INDEX        threads_by_updated   ON threads (shelf, updated_us DESC, id)
 CREATE INDEX        threads_by_parent    ON threads (parent, created_us DESC, id)    WHERE parent IS NOT NULL;
 CREATE INDEX        threads_by_workspace ON threads (workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
 CREATE INDEX        threads_by_origin    ON threads (origin, created_us DESC, id)    WHERE origin IS NOT NULL;
-CREATE INDEX        threads_by_source    ON threads (origin_thread)              WHERE origin_thread IS NOT NULL;
+CREATE INDEX        threads_by_source    ON threads (origin_no)                      WHERE origin_no IS NOT NULL;
 
 CREATE TABLE records (
-  no      INTEGER PRIMARY KEY,
-  thread  INTEGER NOT NULL,
-  seq     INTEGER NOT NULL,
+  no      INTEGER PRIMARY KEY,              -- the thread's number << 32 | seq
   type    INTEGER NOT NULL,                 -- 0 entry, 1 move, 2 fact
   id      TEXT    NOT NULL,
   time_us INTEGER NOT NULL,
@@ -61,17 +59,13 @@ CREATE TABLE records (
   blob    INTEGER
 ) STRICT;
 
-CREATE UNIQUE INDEX records_by_seq  ON records (thread, seq);
-CREATE UNIQUE INDEX records_by_id   ON records (id, thread);
+CREATE UNIQUE INDEX records_by_id   ON records (id, no >> 32);
 CREATE INDEX        records_by_blob ON records (blob) WHERE blob IS NOT NULL;
 
 CREATE TABLE segments (
-  thread        INTEGER NOT NULL,
-  first_seq     INTEGER NOT NULL,
-  parent_thread INTEGER,                    -- NULL: the segment begins at a root
-  parent_seq    INTEGER,
-  PRIMARY KEY (thread, first_seq)
-) STRICT, WITHOUT ROWID;
+  first  INTEGER PRIMARY KEY,               -- the number of the first entry's record
+  parent INTEGER                            -- that of the entry it hangs on; NULL: a root
+) STRICT;
 
 CREATE TABLE facts (
   thread INTEGER NOT NULL,

@@ -1,0 +1,48 @@
+"""What OpenAI's two formats share: data: addresses, sounds, usage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clew.messages import _media
+from clew.messages._reading import count
+from clew.messages.neutral import Media, Usage
+
+SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+def media_at(url: str, kind: Any, *, name: str | None = None, **own: Any) -> Media:
+    """Media at an address, which may hold the data itself."""
+    held = _media.split_data_url(url)
+    if held is None:
+        return Media(kind=kind, url=url, name=name, **own)
+    return Media(kind=kind, mime=held[0], data=held[1], name=name, **own)
+
+
+def image_url(part: Media) -> str | None:
+    """The address of an image, or None if the API would not take it."""
+    if part.data is not None:
+        return _media.data_url(part) if part.mime in _media.IMAGES else None
+    return part.url
+
+
+def file_fields(part: Media) -> dict[str, Any] | None:
+    """A file that is sent along; only PDF is taken by every model that takes files."""
+    if part.data is None or part.mime != _media.PDF:
+        return None
+    return {"filename": part.name or "file.pdf", "file_data": _media.data_url(part)}
+
+
+def read_usage(usage: Any, sent: str, made: str) -> Usage | None:
+    """Usage with `sent` and `made` tokens; what came from the cache is counted apart."""
+    if not isinstance(usage, dict):
+        return None
+    cached = count(usage, f"{sent}_details", "cached_tokens")
+    written = count(usage, f"{sent}_details", "cache_write_tokens")
+    return Usage(
+        input_tokens=max(count(usage, sent) - cached - written, 0),
+        output_tokens=count(usage, made),
+        cache_read_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=count(usage, f"{made}_details", "reasoning_tokens"),
+    )

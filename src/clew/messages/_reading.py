@@ -1,0 +1,143 @@
+"""What the readers share: fields of a block, checked, and the place of what is wrong.
+
+Readers run for every message of a thread, so the good case does nothing but look at types;
+the place of a fault is put together only when there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from clew.errors import InvalidInput
+from clew.messages.neutral import Message, Part, ToolResult
+
+Read = Callable[[Any], list[Message]]
+
+
+class Malformed(Exception):
+    """What cannot be read, and where inside of the block at hand."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def under(self, path: str) -> Malformed:
+        return Malformed(self.reason, path + self.path)
+
+
+def checked(read: Read) -> Read:
+    """A reader that raises InvalidInput."""
+
+    @wraps(read)
+    def reader(body: Any) -> list[Message]:
+        try:
+            return read(body)
+        except Malformed as error:
+            raise InvalidInput("message", error.reason, path=f"${error.path}") from None
+
+    return reader
+
+
+def string(block: dict[str, Any], key: str) -> str:
+    value = block.get(key)
+    if isinstance(value, str):
+        return value
+    raise Malformed(f"{key} {_instead(value)} a string", f".{key}")
+
+
+def name(block: dict[str, Any], key: str) -> str:
+    """A string that is not empty: what is paired or looked up by it needs one."""
+    value = string(block, key)
+    if value:
+        return value
+    raise Malformed(f"{key} is empty", f".{key}")
+
+
+def optional(block: dict[str, Any], key: str) -> str | None:
+    value = block.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise Malformed(f"{key} {_instead(value)} a string", f".{key}")
+
+
+def fields(block: dict[str, Any], key: str) -> dict[str, Any]:
+    value = block.get(key)
+    if isinstance(value, dict):
+        return value
+    raise Malformed(f"{key} {_instead(value)} an object", f".{key}")
+
+
+def elements(block: dict[str, Any], key: str) -> list[Any]:
+    """A list, or nothing."""
+    value = block.get(key)
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    raise Malformed(f"{key} {_instead(value)} a list", f".{key}")
+
+
+def each(
+    values: list[Any], read: Callable[[dict[str, Any]], Part], path: str = ".content"
+) -> tuple[Part, ...]:
+    """The parts of a list of blocks."""
+    parts = []
+    for index, block in enumerate(values):
+        try:
+            if not isinstance(block, dict):
+                raise Malformed(f"a block {_instead(block)} an object")
+            parts.append(read(block))
+        except Malformed as error:
+            raise error.under(f"{path}[{index}]") from None
+    return tuple(parts)
+
+
+def role_of(body: Any, roles: dict[str, Any]) -> str:
+    """The role of a message, one that the format knows."""
+    if not isinstance(body, dict):
+        raise Malformed(f"a message {_instead(body)} an object")
+    role = body.get("role")
+    if isinstance(role, str) and role in roles:
+        return role
+    if role is None:
+        raise Malformed("has no role", ".role")
+    raise Malformed(f"role {role!r} is not one of {', '.join(roles)}", ".role")
+
+
+def split_results(message: Message) -> list[Message]:
+    """A user message as a tool message with its results, and one with everything else."""
+    parts = message.parts
+    results = tuple([part for part in parts if isinstance(part, ToolResult)])
+    if not results:
+        return [message]
+    answer = Message(role="tool", parts=results, format=message.format)
+    rest = tuple([part for part in parts if not isinstance(part, ToolResult)])
+    if not rest:
+        return [answer]
+    return [answer, Message(role="user", parts=rest, format=message.format)]
+
+
+def count(usage: Any, *keys: str) -> int:
+    """A number of tokens, at a path of keys. Usage is bookkeeping: odd values count as none."""
+    for key in keys:
+        usage = usage.get(key) if isinstance(usage, dict) else None
+    return usage if isinstance(usage, int) and not isinstance(usage, bool) and usage > 0 else 0
+
+
+def _instead(value: Any) -> str:
+    if value is None:
+        return "is missing, or null, instead of"
+    return f"is a {_NAMES.get(type(value), type(value).__name__)} instead of"
+
+
+_NAMES = {
+    str: "string",
+    dict: "object",
+    list: "list",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+}

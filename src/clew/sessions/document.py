@@ -1,0 +1,169 @@
+"""The session document, and what a list knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from clew import _facets
+from clew.messages.neutral import Message, Part, Text, Thinking, ToolCall, ToolResult
+from clew.model import ThreadInfo
+
+Usage = dict[str, dict[str, Any]]
+
+
+class Event(Struct, frozen=True):
+    """Something that a UI or a tunnel was told; `data` is any JSON value."""
+
+    event_id: str
+    stream_id: str = ""
+    type: str = ""
+    data: Any = None
+
+
+class Sync(Struct):
+    """What of a document is stored, as far as the document knows: true while the leaf is this."""
+
+    known: bool = False
+    leaf: str | None = None
+    messages: list[Any] = []
+    events: list[Event] = []
+    facts: dict[str, bytes] = {}
+    title: str = ""
+    workspace: str = ""
+    calls: list[dict[str, Any]] = []  # usage that is still to be written
+
+
+@dataclass
+class Session:
+    """A session as a document: yours to change, stored by `Sessions.save` and the append calls.
+
+    `usage` is summed by model. `events_complete` says that no event is missing. `cost` is any
+    JSON value.
+    """
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    title: str = ""
+    workspace: str = ""
+    vendor: str = ""
+    endpoint: str = ""
+    model: str = ""
+    messages: list[Any] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    events_complete: bool = False
+    cost: Any = None
+    usage: Usage = field(default_factory=dict)
+    sync: Sync = field(default_factory=Sync, repr=False, compare=False)
+
+    def has_user_interaction(self) -> bool:
+        """Whether a user has said or shown something; see the function of this name."""
+        return has_user_interaction(self)
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """What a list knows about a session without reading its messages."""
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    title: str
+    title_source: str | None
+    workspace: str
+    workspace_id: str
+    vendor: str
+    endpoint: str
+    model: str
+    events_complete: bool
+    cost: Any
+    usage: Usage
+
+
+def has_user_interaction(session: Session) -> bool:
+    """Whether there is a user's message with text that is not blank, or with an image or a file.
+
+    Results of tools do not count.
+    """
+    return any(_is_interaction(body) for body in session.messages)
+
+
+def _is_interaction(body: Any) -> bool:
+    found = _facets.neutral(body)
+    if not found:  # it cannot be read: better one session too many than one lost
+        return isinstance(body, dict) and body.get("role") == "user" and bool(body.get("content"))
+    return any(_says_something(part) for part in _user_parts(found))
+
+
+def _says_something(part: Part) -> bool:
+    if isinstance(part, Text):
+        return bool(part.text.strip())
+    return not isinstance(part, ToolResult | ToolCall | Thinking)
+
+
+def _user_parts(found: Iterable[Message]) -> list[Part]:
+    return [part for message in found if message.role == "user" for part in message.parts]
+
+
+def first_user_text(messages: Iterable[Any]) -> str:
+    """The first text of a user that is not blank; empty if there is none."""
+    for body in messages:
+        for part in _user_parts(_facets.neutral(body)):
+            if isinstance(part, Text) and part.text.strip():
+                return part.text
+    return ""
+
+
+# --- from the facts of a thread -------------------------------------------------------------
+
+
+def info_of(info: ThreadInfo) -> SessionInfo:
+    facts, title = info.facts, info.title
+    return SessionInfo(
+        id=_facets.key_of(info),
+        created_at=info.created_at,
+        updated_at=info.updated_at,
+        title="" if title is None else title.text,
+        title_source=None if title is None else title.source,
+        workspace=facts.get("workspace_path") or info.workspace or "",
+        workspace_id=facts.get("workspace_id") or "",
+        vendor=facts.get("vendor") or "",
+        endpoint=facts.get("endpoint") or "",
+        model=facts.get("model") or "",
+        events_complete=bool(facts.get("events_complete")),
+        cost=facts.get("cost"),
+        usage=facts.get("usage") or {},
+    )
+
+
+def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> Session:
+    """A document with the metadata of a thread; it knows that all of this is stored."""
+    known = info_of(info)
+    session = Session(
+        id=known.id,
+        created_at=known.created_at,
+        updated_at=known.updated_at,
+        title=known.title,
+        workspace=known.workspace,
+        vendor=known.vendor,
+        endpoint=known.endpoint,
+        model=known.model,
+        messages=messages,
+        events=events,
+        events_complete=known.events_complete,
+        cost=known.cost,
+        usage=known.usage,
+    )
+    session.sync = Sync(
+        known=True,
+        leaf=info.leaf,
+        facts=dict(info.fact_data),
+        title=known.title,
+        workspace=known.workspace,
+        events=list(events),
+    )
+    return session
