@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bench.figures import Figure
 from bench.groups import (
     append,
+    context,
     flat,
     fork,
     group_commit,
@@ -24,6 +25,7 @@ GROUPS: dict[str, Callable[[Workshop], Iterable[Figure]]] = {
     "flat": flat.measure,
     "fork": fork.measure,
     "load": load.measure,
+    "context": context.measure,
     "list": listing.measure,
     "size": size.measure,
     "import": importing.measure,

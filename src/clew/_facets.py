@@ -26,6 +26,7 @@ from clew.model import (
     ThreadQuery,
     decode_cursor,
     encode_cursor,
+    to_time,
 )
 from clew.store import Store
 from clew.window import MESSAGE_KINDS
@@ -137,7 +138,7 @@ def _write(store: Store, at: Address, batch: Sequence[Draft]) -> list[Record]:
         return store.engine.append(at.thread, batch)
     except NotFound as error:
         if error.deleted_at is None:
-            ensure(store, at)
+            ensure(store, at, time=to_time(batch[0].time_us))
             return store.engine.append(at.thread, batch)
     info = store.engine.thread(at.thread)
     if info.deleted_at is None:  # somebody else was first to write it again
@@ -212,28 +213,40 @@ def compaction_body(
 # --- messages -------------------------------------------------------------------------------
 
 
-def as_bodies(given: object, field: str = "messages") -> list[Any]:
-    """A list of messages as JSON values; objects of the SDKs become what they would send."""
+def as_list(given: object, field: str = "messages") -> list[Any]:
     if not isinstance(given, list | tuple):
         raise InvalidInput(field, f"must be a list of messages, not {type(given).__name__}")
-    if set(map(type, given)) <= {dict}:
-        return list(given)
-    return [body if type(body) is dict else messages.as_body(body) for body in given]
+    return list(given)
 
 
-def message_draft(
-    store: Store, message: object, format: str | None, meta: Mapping[str, Any] | None = None
-) -> EntryDraft:
-    """A message as an entry to be appended, checked. InvalidInput names what is wrong."""
-    body = message if type(message) is dict else messages.as_body(message)
+def as_bodies(given: object, field: str = "messages") -> list[Any]:
+    """A list of messages as JSON values; objects of the SDKs become what they would send."""
+    return [messages.as_body(message) for message in as_list(given, field)]
+
+
+def message_draft(store: Store, message: object, format: str | None) -> EntryDraft:
+    """A message as an entry to be appended, checked. InvalidInput names what is wrong.
+
+    Objects of the SDKs are looked for only in what is not JSON as it is.
+    """
+    try:
+        return _draft(store, message, format)
+    except InvalidInput:
+        body = messages.as_body(message)
+        if body is message:
+            raise
+    return _draft(store, body, format)
+
+
+def _draft(store: Store, body: object, format: str | None) -> EntryDraft:
     if not isinstance(body, dict):
-        raise InvalidInput("message", f"must be an object with a role, not {message!r}")
-    kind = _kind(body)
+        raise InvalidInput("message", f"must be an object with a role, not {body!r}")
+    kind = _kind(body, format)
     if format is None:
         _check_content(body)
     else:
         messages.read(format, body)
-    return drafts.draft(kind, body, format=format, meta=meta, clock=store.clock)
+    return drafts.draft(kind, body, format=format, clock=store.clock)
 
 
 def message_drafts(
@@ -253,10 +266,10 @@ def message_drafts(
     return made
 
 
-def _kind(body: dict[str, Any]) -> str:
-    if body.get("role") or not isinstance(body.get("type"), str):
+def _kind(body: dict[str, Any], format: str | None) -> str:
+    if "role" in body or (format or messages.detect(body)) == "plain":
         return drafts.kind_for(body)
-    found = neutral(body)  # an item of a format that has calls and results beside messages
+    found = neutral(body, format)  # an item or a response: what it is does not stand in a role
     if not found:
         raise InvalidInput("message", "has no role")
     if any(calls_of(message) for message in found):
@@ -307,9 +320,10 @@ def is_message(entry: Entry) -> bool:
 
 def shared(known: Sequence[Any], given: Sequence[Any]) -> int:
     """How many messages both lists begin with."""
-    length = min(len(known), len(given))
-    if known[:length] == given[:length]:
+    length = len(known)
+    if length <= len(given) and known == given[:length]:  # the common case, at C's speed
         return length
+    length = min(length, len(given))
     for index in range(length):
         ours, theirs = known[index], given[index]
         if ours != theirs and not _same_json(ours, theirs):
@@ -317,10 +331,21 @@ def shared(known: Sequence[Any], given: Sequence[Any]) -> int:
     return length
 
 
+def copied(value: Any) -> Any:
+    """A JSON value of one's own. It shares the texts, so that comparing the two is fast."""
+    if isinstance(value, dict):
+        return {key: copied(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [copied(child) for child in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return messages.as_body(value)
+
+
 def _same_json(ours: Any, theirs: Any) -> bool:
-    """Tuples are stored as lists."""
+    """Tuples are stored as lists, and the objects of SDKs as what they would send."""
     try:
-        return encode(ours) == encode(theirs)
+        return encode(ours) == encode(messages.as_body(theirs))
     except ClewError:
         return False
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from clew.messages.neutral import Part, Text, ToolResult
+from clew.messages.neutral import Part, Text, Thinking, ToolResult
 from clew.repair import Block, Repair
 from clew.text import middle_out
 from clew.tokens import Count, count_message
@@ -39,6 +39,20 @@ def fit(
         first = next((entry for block in turn for entry in block.entries if entry), None)
         repairs.append(Repair("over_budget", "a turn was left out to fit the budget", first))
     return [*fixed, *systems, *(block for turn in kept for block in turn)], repairs
+
+
+def lean(blocks: Sequence[Block], result_characters: int) -> list[Block]:
+    """What somebody who sums up needs: without thinking, with long tool results cut."""
+    found = []
+    for block in blocks:
+        parts = tuple(
+            _cut_part(part, result_characters) if isinstance(part, ToolResult) else part
+            for part in block.message.parts
+            if not isinstance(part, Thinking)
+        )
+        if parts:
+            found.append(Block(replace(block.message, parts=parts), block.entries))
+    return found
 
 
 def split_turns(blocks: Sequence[Block], pinned: int = 0) -> list[list[Block]]:

@@ -81,6 +81,14 @@ def decode(data: bytes) -> Any:
             raise Corrupt("stored JSON", str(error)) from error
 
 
+def render(value: Any) -> str:
+    """JSON text of a value that was decoded here, to be shown or measured; nothing is checked."""
+    try:
+        return _encode(value).decode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value)
+
+
 def _encode_with_care(value: Any, field: str) -> bytes:
     """The slow road: find what is wrong and name its place, or encode lone surrogates."""
     _check(value, field)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from clew import messages
 from clew.codec import new_id
@@ -85,7 +86,8 @@ def plan(
         cut = _cut_by_tokens(measured, keep_tokens)
     if not any(m.entry.kind in MESSAGE_KINDS for m in measured[:cut]):
         return None
-    return _planned(window, measured, cut, keep_user_tokens, Options(format=format, count=count))
+    options = Options(format=format, count=count, purpose="compaction")
+    return _planned(window, measured, cut, keep_user_tokens, options)
 
 
 def _planned(
@@ -98,7 +100,7 @@ def _planned(
         first_kept=measured[cut].entry.id if cut < len(measured) else None,
         kept_users=_kept_users(measured, cut, keep_user_tokens),
         previous=window.compaction,
-        tokens_before=project(window, options).report.tokens,
+        tokens_before=project(window, replace(options, purpose="provider_request")).report.tokens,
     )
 
 

@@ -7,13 +7,15 @@ The journal is not touched, and every difference between it and the result stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from clew import budget, messages
-from clew.codec import encode
+from clew.codec import decode, render
 from clew.errors import ClewError
 from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of, results_of
 from clew.model import Entry
@@ -24,6 +26,7 @@ from clew.window import MESSAGE_KINDS, Window
 
 Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
+RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
 
 _ROLES: dict[str, Any] = {
     "user_message": "user",
@@ -83,12 +86,16 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def project(window: Window, options: Options) -> Context:
     """The context of a window."""
+    if options.purpose == "display":
+        options = replace(options, format=options.format or "plain", segments=True)
     target = options.format or format_of(window.entries) or "plain"
     messages.check_format(target)
     reader = _Reader(window, options)
     items = reader.items()
     blocks, repairs = normalise(items, target)
     repairs = [*reader.repairs, *repairs]
+    if options.purpose == "compaction":
+        blocks = budget.lean(blocks, RESULT_CHARACTERS)
     if options.budget_tokens is not None:
         pinned = (
             1 if window.compaction is not None and blocks and blocks[0].entries == [None] else 0
@@ -160,13 +167,22 @@ class _Reader:
     def _message(self, entry: Entry) -> list[Item]:
         if entry.kind == "system_message" and not self._options.system:
             return []
-        edit = self._edits.get(entry.id)
+        edit = self._edits.get(entry.id) if self._edits else None
         if edit is not None:
             self._report("edited", f"the edit {edit.id} applies", entry.id)
             if _get(edit, "edit") != "replace":
                 return []
-            return self._read(entry, _get(edit, "message"), _get(edit, "format") or entry.format)
-        return self._read(entry, entry.body, entry.format)
+            return self._read(
+                entry, _mended(_get(edit, "message")), _get(edit, "format") or entry.format
+            )
+        body = decode(entry.data)  # not entry.body, which would be kept for nobody
+        if b"\\ud" in entry.data:  # how lone surrogates are spelled, and little else
+            mended = _mended(body)
+            if mended != body:
+                text = "half a character cannot be sent; it became U+FFFD"
+                self._report("text_mended", text, entry.id)
+            body = mended
+        return self._read(entry, body, entry.format)
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
         try:
@@ -201,7 +217,9 @@ class _Reader:
         brought = _get(compaction, "details")
         brought = brought.get("messages") if isinstance(brought, dict) else None
         if isinstance(brought, list):
-            return [item for body in brought for item in self._read(compaction, body, None)]
+            return [
+                item for body in brought for item in self._read(compaction, _mended(body), None)
+            ]
         text = summary_text(_get(compaction, "summary"), self._window.kept)
         return [] if text is None else [_said(None, text)]
 
@@ -209,11 +227,25 @@ class _Reader:
         self.repairs.append(Repair(code, message, entry))
 
 
+def _mended(value: Any) -> Any:
+    """The value with U+FFFD for every lone surrogate, which no request can carry."""
+    if isinstance(value, str):
+        return _LONE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_LONE.sub("\ufffd", key): _mended(item) for key, item in value.items()}
+    return value
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
 def summary_text(summary: Any, kept: Sequence[Entry]) -> str | None:
     """What a compaction says in a context; None if it has nothing to say."""
     parts = []
     if kept:
-        inputs = encode([_plain_text(entry) for entry in kept]).decode("utf-8")
+        inputs = render([_plain_text(entry) for entry in kept])
         parts.append(f"<preserved_user_inputs>\n{inputs}\n</preserved_user_inputs>")
     if isinstance(summary, str) and summary.strip():
         parts.append(f"<summary>\n{summary}\n</summary>")
@@ -232,7 +264,7 @@ def _plain_text(entry: Entry) -> str:
 
 
 def _said(entry: str | None, text: str) -> Item:
-    return Item(entry, Message(role="user", parts=(Text(text=text),)))
+    return Item(entry, Message(role="user", parts=(Text(text=_mended(text)),)))
 
 
 def _edits(entries: Sequence[Entry]) -> dict[str, Entry]:
@@ -265,7 +297,7 @@ def _as_text(body: Any) -> str:
         return body
     if isinstance(body, dict) and len(body) == 1 and isinstance(next(iter(body.values())), str):
         return str(next(iter(body.values())))
-    return encode(body).decode("utf-8")
+    return render(body)
 
 
 def _get(entry: Entry, name: str) -> Any:

@@ -209,8 +209,7 @@ class Conversation:
         """
 
         def call() -> None:
-            bodies = _facets.as_bodies(messages)
-            new = _facets.message_drafts(self._store, bodies, format)
+            new = _facets.message_drafts(self._store, _facets.as_list(messages), format)
             back = drafts.move(None, self._store.clock())
             _facets.write(self._store, self._at(), [back, *new])
 

@@ -54,7 +54,7 @@ def draft(
         turn=None if turn is None else check_name(turn, "turn"),
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
         meta_data=_meta(meta),
-        blobs=tuple(_check_hash(hash) for hash in blobs),
+        blobs=tuple(map(_check_hash, blobs)),
     )
 
 
@@ -91,6 +91,8 @@ def _fact(key: str, value: Any, time_us: int) -> FactDraft:
 def kind_for(message: Mapping[str, Any]) -> str:
     """The kind of entry that a message of a chat becomes, by its role."""
     role = message.get("role") if isinstance(message, Mapping) else None
+    if role is None and isinstance(message, Mapping) and message.get("type") in _KINDS_BY_TYPE:
+        return _KINDS_BY_TYPE[message["type"]]
     if not isinstance(role, str) or not role:
         raise InvalidInput("message", "has no role")
     blocks = _blocks(message)
@@ -110,6 +112,17 @@ def _blocks(message: Mapping[str, Any]) -> set[str]:
     return {str(block.get("type") or next(iter(block), "")) for block in found}
 
 
+_KINDS_BY_TYPE = {  # items of the Responses API that have no role
+    "function_call": "tool_call",
+    "custom_tool_call": "tool_call",
+    "local_shell_call": "tool_call",
+    "computer_call": "tool_call",
+    "function_call_output": "tool_result",
+    "custom_tool_call_output": "tool_result",
+    "local_shell_call_output": "tool_result",
+    "computer_call_output": "tool_result",
+    "reasoning": "assistant_message",
+}
 _CALLS = {"tool_use", "functionCall", "function_call"}
 _RESULTS = {"tool_result", "functionResponse", "function_response"}
 _KINDS_BY_ROLE = {

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
 from clew.codec import decode
 from clew.errors import InvalidInput
+from clew.lazy import cached
 
 PAGE_MAX = 1000
 
@@ -30,6 +30,7 @@ TURN_STATUSES = ("started", "save_point", "completed", "waiting", "failed", "abo
 T = TypeVar("T")
 Order = Literal["created", "updated"]
 Durability = Literal["full", "relaxed", "none"]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -74,12 +75,12 @@ class Entry(Record, frozen=True):
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
 
-    @cached_property
+    @cached
     def body(self) -> Any:
         """The body as a JSON value. A copy of your own: changing it changes nothing stored."""
         return decode(self.data)
 
-    @cached_property
+    @cached
     def meta(self) -> dict[str, Any]:
         """What stands beside the body: provider, model, metadata of yours."""
         return {} if self.meta_data is None else decode(self.meta_data)
@@ -97,7 +98,7 @@ class Fact(Record, frozen=True):
     key: str
     data: bytes
 
-    @cached_property
+    @cached
     def value(self) -> Any:
         return decode(self.data)
 
@@ -187,7 +188,7 @@ class ThreadInfo(Struct, frozen=True, dict=True):
         """When the last entry or leaf move was written. Facts do not touch it."""
         return to_time(self.updated_us)
 
-    @cached_property
+    @cached
     def facts(self) -> dict[str, Any]:
         return {key: decode(data) for key, data in self.fact_data.items()}
 

@@ -70,11 +70,13 @@ def commit(
     """
     if not isinstance(summary, str) or not summary.strip():
         raise InvalidInput("summarize", f"must return text, not {summary!r}; nothing was written")
-    tokens_after = _tokens_after(thread, decided, summary)
-    body = compaction.body(decided, summary, tokens_after=tokens_after, **notes)
+    body: dict[str, Any] | None = None
     for _ in range(_TRIES):
         leaf = thread.leaf
-        _check_still_there(thread, leaf, decided)
+        tail = _tail_now(thread, leaf, decided)
+        if body is None:
+            tokens_after = _tokens_after(thread, decided, summary, tail)
+            body = compaction.body(decided, summary, tokens_after=tokens_after, **notes)
         try:
             return thread.append("compaction", body, expect=leaf, fence=fence)
         except Conflict as error:
@@ -82,14 +84,15 @@ def commit(
     raise last
 
 
-def _check_still_there(thread: Thread, leaf: str | None, decided: CompactionPlan) -> None:
+def _tail_now(thread: Thread, leaf: str | None, decided: CompactionPlan) -> list[Entry]:
+    """What lies behind the cut now; Conflict if the thread is not where the plan was made."""
     window = read_window(thread, leaf)
     before = None if decided.previous is None else decided.previous.id
     now = None if window.compaction is None else window.compaction.id
     if now != before:
         raise Conflict("the thread was compacted meanwhile", expected=before, actual=now)
     try:
-        thread.path(leaf, after=decided.compacted_through)
+        return thread.path(leaf, after=decided.compacted_through)
     except NotFound:
         raise Conflict(
             "the thread was moved to another branch meanwhile",
@@ -98,12 +101,12 @@ def _check_still_there(thread: Thread, leaf: str | None, decided: CompactionPlan
         ) from None
 
 
-def _tokens_after(thread: Thread, decided: CompactionPlan, summary: str) -> int:
+def _tokens_after(thread: Thread, decided: CompactionPlan, summary: str, tail: list[Entry]) -> int:
     """What the context will take: the summary as it will stand there, and what is kept."""
     kept = [thread.get(id) for id in decided.kept_users]
     told = Message(role="user", parts=(Text(text=summary_text(summary, kept) or ""),))
-    tail = [e for e in thread.path(after=decided.compacted_through) if e.kind != "compaction"]
-    after = project(Window(tail), Options(format=decided.context.format))
+    entries = [entry for entry in tail if entry.kind != "compaction"]
+    after = project(Window(entries), Options(format=decided.context.format))
     return count_message(told) + after.report.tokens
 
 

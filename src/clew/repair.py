@@ -25,7 +25,7 @@ _USER_FIRST = frozenset({"anthropic", "gemini"})
 _SIGNED = frozenset({"anthropic"})
 
 
-class Repair(Struct, frozen=True):
+class Repair(Struct, frozen=True, gc=False):
     """One thing that was changed on the way out, and the entry it concerns."""
 
     code: str
@@ -33,7 +33,7 @@ class Repair(Struct, frozen=True):
     entry: str | None = None
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, gc=False):
     """A message and the entry that it was read from; None for what was made."""
 
     entry: str | None
@@ -80,11 +80,14 @@ class _Pairing:
         self._early: dict[str, list[tuple[str | None, ToolResult]]] = defaultdict(list)
         for index, item in enumerate(items):
             for position, part in enumerate(item.message.parts):
-                if isinstance(part, ToolCall):
+                kind = type(part)
+                if kind is Text:
+                    continue
+                if kind is ToolCall:
                     if item.message.role == "assistant":
-                        self._take_call(index, position, part, item.entry)
-                elif isinstance(part, ToolResult):
-                    self._take_result(part, item.entry)
+                        self._take_call(index, position, part, item.entry)  # type: ignore[arg-type]
+                elif kind is ToolResult:
+                    self._take_result(part, item.entry)  # type: ignore[arg-type]
         self._settle_early()
 
     def _take_call(self, index: int, position: int, call: ToolCall, entry: str | None) -> None:
@@ -167,42 +170,58 @@ class _Builder:
         if message.role == "assistant":
             self._take_assistant(index, item)
             return
-        parts = tuple(part for part in message.parts if self._keeps(part, item.entry))
-        rest = tuple(part for part in parts if not isinstance(part, ToolResult))
+        parts = self._carried(item)
+        rest = tuple([part for part in parts if type(part) is not ToolResult])
         if rest or self._answers(message):
             self._close()
         if rest:
             role = "user" if message.role == "tool" else message.role
-            kept = message if rest == message.parts else replace(message, parts=rest, role=role)
+            same = len(rest) == len(message.parts)
+            kept = message if same else replace(message, parts=rest, role=role)
             self._blocks.append(Block(kept, [item.entry]))
-        elif not message.parts or len(parts) == len(rest):
+        elif not parts:
             self._report("empty", "a message without content was left out", item.entry)
+
+    def _carried(self, item: Item) -> list[Part]:
+        """The parts of a message that have content which the target can carry."""
+        kept: list[Part] = []
+        for part in item.message.parts:
+            if type(part) is Text:
+                if part.text and not part.text.isspace():
+                    kept.append(part)
+            elif self._keeps(part, item.entry):
+                kept.append(part)
+        return kept
 
     def _answers(self, message: Message) -> bool:
         """Whether a message holds a result for the calls of the open assistant message."""
-        ids = {slot.call.id for slot in self._slots}
+        if not self._slots:
+            return False
+        ids = [slot.call.id for slot in self._slots]
         return any(isinstance(part, ToolResult) and part.call in ids for part in message.parts)
 
     def _take_assistant(self, index: int, item: Item) -> None:
         parts: list[Part] = []
         for position, part in enumerate(item.message.parts):
-            if isinstance(part, ToolCall):
+            kind = type(part)
+            if kind is Text:
+                if part.text and not part.text.isspace():  # type: ignore[attr-defined]
+                    parts.append(part)
+            elif kind is ToolCall:
                 slot = self._pairs.slots.get((index, position))
-                if slot is None:
-                    continue
-                self._slots.append(slot)
-                parts.append(slot.call)
-            elif self._keeps(part, item.entry) and not isinstance(part, ToolResult):
+                if slot is not None:
+                    self._slots.append(slot)
+                    parts.append(slot.call)
+            elif kind is not ToolResult and self._keeps(part, item.entry):
                 parts.append(part)
         if not parts:
             if not any(isinstance(part, ToolCall) for part in item.message.parts):
                 self._report("empty", "a message without content was left out", item.entry)
             return
         if self._open is None:
-            same = len(parts) == len(item.message.parts) and all(
-                a is b for a, b in zip(parts, item.message.parts, strict=True)
-            )
-            message = item.message if same else replace(item.message, parts=tuple(parts))
+            whole = tuple(parts)
+            same = whole == item.message.parts  # tuples compare their items by identity first
+            message = item.message if same else replace(item.message, parts=whole)
             self._open = Block(message, [item.entry])
             return
         merged = (*self._open.message.parts, *parts)
@@ -211,9 +230,7 @@ class _Builder:
         self._report("merged", "it was joined with the message before it", item.entry)
 
     def _keeps(self, part: Part, entry: str | None) -> bool:
-        """Whether a part has content that the target can carry."""
-        if isinstance(part, Text):
-            return bool(part.text) and not part.text.isspace()
+        """Whether the target can carry a part that is not text."""
         if isinstance(part, Thinking):
             foreign = part.format != self._target and self._target != "plain"
             unsigned = self._target in _SIGNED and part.signature is None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from clew import drafts
 from clew.checks import check_name, mint, seconds
@@ -30,6 +31,11 @@ from clew.model import (
 )
 from clew.thread import Thread
 from clew.turn import Renewer
+
+if TYPE_CHECKING:
+    from clew.conversation import Conversations
+    from clew.runs import Runs
+    from clew.sessions import Sessions
 
 INHERITED_FACTS = ("workspace", "tags", "model")
 SWEEP_GRACE_SECONDS = 3600.0
@@ -254,6 +260,29 @@ class Store:
         if at is None:
             return Origin(source.id, None, None)
         return Origin(source.id, at, source.get(at).hash)
+
+    # --- facets: for those who want less; loaded when they are asked for ---
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        """Histories by key: `store.conversations.get("chat-1").add("user", "Hello")`."""
+        from clew.conversation import Conversations
+
+        return Conversations(self)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """One resumable checkpoint for each run."""
+        from clew.runs import Runs
+
+        return Runs(self)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The session documents of a coding agent."""
+        from clew.sessions import Sessions
+
+        return Sessions(self)
 
     # --- the place itself ---
 

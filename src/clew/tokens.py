@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
-from clew.codec import encode
+from clew.codec import render
 from clew.messages.neutral import Media, Message, Other, Part, Text, Thinking, ToolCall, ToolResult
 
 ASCII_PER_TOKEN = 3.5
@@ -21,26 +22,43 @@ Count = Callable[[str], int]
 
 def estimate(text: str) -> int:
     """The tokens of a text, by the heuristic."""
-    plain = len(text) if text.isascii() else sum(character < "\x80" for character in text)
+    if text.isascii():
+        return math.ceil(len(text) / ASCII_PER_TOKEN)
+    plain = len(text.encode("ascii", "ignore"))
     return math.ceil(plain / ASCII_PER_TOKEN) + len(text) - plain
 
 
 def count_message(message: Message, count: Count = estimate) -> int:
-    return PER_MESSAGE + sum(count_part(part, count) for part in message.parts)
+    total = PER_MESSAGE
+    for part in message.parts:
+        total += _COUNTERS[type(part)](part, count)
+    return total
 
 
-def count_part(part: Part, count: Count) -> int:
-    match part:
-        case Text(text=text) | Thinking(text=text):
-            return count(text)
-        case ToolCall(name=name, arguments=arguments, unparsed=unparsed):
-            shown = unparsed if unparsed is not None else encode(arguments).decode("utf-8")
-            return PER_CALL + count(name) + count(shown)
-        case ToolResult(content=content):
-            return PER_CALL + sum(count_part(inner, count) for inner in content)
-        case Media():
-            return PER_MEDIA
-        case Other(raw=raw):
-            return count(encode(raw).decode("utf-8"))
-        case _:
-            return 0
+def _count_text(part: Any, count: Count) -> int:
+    return count(part.text)
+
+
+def _count_call(part: ToolCall, count: Count) -> int:
+    shown = part.unparsed
+    if shown is None:
+        shown = render(part.arguments)
+    return PER_CALL + count(part.name) + count(shown)
+
+
+def _count_result(part: ToolResult, count: Count) -> int:
+    return PER_CALL + sum([_COUNTERS[type(inner)](inner, count) for inner in part.content])
+
+
+def _count_other(part: Other, count: Count) -> int:
+    return count(render(part.raw))
+
+
+_COUNTERS: dict[type[Part], Callable[[Any, Count], int]] = {
+    Text: _count_text,
+    Thinking: _count_text,
+    ToolCall: _count_call,
+    ToolResult: _count_result,
+    Media: lambda part, count: PER_MEDIA,
+    Other: _count_other,
+}

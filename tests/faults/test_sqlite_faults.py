@@ -14,7 +14,7 @@ from faults.vfs import FailingVFS
 import clew
 from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
 from clew.engines import _migrate
-from clew.engines.sqlite import SQLiteEngine, place
+from clew.engines.sqlite import SQLiteEngine, place, reading
 
 
 @pytest.fixture
@@ -330,6 +330,21 @@ def test_waiting_for_another_process_is_bounded(path: Path) -> None:
         other.execute("ROLLBACK")
         other.close()
         assert thread.append("event", 1).seq == 1
+
+
+def test_many_changed_threads_are_listed_in_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "UNLISTED_MAX", 3)
+    with clew.open(path) as store:
+        names = [store.create(f"t{n}").id for n in range(8)]
+        for name in (*names, "t3", "t1"):
+            store.get(name).append("event", 1)
+            expected = sorted(store.threads(), key=lambda i: i.updated_us, reverse=True)
+            found = [info.id for info in store.threads(order="updated", limit=3)]
+            assert found == [info.id for info in expected]
+        assert found[:3] == ["t1", "t3", "t7"]
+        assert store.verify() == []
 
 
 def test_two_handles_in_one_process_see_each_other(path: Path) -> None:

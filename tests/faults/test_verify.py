@@ -101,6 +101,7 @@ CHANGES = [
     "UPDATE threads SET tail = NULL WHERE id = 't'",
     "UPDATE threads SET seq = seq + 1 WHERE id = 't'",
     "UPDATE threads SET updated_us = 0 WHERE id = 't'",
+    "UPDATE threads SET listed_us = 0 WHERE id = 't'",
     "UPDATE threads SET created_us = 0 WHERE id = 't'",
     "UPDATE threads SET parent = NULL WHERE id = 't'",
     "UPDATE threads SET workspace = 'x' WHERE id = 't'",

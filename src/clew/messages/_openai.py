@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.messages import _media
-from clew.messages._reading import count
+from clew.messages._reading import tokens, tokens_in
 from clew.messages.neutral import Media, Usage
 
 SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
@@ -26,23 +26,29 @@ def image_url(part: Media) -> str | None:
     return part.url
 
 
+def file_id(part: Media) -> str | None:
+    """The id of a file at this provider; both formats know it."""
+    return part.file_id if part.format in ("openai-chat", "openai-responses") else None
+
+
 def file_fields(part: Media) -> dict[str, Any] | None:
-    """A file that is sent along; only PDF is taken by every model that takes files."""
-    if part.data is None or part.mime != _media.PDF:
-        return None
-    return {"filename": part.name or "file.pdf", "file_data": _media.data_url(part)}
+    """A file that is sent along, or was sent; only PDF is taken by every model that takes files."""
+    if part.data is not None and part.mime == _media.PDF:
+        return {"filename": part.name or "file.pdf", "file_data": _media.data_url(part)}
+    id = file_id(part)
+    return None if id is None else {"file_id": id}
 
 
 def read_usage(usage: Any, sent: str, made: str) -> Usage | None:
     """Usage with `sent` and `made` tokens; what came from the cache is counted apart."""
     if not isinstance(usage, dict):
         return None
-    cached = count(usage, f"{sent}_details", "cached_tokens")
-    written = count(usage, f"{sent}_details", "cache_write_tokens")
+    cached = tokens_in(usage, f"{sent}_details", "cached_tokens")
+    written = tokens_in(usage, f"{sent}_details", "cache_write_tokens")
     return Usage(
-        input_tokens=max(count(usage, sent) - cached - written, 0),
-        output_tokens=count(usage, made),
+        input_tokens=max(tokens(usage, sent) - cached - written, 0),
+        output_tokens=tokens(usage, made),
         cache_read_tokens=cached,
         cache_write_tokens=written,
-        reasoning_tokens=count(usage, f"{made}_details", "reasoning_tokens"),
+        reasoning_tokens=tokens_in(usage, f"{made}_details", "reasoning_tokens"),
     )

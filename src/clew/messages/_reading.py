@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from clew.errors import InvalidInput
-from clew.messages.neutral import Message, Part, ToolResult
+from clew.messages.neutral import Message, Part, Role, ToolResult
 
 Read = Callable[[Any], list[Message]]
 
@@ -84,24 +84,29 @@ def each(
     values: list[Any], read: Callable[[dict[str, Any]], Part], path: str = ".content"
 ) -> tuple[Part, ...]:
     """The parts of a list of blocks."""
-    parts = []
-    for index, block in enumerate(values):
-        try:
-            if not isinstance(block, dict):
-                raise Malformed(f"a block {_instead(block)} an object")
-            parts.append(read(block))
-        except Malformed as error:
-            raise error.under(f"{path}[{index}]") from None
-    return tuple(parts)
+    try:
+        return tuple([read(block) for block in values])
+    except (Malformed, TypeError, AttributeError):
+        # Something is wrong; look again, more slowly, for its place.
+        return tuple([_one(block, read, f"{path}[{index}]") for index, block in enumerate(values)])
 
 
-def role_of(body: Any, roles: dict[str, Any]) -> str:
-    """The role of a message, one that the format knows."""
+def _one(block: Any, read: Callable[[dict[str, Any]], Part], path: str) -> Part:
+    if not isinstance(block, dict):
+        raise Malformed(f"a block {_instead(block)} an object", path)
+    try:
+        return read(block)
+    except Malformed as error:
+        raise error.under(path) from None
+
+
+def role_of(body: Any, roles: dict[str, Role]) -> Role:
+    """The neutral role of a message, by the roles that its format knows."""
     if not isinstance(body, dict):
         raise Malformed(f"a message {_instead(body)} an object")
     role = body.get("role")
     if isinstance(role, str) and role in roles:
-        return role
+        return roles[role]
     if role is None:
         raise Malformed("has no role", ".role")
     raise Malformed(f"role {role!r} is not one of {', '.join(roles)}", ".role")
@@ -114,17 +119,22 @@ def split_results(message: Message) -> list[Message]:
     if not results:
         return [message]
     answer = Message(role="tool", parts=results, format=message.format)
-    rest = tuple([part for part in parts if not isinstance(part, ToolResult)])
-    if not rest:
+    if len(results) == len(parts):
         return [answer]
+    rest = tuple([part for part in parts if not isinstance(part, ToolResult)])
     return [answer, Message(role="user", parts=rest, format=message.format)]
 
 
-def count(usage: Any, *keys: str) -> int:
-    """A number of tokens, at a path of keys. Usage is bookkeeping: odd values count as none."""
-    for key in keys:
-        usage = usage.get(key) if isinstance(usage, dict) else None
-    return usage if isinstance(usage, int) and not isinstance(usage, bool) and usage > 0 else 0
+def tokens(usage: dict[str, Any], key: str) -> int:
+    """A number of tokens. Usage is bookkeeping: odd values count as none."""
+    value = usage.get(key)
+    return value if type(value) is int and value > 0 else 0
+
+
+def tokens_in(usage: dict[str, Any], key: str, detail: str) -> int:
+    """A number of tokens in an object of details, if there is one."""
+    details = usage.get(key)
+    return tokens(details, detail) if isinstance(details, dict) else 0
 
 
 def _instead(value: Any) -> str:

@@ -148,8 +148,12 @@ class Writing:
         return error_text("\n".join(texts)) if result.is_error else "\n".join(texts)
 
 
+def says_error(text: str) -> bool:
+    return text[:5].lower() == "error"
+
+
 def error_text(text: str) -> str:
-    return text if text[:5].lower() == "error" else f"Error: {text or NO_OUTPUT}"
+    return text if says_error(text) else f"Error: {text or NO_OUTPUT}"
 
 
 def _is_unicode(part: Part) -> bool:

@@ -6,16 +6,13 @@ message that follows their calls. Neighbours of one role become one message.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clew.messages import _media
 from clew.messages._json import parse_arguments
 from clew.messages._reading import (
     Malformed,
     checked,
-    count,
     each,
     elements,
     fields,
@@ -24,9 +21,11 @@ from clew.messages._reading import (
     role_of,
     split_results,
     string,
+    tokens,
+    tokens_in,
 )
 from clew.messages._rules_anthropic import validate
-from clew.messages._writing import LEFT_OUT, NO_OUTPUT, Limits, Writing
+from clew.messages._writer_anthropic import Writer
 from clew.messages.neutral import (
     Media,
     Message,
@@ -44,9 +43,13 @@ from clew.messages.neutral import (
 __all__ = ["NAME", "read", "validate", "write"]
 
 NAME = "anthropic"
-CACHE_MARKS_MAX = 4
 
 Block = dict[str, Any]
+
+
+def write(messages: Sequence[Message]) -> Written:
+    """Request messages, from messages in normal form."""
+    return Writer().write(messages)
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -61,7 +64,7 @@ def read(body: Any) -> list[Message]:
     A user message that holds results is read as a tool message and, if it holds anything else,
     a user message.
     """
-    role = _ROLES[role_of(body, _ROLES)]
+    role = role_of(body, _ROLES)
     content = body.get("content")
     parts: tuple[Part, ...]
     if isinstance(content, str):
@@ -85,7 +88,8 @@ def read(body: Any) -> list[Message]:
 
 
 def _read_block(block: Block) -> Part:
-    return _READERS.get(string(block, "type"), _read_other)(block)
+    kind = block.get("type")
+    return _READERS.get(kind if isinstance(kind, str) else "", _read_other)(block)
 
 
 def _read_text(block: Block) -> Part:
@@ -154,6 +158,7 @@ def _read_source(block: Block, kind: Any) -> Part:
 
 
 def _read_other(block: Block) -> Part:
+    string(block, "type")
     return Other(format=NAME, raw=block)
 
 
@@ -170,224 +175,9 @@ _READERS: dict[str, Callable[[Block], Part]] = {
 
 def _read_usage(usage: Block) -> Usage:
     return Usage(
-        input_tokens=count(usage, "input_tokens"),
-        output_tokens=count(usage, "output_tokens"),
-        cache_read_tokens=count(usage, "cache_read_input_tokens"),
-        cache_write_tokens=count(usage, "cache_creation_input_tokens"),
-        reasoning_tokens=count(usage, "output_tokens_details", "thinking_tokens"),
+        input_tokens=tokens(usage, "input_tokens"),
+        output_tokens=tokens(usage, "output_tokens"),
+        cache_read_tokens=tokens(usage, "cache_read_input_tokens"),
+        cache_write_tokens=tokens(usage, "cache_creation_input_tokens"),
+        reasoning_tokens=tokens_in(usage, "output_tokens_details", "thinking_tokens"),
     )
-
-
-# --- writing --------------------------------------------------------------------------------
-
-
-def write(messages: Sequence[Message]) -> Written:
-    """Request messages, from messages in normal form."""
-    return _Writer().write(messages)
-
-
-class _Writer(Writing):
-    NAME = NAME
-    LIMITS = Limits(re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._system: list[Block] = []
-        # Where blocks carry a mark for the cache: neutral message, list of blocks, place in it.
-        self._system_marks: list[tuple[int, list[Any], int]] = []
-        self._marks: list[tuple[int, list[Any], int]] = []
-
-    def take(self, message: Message) -> int | None:
-        if message.role == "system":
-            self._add(self._system, self._texts(message), self._system_marks)
-            return None
-        if message.role == "assistant":
-            role, blocks = "assistant", self._assistant(message)
-            if not blocks:
-                return None
-        else:
-            role, blocks = "user", self._user(message) or [_text(LEFT_OUT)]
-        if not self.messages or self.messages[-1]["role"] != role:
-            bare = self._bare(message.parts)
-            if bare is not None:
-                self.messages.append({"role": role, "content": bare})
-                return len(self.messages) - 1
-            self.messages.append({"role": role, "content": []})
-        last = self.messages[-1]
-        if isinstance(last["content"], str):
-            last["content"] = [_text(last["content"])]
-        self._add(last["content"], blocks, self._marks)
-        return len(self.messages) - 1
-
-    def finish(self) -> None:
-        if self._system:
-            only = self._system[0] if len(self._system) == 1 else {}
-            self.system = only["text"] if only.keys() == {"type", "text"} else self._system
-        marks = self._system_marks + self._marks
-        for self.index, blocks, place in marks[:-CACHE_MARKS_MAX]:
-            # A request may carry so many marks; a thread whose every message was sent with one
-            # has more. The last ones reach the longest prefix.
-            self.lose("cache_control_dropped", "a mark for the cache was over the limit")
-            blocks[place] = {k: v for k, v in blocks[place].items() if k != "cache_control"}
-
-    def _add(self, blocks: list[Any], new: list[Block], marks: list[Any]) -> None:
-        for block in new:
-            if block.get("cache_control"):
-                marks.append((self.index, blocks, len(blocks)))
-            blocks.append(block)
-
-    # --- by role ----------------------------------------------------------------------------
-
-    def _texts(self, message: Message) -> list[Block]:
-        """System messages are text only."""
-        blocks = []
-        for part in message.parts:
-            if isinstance(part, Text):
-                blocks.append(self._only_text(part))
-            elif isinstance(part, Media):
-                blocks.append(_text(self.replace_media(part)))
-            else:
-                self.drop(part)
-        return blocks
-
-    def _assistant(self, message: Message) -> list[Block]:
-        blocks: list[Block] = []
-        for part in message.parts:
-            if isinstance(part, Text):
-                blocks.append(self._only_text(part))
-            elif isinstance(part, ToolCall):
-                blocks.append(self._call(part))
-            elif isinstance(part, Media):
-                blocks.append(_text(self.replace_media(part)))
-            elif self.owns(part) and (isinstance(part, Other) or _is_signed(part)):
-                blocks.append(part.raw)
-            else:
-                self.drop(part)
-        while blocks and blocks[-1].get("type") in ("thinking", "redacted_thinking"):
-            blocks.pop()
-            self.lose("thinking_dropped", "thinking must not be the end of a message")
-        return blocks
-
-    def _user(self, message: Message) -> list[Block]:
-        blocks = []
-        for part in message.parts:
-            if isinstance(part, Text):
-                blocks.append(self._text(part))
-            elif isinstance(part, ToolResult):
-                blocks.append(self._result(part))
-            elif isinstance(part, Media):
-                blocks.append(self._media(part))
-            elif isinstance(part, Other) and self.owns(part):
-                blocks.append(part.raw)
-            else:
-                self.drop(part)
-        return blocks
-
-    # --- by part ----------------------------------------------------------------------------
-
-    def _text(self, part: Text) -> Block:
-        if not self.owns(part):
-            return _text(part.text)
-        raw: Block = part.raw
-        if "parsed_output" in raw:  # an SDK's reading of the text, which no request takes
-            return {key: value for key, value in raw.items() if key != "parsed_output"}
-        return raw
-
-    def _only_text(self, part: Text) -> Block:
-        """Where a document cannot stand, its text can."""
-        block = self._text(part)
-        return block if block["type"] == "text" else _text(part.text)
-
-    def _bare(self, parts: Sequence[Part]) -> str | None:
-        """One text that was no block of this format: it is written as a text, not as a list."""
-        if len(parts) == 1 and isinstance(parts[0], Text) and not self.owns(parts[0]):
-            return parts[0].text
-        return None
-
-    def _call(self, part: ToolCall) -> Block:
-        id, name, arguments = self.call_id(part.id), self.tool_name(part.name), self.arguments(part)
-        self.note_changes(part, id, name)
-        if not self.owns(part):
-            return {"type": "tool_use", "id": id, "name": name, "input": arguments}
-        raw: Block = part.raw
-        if raw["id"] == id and raw["name"] == name and raw.get("input") is arguments:
-            return raw
-        return {**raw, "id": id, "name": name, "input": arguments}
-
-    def _result(self, part: ToolResult) -> Block:
-        id = self.call_id(part.call)
-        if self.owns(part):
-            raw: Block = part.raw
-            block = raw if raw["tool_use_id"] == id else {**raw, "tool_use_id": id}
-        else:
-            block = {"type": "tool_result", "tool_use_id": id}
-            if part.content:
-                block["content"] = self._content(part)
-            if part.is_error:
-                block["is_error"] = True
-        return self._checked_result(block)
-
-    def _content(self, part: ToolResult) -> str | list[Block]:
-        bare = self._bare(part.content)
-        if bare is not None:
-            return bare
-        blocks = []
-        for inner in part.content:
-            if isinstance(inner, Text):
-                blocks.append(self._text(inner))
-            elif isinstance(inner, Media):
-                blocks.append(self._media(inner))
-            else:
-                self.drop(inner)
-        return blocks
-
-    def _checked_result(self, block: Block) -> Block:
-        """No empty text in a result, and an error says something."""
-        content = block.get("content")
-        if isinstance(content, list):
-            kept = [inner for inner in content if not _is_blank(inner)]
-            marked = any(inner.get("cache_control") for inner in kept)
-            if marked or len(kept) < len(content):
-                content = []
-                self._add(content, kept, self._marks)
-                block = {**block, "content": content}
-        silent = not content or (isinstance(content, str) and content.isspace())
-        return {**block, "content": NO_OUTPUT} if silent and block.get("is_error") else block
-
-    def _media(self, part: Media) -> Block:
-        block = part.raw if self.owns(part) else _media_block(part)
-        return _text(self.replace_media(part)) if block is None else block
-
-
-def _media_block(part: Media) -> Block | None:
-    """An image or a document, or None for what the API does not take."""
-    if part.kind == "image":
-        source = _source(part) if part.data is None or part.mime in _media.IMAGES else None
-        return None if source is None else {"type": "image", "source": source}
-    text = _media.decoded_text(part)
-    if text is not None and text.strip():
-        source = {"type": "text", "media_type": "text/plain", "data": text}
-    else:
-        source = _source(part) if part.mime == _media.PDF else None
-    if source is None:
-        return None
-    return {"type": "document", "source": source} | ({"title": part.name} if part.name else {})
-
-
-def _source(part: Media) -> Block | None:
-    if part.data is not None:
-        data = _media.standard_base64(part.data)
-        return {"type": "base64", "media_type": part.mime, "data": data}
-    return None if part.url is None else {"type": "url", "url": part.url}
-
-
-def _text(text: str) -> Block:
-    return {"type": "text", "text": text}
-
-
-def _is_blank(block: Block) -> bool:
-    return block.get("type") == "text" and not block["text"].strip()
-
-
-def _is_signed(part: Part) -> bool:
-    return isinstance(part, Thinking) and bool(part.signature)

@@ -13,25 +13,25 @@ from msgspec import Struct
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class Part(Struct, frozen=True, gc=False, kw_only=True):
     """A piece of a message."""
 
     format: str | None = None  # the format of `raw`; None: made here
     raw: Any = None
 
 
-class Text(Part, frozen=True):
+class Text(Part, frozen=True, gc=False):
     text: str
 
 
-class Thinking(Part, frozen=True):
+class Thinking(Part, frozen=True, gc=False):
     """Reasoning. A signature means something to its own provider only."""
 
     text: str
     signature: str | None = None
 
 
-class ToolCall(Part, frozen=True):
+class ToolCall(Part, frozen=True, gc=False):
     """`arguments` is the parsed object, or None when `unparsed` holds text that is not JSON."""
 
     id: str
@@ -40,7 +40,7 @@ class ToolCall(Part, frozen=True):
     unparsed: str | None = None
 
 
-class ToolResult(Part, frozen=True):
+class ToolResult(Part, frozen=True, gc=False):
     """What a call gave: text and media. `call` is the call's id, `name` its tool if it is known."""
 
     call: str
@@ -49,7 +49,7 @@ class ToolResult(Part, frozen=True):
     is_error: bool = False
 
 
-class Media(Part, frozen=True):
+class Media(Part, frozen=True, gc=False):
     """An image, a sound or a file: base64 data, an address, or an id at the provider."""
 
     kind: Literal["image", "audio", "file"]
@@ -60,11 +60,11 @@ class Media(Part, frozen=True):
     name: str | None = None
 
 
-class Other(Part, frozen=True):
+class Other(Part, frozen=True, gc=False):
     """A block that only its own format knows."""
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, gc=False, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
@@ -72,7 +72,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     reasoning_tokens: int = 0
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, gc=False, kw_only=True):
     """One message. `extra` are fields beside the content that its own format may send again."""
 
     role: Role
@@ -83,7 +83,7 @@ class Message(Struct, frozen=True, kw_only=True):
     model: str | None = None
 
 
-class Loss(Struct, frozen=True):
+class Loss(Struct, frozen=True, gc=False):
     """Something that a format cannot carry: left out or changed, and in which message."""
 
     code: str
@@ -91,7 +91,7 @@ class Loss(Struct, frozen=True):
     index: int  # of the neutral message
 
 
-class Written(Struct, frozen=True):
+class Written(Struct, frozen=True, gc=False):
     """Messages in a provider's format.
 
     `places[i]` is the index of the first message that neutral message i went into, or None if it
@@ -104,7 +104,7 @@ class Written(Struct, frozen=True):
     losses: tuple[Loss, ...] = ()
 
 
-class Violation(Struct, frozen=True):
+class Violation(Struct, frozen=True, gc=False):
     """A rule of a provider that messages break, and where."""
 
     rule: str

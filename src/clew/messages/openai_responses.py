@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from clew.messages import _openai
+from clew.messages._blocks_openai_responses import NAME, read_block, read_image
 from clew.messages._json import dump, parse_arguments
 from clew.messages._reading import (
     Malformed,
@@ -23,10 +24,9 @@ from clew.messages._reading import (
     role_of,
     string,
 )
-from clew.messages._responses_writer import Writer
 from clew.messages._rules_openai_responses import validate
+from clew.messages._writer_openai_responses import Writer
 from clew.messages.neutral import (
-    Media,
     Message,
     Other,
     Part,
@@ -40,8 +40,6 @@ from clew.messages.neutral import (
 )
 
 __all__ = ["NAME", "read", "validate", "write"]
-
-NAME = "openai-responses"
 
 Block = dict[str, Any]
 Parts = tuple[Part, ...]
@@ -133,7 +131,7 @@ def _read_item(item: Block) -> tuple[Role, Parts]:
 
 
 def _read_message_item(item: Block) -> tuple[Role, Parts]:
-    role = _ROLES[role_of(item, _ROLES)]
+    role = role_of(item, _ROLES)
     content = item.get("content")
     if isinstance(content, str):
         return role, (Text(content, format=NAME, raw=item),)
@@ -197,7 +195,7 @@ def _read_output(item: Block) -> tuple[Parts, bool]:
     failed = item.get("status") == "failed"
     match item["type"]:
         case "computer_call_output":
-            return (_read_image(fields(item, "output"), None),), failed
+            return (read_image(fields(item, "output")),), failed
         case "shell_call_output":
             return _read_shell_output(elements(item, "output")), failed
         case "tool_search_output":
@@ -208,7 +206,7 @@ def _read_output(item: Block) -> tuple[Parts, bool]:
         content = output.get("content")
         text = content if isinstance(content, str) else dump(output)
         return (Text(text),), output.get("success") is False
-    return each(elements(item, "output"), lambda block: read_block(block, None), ".output"), failed
+    return each(elements(item, "output"), lambda block: read_block(block), ".output"), failed
 
 
 def _read_shell_output(chunks: list[Any]) -> Parts:
@@ -240,38 +238,3 @@ _ROLES_OF_OTHERS: dict[str, Role] = {
     "additional_tools": "system",
     "configuration_update": "system",
 }
-
-
-# --- blocks ---------------------------------------------------------------------------------
-
-
-def read_block(block: Block, item: Block | None) -> Part:
-    """A block of a message item, or of a result, which keeps its blocks itself."""
-    format = None if item is None else NAME
-    match string(block, "type"):
-        case "input_text" | "output_text" | "text":
-            return Text(string(block, "text"), format=format, raw=item)
-        case "refusal":
-            return Text(string(block, "refusal"), format=format, raw=item)
-        case "input_image":
-            return _read_image(block, item)
-        case "input_file":
-            return _read_file(block, item)
-    return Other(format=NAME, raw=item or block)
-
-
-def _read_image(block: Block, item: Block | None) -> Part:
-    own = {} if item is None else {"format": NAME, "raw": item}
-    url = optional(block, "image_url")
-    if url is not None:
-        return _openai.media_at(url, "image", **own)
-    return Media(kind="image", file_id=string(block, "file_id"), **own)
-
-
-def _read_file(block: Block, item: Block | None) -> Part:
-    own: Any = {} if item is None else {"format": NAME, "raw": item}
-    filename = optional(block, "filename")
-    url = optional(block, "file_url") or optional(block, "file_data")
-    if url is not None:
-        return _openai.media_at(url, "file", name=filename, **own)
-    return Media(kind="file", file_id=string(block, "file_id"), name=filename, **own)

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from clew import _facets, drafts
+from clew import _facets
 from clew.codec import decode
 from clew.errors import InvalidInput
-from clew.model import FactDraft, ThreadInfo, to_time
+from clew.model import ThreadInfo, to_time
 
 
 class _Metadata(Struct, frozen=True, kw_only=True):
@@ -50,29 +50,28 @@ def check(checkpoint: Checkpoint) -> None:
             raise InvalidInput(name, "must be text")
     if not isinstance(checkpoint.metadata, dict):
         raise InvalidInput("metadata", "must be an object")
+    if not isinstance(checkpoint.messages, list):
+        raise InvalidInput("messages", f"must be a list, not {type(checkpoint.messages).__name__}")
 
 
-def fact_drafts(
-    checkpoint: Checkpoint, count: int, created_us: int, now_us: int
-) -> tuple[FactDraft, ...]:
-    """The metadata: the large and steady parts apart, so that they are written once."""
+def facts_of(
+    checkpoint: Checkpoint, count: int, created_us: int, updated_us: int
+) -> dict[str, Any]:
+    """The metadata as facts: the large and steady parts apart, so that they are written once."""
     state = {
         "task_name": checkpoint.task_name,
         "iteration": checkpoint.iteration,
         "input_tokens": checkpoint.input_tokens,
         "output_tokens": checkpoint.output_tokens,
         "created_us": created_us,
-        "updated_us": now_us,
+        "updated_us": updated_us,
         "message_count": count,
     }
-    return drafts.facts(
-        {
-            "system_prompt": checkpoint.system_prompt,
-            "metadata": checkpoint.metadata,
-            "checkpoint": state,
-        },
-        now_us,
-    )
+    return {
+        "system_prompt": checkpoint.system_prompt,
+        "metadata": checkpoint.metadata,
+        "checkpoint": state,
+    }
 
 
 def metadata(run_id: str, facts: Mapping[str, bytes]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from clew.store import Store
 from clew.thread import Thread
 
 FACET = "run"
-REMEMBERED_RUNS = 64
+REMEMBERED_RUNS = 16  # each holds the messages of its run
 TTL_SECONDS = 30.0
 
 _TRIES = 100
@@ -55,14 +55,13 @@ class Runs:
         """`save`, under the lease with this fence."""
         at = _address(checkpoint.run_id)
         check(checkpoint)
-        bodies = _facets.as_bodies(checkpoint.messages)
         slot = self._slot(at.thread)
         with slot.lock:
             for _ in range(_TRIES):
                 known, slot.known = slot.known, None
                 if known is None:
                     known = self._read(at)
-                step = Step(self.store, checkpoint, bodies, known, format)
+                step = Step(self.store, checkpoint, known, format)
                 try:
                     self.store.engine.append(at.thread, step.batch, expect=known.leaf, fence=fence)
                 except (Conflict, NotFound) as error:
@@ -85,7 +84,7 @@ class Runs:
             leaf=info.leaf,
             messages=[entry.body for entry in messages],
             ids=[entry.id for entry in messages],
-            facts=dict(info.fact_data),
+            facts=info.facts,
         )
 
     # --- looking ---
@@ -156,7 +155,13 @@ class Runs:
 
         A tombstone: `history` still knows it. LeaseHeld while somebody is in the run.
         """
-        _facets.tombstone(self.store, _address(run_id).thread)
+        self.delete_fenced(_address(run_id), None)
+
+    def delete_fenced(self, at: Address, fence: int | None) -> None:
+        """`delete`, under the lease with this fence."""
+        _facets.tombstone(self.store, at.thread, fence=fence)
+        with self._lock:
+            self._slots.pop(at.thread, None)
 
     def _info(self, at: Address) -> ThreadInfo | None:
         info = _facets.find_info(self.store, at)

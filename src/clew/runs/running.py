@@ -129,7 +129,7 @@ class Run:
         self._runs.store.renewer.remove(self.lease)
         try:
             if (self._done and error is None) or not self._saved:
-                _facets.tombstone(self._runs.store, self._thread.id, fence=self.lease.fence)
+                self._runs.delete_fenced(self._at, self.lease.fence)
             self._thread.leases.release(self.lease)
         except ClewError as lost:
             if error is None:

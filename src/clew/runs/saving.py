@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from clew import _facets, drafts
-from clew.codec import decode
 from clew.model import Draft, EntryDraft, FactDraft, ThreadInfo, to_time, to_us
-from clew.runs.checkpoint import Checkpoint, fact_drafts
+from clew.runs.checkpoint import Checkpoint, facts_of
 from clew.store import Store
 
 
@@ -22,7 +20,7 @@ class Known(Struct, kw_only=True):
     leaf: str | None
     messages: list[Any] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
-    facts: dict[str, bytes] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     deleted: ThreadInfo | None = None
 
 
@@ -42,65 +40,61 @@ class Step:
     """
 
     def __init__(
-        self,
-        store: Store,
-        checkpoint: Checkpoint,
-        bodies: list[Any],
-        known: Known,
-        format: str | None,
+        self, store: Store, checkpoint: Checkpoint, known: Known, format: str | None
     ) -> None:
-        self._known = known
-        self._bodies = bodies
-        self._common = _facets.shared(known.messages, bodies)
-        self._new = _facets.message_drafts(
-            store, bodies[self._common :], format, start=self._common
-        )
         now_us = store.clock()
+        common = _facets.shared(known.messages, checkpoint.messages)
+        rest = checkpoint.messages[common:]
+        new = _facets.message_drafts(store, rest, format, start=common)
         created_us = _created_us(checkpoint, known, now_us)
-        self._facts = fact_drafts(checkpoint, len(bodies), created_us, now_us)
-        self.batch = [*self._before(now_us), *self._entries(now_us), *self._changed_facts()]
-        fields = asdict(checkpoint) | {
-            "messages": bodies,
-            "created_at": to_time(created_us),
-            "updated_at": to_time(now_us),
-        }
-        self.stored = Checkpoint(**fields)
-
-    def _before(self, now_us: int) -> list[Draft]:
-        """Go back to where the messages begin to differ."""
-        known = self._known
-        if known.deleted is not None:
-            return _facets.revival(known.deleted, now_us)
-        if self._common == len(known.messages):
-            return []
-        return [drafts.move(known.ids[self._common - 1] if self._common else None, now_us)]
-
-    def _entries(self, now_us: int) -> list[EntryDraft]:
-        if self._new:
-            return self._new
-        marker = {"status": "save_point"}
-        return [drafts.draft("turn_marker", marker, clock=lambda: now_us)]
-
-    def _changed_facts(self) -> list[FactDraft]:
-        return [fact for fact in self._facts if self._known.facts.get(fact.key) != fact.data]
+        facts = facts_of(checkpoint, len(checkpoint.messages), created_us, now_us)
+        self._known = known
+        self._common = common
+        self._rest = rest
+        self._new = new or [_marker(now_us)]
+        self._facts = facts
+        self.batch: list[Draft] = [
+            *_way_back(known, common, now_us),
+            *self._new,
+            *_changed(known, facts, now_us),
+        ]
+        self.stored = replace(
+            checkpoint, created_at=to_time(created_us), updated_at=to_time(now_us)
+        )
 
     def after(self) -> Known:
+        """What is known once the batch is stored."""
         known, common = self._known, self._common
-        leaf = next(d.id for d in reversed(self.batch) if isinstance(d, EntryDraft))
-        # A copy, as callers go on changing their messages; it shares the texts, so that the next
-        # comparison is fast.
-        copies = copy.deepcopy(self._bodies[common:])
-        return Known(
-            leaf=leaf,
-            messages=known.messages[:common] + copies,
-            ids=known.ids[:common] + [draft.id for draft in self._new],
-            facts={fact.key: fact.data for fact in self._facts},
-        )
+        messages, ids = known.messages, known.ids
+        if common < len(messages):
+            messages, ids = messages[:common], ids[:common]
+        messages += _facets.copied(self._rest)  # callers go on changing theirs
+        ids += [draft.id for draft in self._new[: len(self._rest)]]
+        facts = self._facts | {"metadata": _facets.copied(self._facts["metadata"])}
+        return Known(leaf=self._new[-1].id, messages=messages, ids=ids, facts=facts)
+
+
+def _way_back(known: Known, common: int, now_us: int) -> list[Draft]:
+    """Go to where the messages begin to differ."""
+    if known.deleted is not None:
+        return _facets.revival(known.deleted, now_us)
+    if common == len(known.messages):
+        return []
+    return [drafts.move(known.ids[common - 1] if common else None, now_us)]
+
+
+def _marker(now_us: int) -> EntryDraft:
+    return drafts.draft("turn_marker", {"status": "save_point"}, clock=lambda: now_us)
+
+
+def _changed(known: Known, facts: dict[str, Any], now_us: int) -> tuple[FactDraft, ...]:
+    changed = {k: v for k, v in facts.items() if k not in known.facts or known.facts[k] != v}
+    return drafts.facts(changed, now_us)
 
 
 def _created_us(checkpoint: Checkpoint, known: Known, now_us: int) -> int:
     stored = known.facts.get("checkpoint")
     if stored is not None:
-        return int(decode(stored)["created_us"])
+        return int(stored["created_us"])
     given = checkpoint.created_at
     return now_us if given is None else to_us(given, "created_at")

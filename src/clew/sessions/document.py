@@ -31,6 +31,7 @@ class Sync(Struct):
     known: bool = False
     leaf: str | None = None
     messages: list[Any] = []
+    unseen: list[Any] = []  # messages of others, which the document does not have
     events: list[Event] = []
     facts: dict[str, bytes] = {}
     title: str = ""
@@ -43,7 +44,8 @@ class Session:
     """A session as a document: yours to change, stored by `Sessions.save` and the append calls.
 
     `usage` is summed by model. `events_complete` says that no event is missing. `cost` is any
-    JSON value.
+    JSON value. `sync` is the store's own note of what is stored. A document is not meant to be
+    shared by threads; each may load its own.
     """
 
     id: str

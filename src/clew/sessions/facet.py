@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-import heapq
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 from clew import _facets, messages
 from clew._facets import Address
-from clew.errors import ClewError, Conflict, InvalidInput, LeaseHeld, NotFound
+from clew.errors import ClewError, Conflict, LeaseHeld, NotFound
 from clew.messages.neutral import Usage
 from clew.model import Entry, Page, ThreadInfo, to_us
 from clew.sessions import reading, saving
@@ -26,23 +23,18 @@ from clew.sessions.document import (
     has_user_interaction,
     info_of,
 )
+from clew.sessions.listing import FACET, found_in
 from clew.sessions.markdown import export_session_markdown
 from clew.sessions.usage import add_call, call_body
-from clew.sessions.workspace import (
-    current_workspace_path,
-    fact_name,
-    identity_tag,
-    normalize_workspace_path,
-    workspace_identity,
-)
+from clew.sessions.workspace import current_workspace_path, normalize_workspace_path
 from clew.store import Store
 from clew.thread import Thread
 from clew.window import read_window
 
-FACET = "session"
-
 _TRIES = 100
 _PAGE = 200
+
+Messages = list[Any]
 
 
 class Sessions:
@@ -83,15 +75,18 @@ class Sessions:
 
     # --- writing ---
 
-    def save(self, session: Session, *, format: str | None = None) -> bool:
+    def save(
+        self, session: Session, *, format: str | None = None, fence: int | None = None
+    ) -> bool:
         """Store what is new in the document; False, and nothing, if no user has spoken yet.
 
         Nothing stored is rewritten or dropped. What others have appended since the document was
         loaded stays, and what is new here comes after it. If messages that were stored already
         are changed, the changed history stands for the old one from here on, as a checkpoint
-        does; `load(full=True)` still gives the old one. A deleted session comes back.
+        does; `load(full=True)` still gives the old one. A deleted session comes back. LeaseHeld
+        while somebody holds the lease of the thread; the holder gives its `fence`.
         """
-        return self._write(session, format)
+        return self._write(session, format, fence=fence)
 
     def append_message(
         self,
@@ -101,6 +96,7 @@ class Sessions:
         usage: Usage | Mapping[str, Any] | None = None,
         model: str | None = None,
         format: str | None = None,
+        fence: int | None = None,
     ) -> bool:
         """Append a message, and what the call that made it has used.
 
@@ -108,13 +104,12 @@ class Sessions:
         document only, because no user has spoken yet. On an error the document is as before.
         """
         document = self._document(session)
-        draft = _facets.message_draft(self.store, message, format)
+        _facets.message_draft(self.store, message, format)
         calls = [] if usage is None else [call_body(usage, model or document.model)]
-        body = message if type(message) is dict else messages.as_body(message)
-        document.messages.append(body)
+        document.messages.append(messages.as_body(message))
         document.sync.calls.extend(calls)
         try:
-            stored = self._write(document, draft.format, sure_messages=1)
+            stored = self._write(document, format, fence=fence, sure_messages=1)
         except BaseException:
             document.messages.pop()
             document.sync.calls = document.sync.calls[: len(document.sync.calls) - len(calls)]
@@ -124,29 +119,39 @@ class Sessions:
                 add_call(document.usage, call)
         return stored
 
-    def append_event(self, session: Session | str, event: Event) -> bool:
+    def append_event(
+        self, session: Session | str, event: Event, *, fence: int | None = None
+    ) -> bool:
         """Append an event of a UI or a tunnel. False if it stays in the document for now."""
         document = self._document(session)
+        saving.check_event(event)
         document.events.append(event)
         try:
-            return self._write(document, None, sure_events=1)
+            return self._write(document, None, fence=fence, sure_events=1)
         except BaseException:
             document.events.pop()
             raise
 
     def append_checkpoint(
-        self, session: Session | str, compacted_messages: list[Any], token_count: int
+        self,
+        session: Session | str,
+        compacted_messages: Messages,
+        token_count: int,
+        *,
+        fence: int | None = None,
     ) -> None:
         """Let a compacted history stand for all before it, so that a resume need not compact.
 
         `load` gives the compacted messages and what comes after; nothing is deleted, and
-        `load(full=True)` gives all. The messages of the document stay as they are.
+        `load(full=True)` gives all. The messages of the document stay as they are. With the
+        document, messages that others have appended since it was loaded come after as well;
+        with the id, the checkpoint stands for all that is stored.
         """
         _facets.check_count(token_count, "token_count")
         bodies = _facets.as_bodies(compacted_messages, "compacted_messages")
         _facets.message_drafts(self.store, bodies, None)
         checkpoint = saving.Checkpoint(bodies, token_count)
-        self._write(self._document(session), None, checkpoint=checkpoint)
+        self._write(self._document(session), None, fence=fence, checkpoint=checkpoint)
 
     def ensure_meta(self, session: Session) -> bool:
         """Store the metadata if the session is not stored, but no message. False as in `save`.
@@ -201,3 +206,160 @@ class Sessions:
         except (Conflict, LeaseHeld, NotFound):
             return False
         return True
+
+    # --- reading ---
+
+    def load(self, id: str, *, full: bool = False, events: bool = True) -> Session:
+        """The document: what the last checkpoint brings and all after it, or the `full` history.
+
+        Without a checkpoint both are the same. Events before a checkpoint have to be looked for
+        in all of the thread; without `events` they are not. NotFound.
+        """
+        info = self._info(id)
+        thread = Thread(self.store, info.id)
+        window = read_window(thread, info.leaf, compacted=not full)
+        happened = reading.stored_events(thread, info, window) if events else []
+        session = document_of(info, reading.shown(window), happened)
+        session.sync.messages = _facets.copied(session.messages)
+        return session
+
+    def list(
+        self,
+        workspace: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        archived: bool | None = False,
+    ) -> Page[SessionInfo]:
+        """One page of sessions without their messages, the last updated first.
+
+        With a workspace: those of that folder, and those of a folder with the same place in the
+        same repository that is no longer where it was.
+        """
+        _facets.check_limit(limit)
+        found = found_in(self.store, workspace, cursor=cursor, limit=limit, archived=archived)
+        written = (info for info in found if info.leaf is not None)
+        return _facets.page_of(written, limit, info_of)
+
+    def latest(self, workspace: str) -> SessionInfo | None:
+        """The session of a workspace that was updated last; None if there is none."""
+        return next(iter(self.list(workspace, limit=1).items), None)
+
+    def thread(self, id: str) -> Thread:
+        """The thread behind a session, to fork, rewind, compact. NotFound."""
+        return Thread(self.store, self._info(id).id)
+
+    def calls(self, id: str) -> Iterator[Entry]:
+        """The usage entries of a session, a call each: its model and the provider's numbers."""
+        return (entry for entry in self.thread(id).entries() if entry.kind == "usage")
+
+    def has_user_interaction(self, session: Session) -> bool:
+        """Whether a user has said or shown something in it."""
+        return has_user_interaction(session)
+
+    def export_markdown(self, session: Session | str) -> str:
+        """The session as Markdown: a document as it is, an id with its full history."""
+        if isinstance(session, str):
+            session = self.load(session, full=True, events=False)
+        return export_session_markdown(session)
+
+    # --- documents and threads ---
+
+    def _info(self, id: str) -> ThreadInfo:
+        info = _facets.find_info(self.store, _address(id))
+        if info is None or info.deleted_at is not None:
+            raise NotFound("session", id, deleted_at=None if info is None else info.deleted_at)
+        return info
+
+    def _document(self, session: Session | str) -> Session:
+        """The caller's document; for an id one that knows of no message, and so adds only."""
+        return document_of(self._info(session), [], []) if isinstance(session, str) else session
+
+    def _write(
+        self,
+        session: Session,
+        format: str | None,
+        *,
+        fence: int | None = None,
+        checkpoint: saving.Checkpoint | None = None,
+        sure_messages: int = 0,
+        sure_events: int = 0,
+    ) -> bool:
+        saving.check(session)
+        at = _address(session.id)
+        for _ in range(_TRIES):
+            if not session.sync.known and not self._meet(
+                session, at, forced=checkpoint is not None
+            ):
+                return False
+            try:
+                step = saving.Step(self.store, at.thread, session, format, checkpoint)
+                if step.batch:
+                    self.store.engine.append(
+                        at.thread, step.batch, expect=session.sync.leaf, fence=fence
+                    )
+                    step.settle()
+                return True
+            except Conflict as error:
+                last: ClewError = error
+                self._catch_up(session, at, sure_messages, sure_events)
+            except NotFound as error:
+                last = error
+                self._bring_back(session, at, error)
+        raise last
+
+    def _meet(self, session: Session, at: Address, *, forced: bool) -> bool:
+        """Find what is stored under the document's id, or make it."""
+        info = _facets.find_info(self.store, at)
+        calls = session.sync.calls
+        if info is None:
+            if not forced and not has_user_interaction(session):
+                return False
+            _facets.ensure(self.store, at, time=session.created_at)
+            session.sync = Sync(known=True, calls=calls)
+            return True
+        thread = Thread(self.store, at.thread)
+        window = read_window(thread, info.leaf)
+        stored = document_of(info, [], reading.stored_events(thread, info, window))
+        session.sync = stored.sync
+        session.sync.calls = calls
+        view = reading.shown(window)
+        same = _facets.shared(view, session.messages)
+        session.sync.messages = _facets.copied(session.messages[:same])
+        session.sync.unseen = view[same:]
+        same = _facets.shared(stored.events, session.events)
+        session.sync.events = session.events[:same]
+        return True
+
+    def _catch_up(self, session: Session, at: Address, messages: int, events: int) -> None:
+        """Somebody else has written: what is new here comes after, unless it is there already.
+
+        The last `messages` and `events` are new for sure.
+        """
+        sync = session.sync
+        thread = Thread(self.store, at.thread)
+        leaf = thread.leaf
+        try:
+            later = thread.path(leaf, after=sync.leaf)
+        except NotFound:
+            later = []  # the thread was moved to another branch
+        mine = session.messages[len(sync.messages) : len(session.messages) - messages]
+        theirs = reading.bodies(later)
+        same = _facets.shared(theirs, mine)
+        sync.messages = sync.messages + _facets.copied(mine[:same])
+        sync.unseen = sync.unseen + theirs[same:]
+        happened = session.events[len(sync.events) : len(session.events) - events]
+        same = _facets.shared(reading.events(later), happened)
+        sync.events = sync.events + happened[:same]
+        sync.leaf = leaf
+
+    def _bring_back(self, session: Session, at: Address, error: NotFound) -> None:
+        """The thread is deleted: it comes back. It was purged: all is new."""
+        if error.deleted_at is not None:
+            self.store.restore(at.thread)
+        else:
+            session.sync = Sync(calls=session.sync.calls)
+
+
+def _address(id: object) -> Address:
+    return _facets.address(FACET, id, "id")

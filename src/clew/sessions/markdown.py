@@ -18,6 +18,7 @@ from clew.messages.neutral import (
     ToolResult,
 )
 from clew.sessions.document import Session
+from clew.sessions.titles import valid_text
 
 _HEADINGS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 _MARKUP = re.compile(r"([\\`*_\[\]<>])")
@@ -28,7 +29,7 @@ def export_session_markdown(session: Session) -> str:
     """The session's metadata and messages. What a message says cannot break out of its place."""
     parts = ["\n".join(_head(session))]
     parts += ["\n\n".join(_message(body)) for body in session.messages]
-    return "\n\n---\n\n".join(parts) + "\n"
+    return valid_text("\n\n---\n\n".join(parts) + "\n")
 
 
 def _head(session: Session) -> Iterator[str]:
@@ -45,6 +46,8 @@ def _head(session: Session) -> Iterator[str]:
 
 def _message(body: Any) -> Iterator[str]:
     found = _facets.neutral(body)
+    if not found and isinstance(body, dict):  # a role that nobody knows
+        found = _facets.neutral({**body, "role": "user"})
     yield f"## {_heading(body, found)}"
     if not found:
         yield _fenced(_as_json(body), "json")

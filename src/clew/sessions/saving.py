@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from clew import _facets, drafts
+from clew.codec import encode
 from clew.errors import InvalidInput
 from clew.model import Draft, EntryDraft, FactDraft, ThreadInfo, to_time
 from clew.sessions.document import Event, Session, Sync, first_user_text
@@ -49,7 +49,9 @@ class Step:
         self._session = session
         self._format = format
         self._now_us = store.clock()
-        self._leaf = session.sync.leaf  # as it will be after what is drafted so far
+        self._leaf = session.sync.leaf  # this and the next two: as they will be afterwards
+        self._titled = session.title
+        self._used = session.usage
         entries: list[Draft] = [*self._messages(), *self._events(), *self._calls()]
         if checkpoint is not None:
             entries.append(self._checkpoint(checkpoint))
@@ -61,41 +63,46 @@ class Step:
     # --- entries ---
 
     def _messages(self) -> list[EntryDraft]:
-        session, known = self._session, self._session.sync.messages
-        bodies = _facets.as_bodies(session.messages)
-        start = _facets.shared(known, bodies)
-        if start == len(known):
-            return self._appended(bodies, start)
+        given, sync = self._session.messages, self._session.sync
+        start = _facets.shared(sync.messages, given)
+        if start == len(sync.messages):
+            return self._appended(start)
         # Not what the document was before. Is it what a load would give, and more?
-        view = shown_at(Thread(self._store, self._thread), session.sync.leaf)
-        start = _facets.shared(view, bodies)
+        view = shown_at(Thread(self._store, self._thread), sync.leaf)
+        start = _facets.shared(view, given)
         if start == len(view):
-            return self._appended(bodies, start)
+            return self._appended(start)
         # It was edited: its beginning now stands for all that was before.
-        opening = self._checkpoint(Checkpoint(bodies[:start]))
-        return [opening, *self._appended(bodies, start)]
+        opening = self._checkpoint(Checkpoint(_facets.as_bodies(given[:start])))
+        return [opening, *self._appended(start)]
 
-    def _appended(self, bodies: list[Any], start: int) -> list[EntryDraft]:
-        made = _facets.message_drafts(self._store, bodies[start:], self._format, start=start)
-        return self._noted(made)
+    def _appended(self, start: int) -> list[EntryDraft]:
+        rest = self._session.messages[start:]
+        return self._noted(_facets.message_drafts(self._store, rest, self._format, start=start))
 
     def _events(self) -> list[EntryDraft]:
         events = self._session.events
         start = _facets.shared(self._session.sync.events, events)
+        for index, event in enumerate(events[start:], start):
+            check_event(event, f"$[{index}]")
         return self._noted([self._draft("event", asdict(event)) for event in events[start:]])
 
     def _calls(self) -> list[EntryDraft]:
         return self._noted([self._draft("usage", call) for call in self._session.sync.calls])
 
     def _checkpoint(self, checkpoint: Checkpoint) -> EntryDraft:
-        """The messages themselves go along, so that a resume reads no further back than this."""
+        """The messages themselves go along, so that a resume reads no further back than this.
+
+        Those of others, which whoever made the checkpoint has not seen, go along as well.
+        """
+        brought = [*checkpoint.messages, *self._session.sync.unseen]
         body = _facets.compaction_body(
             None,
             first_kept=None,
             through=self._leaf,
             trigger="checkpoint",
             tokens_after_estimate=checkpoint.token_count,
-            details={"messages": checkpoint.messages},
+            details={"messages": brought},
         )
         return self._noted([self._draft("compaction", body)])[0]
 
@@ -111,11 +118,9 @@ class Step:
     def _facts(self) -> list[FactDraft]:
         session, known = self._session, self._session.sync.facts
         plain: dict[str, Any] = {name: getattr(session, name) or None for name in _TEXTS}
-        plain |= {
-            "events_complete": session.events_complete or None,
-            "has_events": bool(session.events) or None,
-            "cost": session.cost,
-        }
+        plain |= {"events_complete": session.events_complete or None, "cost": session.cost}
+        if session.events:
+            plain["has_events"] = True
         made = drafts.facts(plain, self._now_us)
         changed = [fact for fact in made if known.get(fact.key, b"null") != fact.data]
         more = {**self._workspace(), **self._title(), **self._usage()}
@@ -132,22 +137,23 @@ class Step:
         session, source = self._session, "user"
         if not session.title and not session.sync.title:
             if self._info.title is None:
-                session.title, source = title_from(first_user_text(session.messages)), "host"
+                new = session.messages[len(session.sync.messages) :]
+                self._titled, source = title_from(first_user_text(new)), "host"
             else:  # somebody else has found one
-                session.title = session.sync.title = self._info.title.text
-        if session.title == session.sync.title:
+                self._titled = session.title = session.sync.title = self._info.title.text
+        if self._titled == session.sync.title:
             return {}
-        title = {"text": session.title, "status": "ready", "source": source}
-        return {"title": {**title, "time_us": self._now_us} if session.title else None}
+        title = {"text": self._titled, "status": "ready", "source": source}
+        return {"title": {**title, "time_us": self._now_us} if self._titled else None}
 
     def _usage(self) -> dict[str, Any]:
-        session = self._session
-        if not session.sync.calls:
+        calls = self._session.sync.calls
+        if not calls:
             return {}
-        session.usage = self._info.facts.get("usage") or {}
-        for call in session.sync.calls:
-            add_call(session.usage, call)
-        return {"usage": session.usage}
+        self._used = self._info.facts.get("usage") or {}
+        for call in calls:
+            add_call(self._used, call)
+        return {"usage": self._used}
 
     @cached_property
     def _info(self) -> ThreadInfo:
@@ -159,11 +165,13 @@ class Step:
         """The batch is stored: now the document knows it."""
         session, sync = self._session, self._session.sync
         facts = {draft.key: draft.data for draft in self.batch if isinstance(draft, FactDraft)}
+        session.title, session.usage = self._titled, self._used
         kept = _facets.shared(sync.messages, session.messages)
         session.sync = Sync(
             known=True,
             leaf=self._leaf,
-            messages=sync.messages[:kept] + copy.deepcopy(session.messages[kept:]),
+            messages=sync.messages[:kept] + _facets.copied(session.messages[kept:]),
+            unseen=sync.unseen,
             events=list(session.events),
             facts=sync.facts | facts,
             title=session.title,
@@ -178,6 +186,12 @@ def check(session: Session) -> None:
     for name in ("title", "workspace", *_TEXTS):
         if not isinstance(getattr(session, name), str):
             raise InvalidInput(name, f"must be text, not {getattr(session, name)!r}")
-    for index, event in enumerate(session.events):
-        if not isinstance(event, Event):
-            raise InvalidInput("events", f"must be an Event, not {event!r}", path=f"$[{index}]")
+    for name in ("messages", "events"):
+        if not isinstance(getattr(session, name), list):
+            raise InvalidInput(name, f"must be a list, not {getattr(session, name)!r}")
+
+
+def check_event(event: object, path: str | None = None) -> None:
+    if not isinstance(event, Event):
+        raise InvalidInput("events", f"must be an Event, not {event!r}", path=path)
+    encode(asdict(event), field="events")

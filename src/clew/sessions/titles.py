@@ -16,7 +16,7 @@ def title_from(text: str, limit: int = TITLE_CHARACTERS) -> str:
     if len(flat) <= limit and len(text) <= limit * 20:
         return flat
     kept = _beginning(flat, limit - 1)
-    words, space, rest = kept.rpartition(" ")
+    words, space, _ = kept.rpartition(" ")
     if space and flat[len(kept) : len(kept) + 1] not in ("", " ") and len(words) * 2 >= limit:
         kept = words
     return kept.rstrip() + "…"
@@ -24,7 +24,7 @@ def title_from(text: str, limit: int = TITLE_CHARACTERS) -> str:
 
 def _beginning(text: str, limit: int) -> str:
     """As many whole characters as fit."""
-    ends = []
+    ends: list[int] = []
     for character in characters(text[: limit * 2]):
         ends.append((ends[-1] if ends else 0) + len(character))
     fitting = list(takewhile(lambda end: end <= limit, ends))
@@ -32,6 +32,13 @@ def _beginning(text: str, limit: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Halves of characters are joined or marked, control characters left out."""
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return "".join(c if c.isspace() or unicodedata.category(c) != "Cc" else "" for c in whole)
+    return "".join(
+        point
+        for point in valid_text(text)
+        if point.isspace() or unicodedata.category(point) != "Cc"
+    )
+
+
+def valid_text(text: str) -> str:
+    """Text that every encoding takes: halves of characters are joined, or marked as such."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

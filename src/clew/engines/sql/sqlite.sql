@@ -19,6 +19,7 @@ CREATE TABLE threads (
   id            TEXT    NOT NULL,
   created_us    INTEGER NOT NULL,
   updated_us    INTEGER NOT NULL,
+  listed_us     INTEGER,                    -- updated_us, for the index; NULL since it last changed
   seq           INTEGER NOT NULL,           -- of the last record
   leaf          TEXT,                       -- the entry the thread stands on
   leaf_hash     TEXT,
@@ -37,7 +38,8 @@ CREATE TABLE threads (
 
 CREATE UNIQUE INDEX threads_by_id        ON threads (id) WHERE shelf < 3;
 CREATE INDEX        threads_by_created   ON threads (shelf, created_us DESC, id);
-CREATE INDEX        threads_by_updated   ON threads (shelf, updated_us DESC, id);
+CREATE INDEX        threads_by_updated   ON threads (shelf, listed_us DESC, id)      WHERE listed_us IS NOT NULL;
+CREATE INDEX        threads_unlisted     ON threads (shelf)                          WHERE listed_us IS NULL;
 CREATE INDEX        threads_by_parent    ON threads (parent, created_us DESC, id)    WHERE parent IS NOT NULL;
 CREATE INDEX        threads_by_workspace ON threads (workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
 CREATE INDEX        threads_by_origin    ON threads (origin, created_us DESC, id)    WHERE origin IS NOT NULL;

@@ -27,8 +27,8 @@ from clew.model import (
 )
 
 _THREAD = (
-    "no, id, created_us, updated_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent, status,"
-    " workspace, origin, origin_entry, origin_hash, origin_no, hash"
+    "no, id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us,"
+    " parent, status, workspace, origin, origin_entry, origin_hash, origin_no, hash"
 )
 
 
@@ -215,6 +215,8 @@ class _Thread:
         }
         if tags != set(self._value("tags") or ()):
             yield self._problem("wrong_sum", "its tags are not those of its facts")
+        if self._row["listed_us"] not in (None, self._row["updated_us"]):
+            yield self._problem("wrong_sum", "its place in the list by update is not its update")
         for name, right in self._expected().items():
             if self._row[name] != right:
                 text = f"{name} is {self._row[name]!r}, its records say {right!r}"
@@ -241,7 +243,7 @@ class _Thread:
 
     def _check_segments(self) -> Iterator[Problem]:
         mine = rows.everything_of(self._no)
-        stored = dict(
+        stored: dict[int, int | None] = dict(
             every(self._db, "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?", mine)
         )
         expected = {

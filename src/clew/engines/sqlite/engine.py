@@ -97,7 +97,7 @@ class SQLiteEngine:
     def create(self, draft: ThreadDraft) -> ThreadInfo:
         packed = _pack(draft.facts)
         return self._write(
-            lambda db: journal.create(db, self._lineages, draft, packed, self._clock())
+            lambda db: journal.create(db, self._lineages, draft, packed, self._clock)
         )
 
     def append(
@@ -118,7 +118,7 @@ class SQLiteEngine:
                 packed,
                 expect=expect,
                 fence=fence,
-                now=self._clock(),
+                clock=self._clock,
             )
         )
 
@@ -180,28 +180,17 @@ class SQLiteEngine:
     def _run(self, db: apsw.Connection, batch: list[Ticket[Any]]) -> None:
         db.execute("BEGIN IMMEDIATE")
         try:
-            for ticket in batch:
-                self._run_one(db, ticket, alone=len(batch) == 1)
+            if len(batch) == 1:
+                batch[0].result = batch[0].work(db)
+            else:
+                for ticket in batch:
+                    _run_apart(db, ticket)
             db.execute("COMMIT")
         except BaseException as error:
             if isinstance(error, apsw.Error) and poisons(error):
                 self._connections.poison = _poison_text(self._connections.path, error)
             _roll_back(db)
             raise
-
-    def _run_one(self, db: apsw.Connection, ticket: Ticket[Any], *, alone: bool) -> None:
-        if alone:
-            ticket.result = ticket.work(db)
-            return
-        db.execute("SAVEPOINT one")
-        try:
-            ticket.result = ticket.work(db)
-        except apsw.Error:
-            raise
-        except Exception as error:
-            ticket.error = error
-            db.execute("ROLLBACK TO one")
-        db.execute("RELEASE one")
 
     def _fail(self, batch: list[Ticket[Any]], error: apsw.Error | ClewError) -> None:
         """The whole batch failed: those that had failed on their own keep their own error."""
@@ -242,6 +231,10 @@ class SQLiteEngine:
             return rows.thread_row(db, id).info(db)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        with self._connections.reader() as db:
+            if query.order == "created" or not reading.too_many_unlisted(db):
+                return reading.threads(db, query)
+        self._write(journal.relist)
         with self._connections.reader() as db:
             return reading.threads(db, query)
 
@@ -310,6 +303,19 @@ def _pack(drafts: Sequence[Draft]) -> dict[str, blobs.Packed]:
         for draft in drafts
         if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
     }
+
+
+def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
+    """One of several works in a transaction: if it fails, it alone leaves no trace."""
+    db.execute("SAVEPOINT one")
+    try:
+        ticket.result = ticket.work(db)
+    except apsw.Error:
+        raise
+    except Exception as error:
+        ticket.error = error
+        db.execute("ROLLBACK TO one")
+    db.execute("RELEASE one")
 
 
 def _roll_back(db: apsw.Connection) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -32,7 +32,7 @@ IN_USE, ARCHIVED, DELETED, PURGED = range(4)
 
 # The plus keeps SQLite from preparing the join anew for every id that is bound.
 _HEAD = (
-    "SELECT t.no, t.origin_no, t.id, t.seq, t.leaf, t.leaf_hash, t.tail, t.updated_us,"
+    "SELECT t.no, t.origin_no, t.listed_us, t.id, t.seq, t.leaf, t.leaf_hash, t.tail, t.updated_us,"
     f" t.deleted_us, {leases.COLUMNS}"
     " FROM threads t LEFT JOIN leases l ON l.thread = t.no WHERE t.id = +? AND t.shelf < 3"
 )
@@ -47,7 +47,7 @@ def append(
     *,
     expect: str | UnsetType | None,
     fence: int | None,
-    now: Instant,
+    clock: Callable[[], Instant],
 ) -> list[Record]:
     """Plan the batch on what is stored now, then write what is new of it."""
     row = one(db, _HEAD, (thread,))
@@ -55,15 +55,19 @@ def append(
         raise NotFound("thread", thread)
     no, lineage = row[0], lineages.of(db, row[1])
     decided = plan(
-        Head(*row[2:9]),
+        Head(*row[3:10]),
         drafts,
         lambda id: rows.find(db, no, thread, lineage, id),
         expect=expect,
         fence=fence,
-        lease=None if row[9] is None else LeaseState(*row[9:]).live(thread, now),
+        lease=None if row[10] is None else LeaseState(*row[10:]).live(thread, clock()),
     )
     if decided.new:
-        _write(db, no, lineage, decided, packed, now)
+        if row[2] is not None and decided.head.updated_us != row[2]:
+            # Once, until the list is asked for: keeping an index of what changes with every
+            # append would cost every append.
+            db.execute("UPDATE threads SET listed_us = NULL WHERE no = ?", (no,))
+        _write(db, no, lineage, decided, packed, clock)
     return decided.records
 
 
@@ -73,13 +77,13 @@ def _write(
     lineage: tuple[Range, ...],
     decided: Plan,
     packed: Mapping[str, Packed],
-    now: Instant,
+    clock: Callable[[], Instant],
 ) -> None:
     uses = _find_blobs(db, decided.new)
     for record in decided.new:
         record_no = rows.number(no, record.seq)
         blob = packed.get(record.id)
-        body = None if blob is None else blobs.put(db, blob, now.wall_us)
+        body = None if blob is None else blobs.put(db, blob, clock().wall_us)
         rows.insert(db, record_no, record, body)
         if isinstance(record, Fact):
             _set_fact(db, no, record_no, record)
@@ -162,7 +166,7 @@ def create(
     lineages: Lineages,
     draft: ThreadDraft,
     packed: Mapping[str, Packed],
-    now: Instant,
+    clock: Callable[[], Instant],
 ) -> ThreadInfo:
     existing = _existing(db, draft)
     if existing is not None:
@@ -171,19 +175,16 @@ def create(
     place = None if origin is None else _origin_place(db, lineages, origin)
     source, entry, hash = (None, None, None) if origin is None else astuple(origin)
     db.execute(
-        "INSERT INTO threads (id, created_us, updated_us, seq, leaf, leaf_hash, shelf, parent,"
-        " origin, origin_entry, origin_hash, origin_no, hash)"
-        " VALUES (?,?,?,0,?,?,0,?,?,?,?,?,?)",
+        "INSERT INTO threads (id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, shelf,"
+        " parent, origin, origin_entry, origin_hash, origin_no, hash)"
+        " VALUES (?1,?2,?2,?2,0,?3,?4,0,?5,?6,?3,?4,?7,?8)",
         (
             draft.id,
-            draft.created_us,
             draft.created_us,
             entry,
             hash,
             draft.parent,
             source,
-            entry,
-            hash,
             place,
             thread_hash(draft.id, draft.created_us, draft.parent, origin),
         ),
@@ -196,8 +197,13 @@ def create(
             leaf_hash=hash,
             updated_us=draft.created_us,
         )
-        _write(db, no, (), plan(head, draft.facts, lambda id: None), packed, now)
+        _write(db, no, (), plan(head, draft.facts, lambda id: None), packed, clock)
     return rows.thread_row(db, draft.id).info(db)
+
+
+def relist(db: apsw.Connection) -> None:
+    """Bring the threads that have changed back into the index of what changed when."""
+    db.execute("UPDATE threads SET listed_us = updated_us WHERE listed_us IS NULL")
 
 
 def _existing(db: apsw.Connection, draft: ThreadDraft) -> ThreadInfo | None:

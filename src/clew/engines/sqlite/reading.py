@@ -15,6 +15,8 @@ from clew.engines.sqlite.rows import Lineages, Range, ThreadRow
 from clew.errors import Corrupt, NotFound
 from clew.model import Entry, Page, Record, Segment, Stats, ThreadInfo, ThreadQuery, encode_cursor
 
+UNLISTED_MAX = 256
+
 
 def read(db: apsw.Connection, thread: str, after: int, limit: int) -> list[Record]:
     row = rows.thread_row(db, thread)
@@ -101,19 +103,33 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
 # --- pages of threads -----------------------------------------------------------------------
 
 
+def too_many_unlisted(db: apsw.Connection) -> bool:
+    """Whether sorting the threads that are not in the index would cost more than a page should."""
+    query = "SELECT count(*) FROM (SELECT 1 FROM threads WHERE listed_us IS NULL LIMIT ?)"
+    return bool(value(db, query, (UNLISTED_MAX + 1,)) > UNLISTED_MAX)
+
+
 def threads(db: apsw.Connection, query: ThreadQuery) -> Page[ThreadInfo]:
-    """One ordered index scan a shelf, merged: the cost is the page, not the store."""
+    """Ordered index scans, merged: the cost is the page, not the store."""
     column = f"{query.order}_us"
     found: list[ThreadRow] = []
     for shelf in _shelves(query):
-        sql, bindings = _select(query, column, shelf)
-        found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
+        for part in _PARTS[query.order]:
+            sql, bindings = _select(query, column, shelf, *part)
+            found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
     page = [row.info(db) for row in found[: query.limit]]
     if len(found) <= query.limit:
         return Page(page)
     last = found[query.limit - 1]
     return Page(page, encode_cursor(getattr(last, column), last.id))
+
+
+# By update there are two sorts of threads: those in the index, and those that have changed since.
+_PARTS = {
+    "created": (("created_us", "TRUE"),),
+    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
+}
 
 
 def _shelves(query: ThreadQuery) -> tuple[int, ...]:
@@ -124,10 +140,13 @@ def _shelves(query: ThreadQuery) -> tuple[int, ...]:
     return (ARCHIVED,) if query.archived else (IN_USE,)
 
 
-def _select(query: ThreadQuery, column: str, shelf: int) -> tuple[str, dict[str, Any]]:
+def _select(
+    query: ThreadQuery, column: str, shelf: int, order: str, part: str
+) -> tuple[str, dict[str, Any]]:
     selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
     # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
     clauses = ["shelf = :shelf" if selective == (None,) * 5 else "+shelf = :shelf AND shelf < 3"]
+    clauses.append(part)
     bindings: dict[str, Any] = {"shelf": shelf, "limit": query.limit + 1}
     for name in ("workspace", "status", "parent", "origin"):
         value = getattr(query, name)
@@ -147,7 +166,7 @@ def _select(query: ThreadQuery, column: str, shelf: int) -> tuple[str, dict[str,
         clauses.append(f"{column} < :before")
         bindings["before"] = query.before_us
     if query.cursor is not None:
-        clauses.append(f"{column} <= :time AND ({column} < :time OR id > :id)")
+        clauses.append(f"{order} <= :time AND ({order} < :time OR id > :id)")
         bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
     where = " AND ".join(clauses)
     return (

@@ -44,29 +44,22 @@ def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
 
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
-    row: Row
+    start = (no, record.id, record.time_us, record.hash)
     if isinstance(record, Entry):
-        row = (
-            record.parent,
-            record.kind,
-            record.data if blob is None else None,
-            record.turn,
-            record.format,
-            record.meta_data,
-            ",".join(record.blobs) or None,
-            blob,
-            ENTRY,
+        body = record.data if blob is None else None
+        uses = ",".join(record.blobs) or None
+        row: Row = (
+            *start,
+            *(record.parent, record.kind, body, record.turn, record.format, record.meta_data),
+            *(uses, blob, ENTRY),
         )
     elif isinstance(record, Move):
-        row = (record.leaf, None, None, None, None, None, None, None, MOVE)
+        row = (*start, record.leaf, *(None,) * 7, MOVE)
     else:
         assert isinstance(record, Fact)
         body = record.data if blob is None else None
-        row = (None, record.key, body, None, None, None, None, blob, FACT)
-    db.execute(
-        f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        (no, record.id, record.time_us, record.hash, *row),
-    )
+        row = (*start, None, record.key, body, *(None,) * 4, blob, FACT)
+    db.execute(f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", row)
 
 
 # --- finding --------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+"""Messages in the formats of the providers, and the neutral view of them.
+
+A format is a name and three functions: `read` gives the neutral view of a stored body, `write`
+makes request messages from neutral ones in normal form, `validate` judges request messages by
+the provider's rules. Each format is a module, loaded when it is first asked for.
+
+Normal form: no message without parts and no blank text; no two assistant messages in a row;
+every assistant message with calls is followed at once by one tool message with exactly one
+result per call, in the order of the calls, and tool messages stand nowhere else; the ids of
+calls are unique; the first message that is not a system message is the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from clew.errors import InvalidInput
+from clew.messages.neutral import Message, Violation, Written
+
+__all__ = ["FORMATS", "as_body", "check_format", "detect", "read", "validate", "write"]
+
+FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
+
+
+class Format(Protocol):
+    """What the module of a format has."""
+
+    NAME: str
+
+    def read(self, body: Any) -> list[Message]: ...
+    def write(self, messages: Sequence[Message]) -> Written: ...
+    def validate(self, messages: list[Any]) -> list[Violation]: ...
+
+
+def read(format: str, body: Any) -> list[Message]:
+    """The neutral view of a stored body: most often one message.
+
+    Raises InvalidInput, with the place, for what cannot be read.
+    """
+    return _module(format).read(body)
+
+
+def write(format: str, messages: Sequence[Message]) -> Written:
+    """Request messages, from neutral messages in normal form.
+
+    Blocks that were read from this format are written as they were, except for what a request
+    may not hold. What the format cannot carry is reported in `losses`. The result for a message
+    does not depend on those after it, except that what follows may be appended to its last
+    message where the provider wants that.
+    """
+    return _module(format).write(messages)
+
+
+def validate(format: str, messages: list[Any]) -> list[Violation]:
+    """The rules of a provider that request messages break; none if it will accept them."""
+    return _module(format).validate(messages)
+
+
+def detect(body: Any) -> str:
+    """The format of a stored body, guessed by its shape; "plain" when in doubt."""
+    from clew.messages._detect import detect
+
+    return detect(body)
+
+
+def as_body(message: Any) -> Any:
+    """The JSON value of a message that may be, or hold, objects of a provider's SDK."""
+    from clew.messages._objects import as_body
+
+    return as_body(message)
+
+
+def check_format(format: str) -> str:
+    """The name of a format, or InvalidInput with the names that there are."""
+    if format in FORMATS:
+        return format
+    raise InvalidInput("format", f"{format!r} is not one of {', '.join(FORMATS)}")
+
+
+@cache
+def _module(format: str) -> Format:
+    name = check_format(format).replace("-", "_")
+    return cast(Format, import_module(f"clew.messages.{name}"))

@@ -1,0 +1,348 @@
+"""Compaction loses nothing: what is kept, what it stands for, what happens meanwhile, undoing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from context import dialogues as say
+
+import clew
+from clew import Conflict, InvalidInput, messages
+from clew.store import Store
+from clew.thread import Thread
+
+
+def turn(thread: Thread, n: int, *, calls: int = 1) -> None:
+    """A request, some exchanges, an answer."""
+    thread.append_message({"role": "user", "content": f"question {n}"})
+    for i in range(calls):
+        body = say.calls("openai-chat", (f"c{n}.{i}", "run", {"n": n}))
+        thread.append("tool_call", body, format="openai-chat")
+        result = say.result("openai-chat", f"c{n}.{i}", f"output {n}.{i} " * 20)
+        thread.append("tool_result", result, format="openai-chat")
+    thread.append_message({"role": "assistant", "content": f"answer {n}"})
+
+
+def grown(store: Store, turns: int = 5, **options: Any) -> Thread:
+    thread = store.create()
+    for n in range(turns):
+        turn(thread, n, **options)
+    return thread
+
+
+def texts(thread: Thread, **options: Any) -> list[str]:
+    return [str(m.get("content")) for m in thread.context("plain", **options).messages]
+
+
+def test_a_summary_stands_for_all_but_the_newest_turns(store: Store) -> None:
+    thread = grown(store)
+    seen: list[Any] = []
+
+    def summarize(given: list[Any]) -> str:
+        seen.extend(given)
+        return "they talked"
+
+    entry = thread.compact(summarize, keep_turns=2, trigger="manual", reason="test")
+    assert [m["content"] for m in seen if m["role"] == "user"] == [
+        "question 0",
+        "question 1",
+        "question 2",
+    ]
+    shown = texts(thread)
+    assert "they talked" in shown[0]
+    assert shown[1] == "question 3"
+    assert shown[-1] == "answer 4"
+    body = entry.body
+    assert (body["generation"], body["previous_compaction_id"]) == (1, None)
+    assert (body["trigger"], body["reason"], body["phase"]) == ("manual", "test", "completed")
+    assert body["tokens_before"] > body["tokens_after_estimate"] > 0
+    assert thread.get(body["first_kept_entry_id"]).body["content"] == "question 3"
+    assert thread.get(body["compacted_through_entry_id"]).body["content"] == "answer 2"
+
+
+def test_the_users_words_are_preserved_as_far_as_they_fit(store: Store) -> None:
+    thread = grown(store)
+    thread.compact(lambda _: "S", keep_turns=1, keep_user_tokens=20)
+    first = texts(thread)[0]
+    assert "question 3" in first
+    assert "question 0" not in first
+    thread.uncompact()
+    thread.compact(lambda _: "S", keep_turns=1, keep_user_tokens=0)
+    assert "preserved_user_inputs" not in texts(thread)[0]
+
+
+def test_a_report_says_what_the_summary_stands_for(store: Store) -> None:
+    thread = grown(store)
+    assert thread.compaction() is None
+    thread.compact(lambda _: "first", keep_turns=3)
+    thread.compact(lambda _: "second", keep_turns=1)
+    found = thread.compaction()
+    assert (found.summary, found.generation) == ("second", 2)
+    said = [e.body.get("content") for e in found.stands_for if e.kind == "user_message"]
+    assert said == ["question 2", "question 3"], "what the first one stood for is not in it"
+
+
+def test_the_last_compaction_wins_and_knows_the_one_before(store: Store) -> None:
+    thread = grown(store)
+    one = thread.compact(lambda _: "first", keep_turns=3)
+    given: list[Any] = []
+    two = thread.compact(lambda m: given.extend(m) or "second", keep_turns=1)
+    assert two.body["previous_compaction_id"] == one.body["compaction_id"]
+    assert two.body["generation"] == 2
+    assert "first" in str(given[0]), "the old summary is part of what is summed up"
+    assert "question 0" not in str(given[1:]), "what it stood for is not summed up again"
+    shown = texts(thread)
+    assert "second" in shown[0]
+    assert "first" not in str(shown)
+
+
+def test_nothing_is_deleted(store: Store) -> None:
+    thread = grown(store)
+    before = thread.context("plain").messages
+    thread.compact(lambda _: "S", keep_turns=1)
+    assert thread.context("plain", compacted=False).messages == before
+    assert len(thread.path()) == 21
+
+
+def test_uncompact_brings_back_what_was_there(store: Store) -> None:
+    thread = grown(store)
+    before = thread.context("plain").messages
+    entry = thread.compact(lambda _: "S", keep_turns=1)
+    assert thread.uncompact().id == entry.id
+    assert thread.context("plain").messages == before
+    assert thread.uncompact() is None
+
+
+def test_uncompact_keeps_what_came_after(store: Store) -> None:
+    thread = grown(store, 3)
+    thread.compact(lambda _: "first", keep_turns=1)
+    turn(thread, 3)
+    thread.compact(lambda _: "second", keep_turns=1)
+    turn(thread, 4)
+    thread.uncompact()
+    shown = texts(thread)
+    assert "first" in shown[0], "the one before it is in force again"
+    assert shown[-1] == "answer 4"
+    assert "question 3" in shown
+    thread.uncompact()
+    assert texts(thread)[0] == "question 0"
+
+
+def test_entries_appended_while_the_summary_is_made_survive(store: Store) -> None:
+    thread = grown(store)
+
+    def slow(_: list[Any]) -> str:
+        turn(thread, 99)
+        return "S"
+
+    thread.compact(slow, keep_turns=1)
+    shown = texts(thread)
+    assert "question 4" in shown
+    assert shown[-1] == "answer 99"
+    thread.compact(slow, keep_turns=0)
+    assert texts(thread)[-1] == "answer 99"
+
+
+def test_a_thread_that_was_moved_meanwhile_is_a_conflict(store: Store) -> None:
+    thread = grown(store)
+    root = thread.path()[0].id
+
+    def rewinding(_: list[Any]) -> str:
+        thread.move(root)
+        return "S"
+
+    with pytest.raises(Conflict):
+        thread.compact(rewinding, keep_turns=1)
+    assert thread.leaf == root
+
+
+def test_two_who_compact_at_once_do_not_stack(store: Store) -> None:
+    thread = grown(store)
+
+    def meanwhile(_: list[Any]) -> str:
+        thread.compact(lambda _: "the other's", keep_turns=1)
+        return "mine"
+
+    with pytest.raises(Conflict):
+        thread.compact(meanwhile, keep_turns=1)
+    assert "the other's" in texts(thread)[0]
+
+
+@pytest.mark.parametrize("answer", [None, "", "  ", 5])
+def test_a_summary_that_is_no_text_writes_nothing(store: Store, answer: Any) -> None:
+    thread = grown(store)
+    before = thread.info.seq
+    with pytest.raises(InvalidInput, match="summarize"):
+        thread.compact(lambda _: answer, keep_turns=1)
+    assert thread.info.seq == before
+
+
+def test_a_summary_that_fails_writes_nothing(store: Store) -> None:
+    thread = grown(store)
+    before = thread.info.seq
+
+    def failing(_: list[Any]) -> str:
+        raise ValueError("model timed out")
+
+    with pytest.raises(ValueError, match="timed out"):
+        thread.compact(failing, keep_turns=1)
+    assert thread.info.seq == before
+
+
+@pytest.mark.parametrize(
+    "keep", [{"keep_turns": -1}, {"keep_tokens": -1}, {"keep_turns": 1, "keep_tokens": 1}]
+)
+def test_nonsense_is_refused(store: Store, keep: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput):
+        grown(store).compact(lambda _: "S", **keep)
+
+
+def test_there_may_be_nothing_to_compact(store: Store) -> None:
+    def never(_: list[Any]) -> str:
+        raise AssertionError("it must not be called")
+
+    assert store.create().compact(never, keep_turns=0) is None
+    assert grown(store, 2).compact(never, keep_turns=2) is None
+    assert grown(store, 2).compact(never, keep_tokens=10**6) is None
+
+
+@pytest.mark.parametrize("keep_tokens", [1, 50, 100, 200, 400, 800])
+def test_a_cut_inside_a_long_turn_keeps_pairs_and_the_request(
+    store: Store, keep_tokens: int
+) -> None:
+    thread = store.create()
+    turn(thread, 0, calls=12)
+    entry = thread.compact(lambda _: "S", keep_tokens=keep_tokens)
+    context = thread.context("openai-chat")
+    assert messages.validate("openai-chat", context.messages) == []
+    assert [r for r in context.report.repairs if r.code != "merged"] == []
+    assert "question 0" in str(context.messages), "the request of the running turn is preserved"
+    assert context.report.compaction == entry.id
+
+
+def test_asynchronous_summaries_need_the_asynchronous_side(tmp_path: Path) -> None:
+    async def summarize(given: list[Any]) -> str:
+        await anyio.sleep(0)
+        return f"{len(given)} messages"
+
+    with clew.open(tmp_path / "a.db") as store:
+        thread = grown(store)
+        with pytest.raises(InvalidInput, match="AsyncThread"):
+            thread.compact(summarize, keep_turns=1)
+
+    async def story() -> None:
+        async with await clew.open_async(tmp_path / "a.db") as opened:
+            made = await opened.get(thread.id)
+            await made.compact(summarize, keep_turns=1)
+            assert (await made.compaction()).summary == "16 messages"
+            await made.compact(lambda given: "sync", keep_turns=0)
+            assert "sync" in str((await made.context("plain")).messages)
+            await made.uncompact()
+            assert "16 messages" in str((await made.context("plain")).messages)
+
+    anyio.run(story)
+
+
+# --- boundaries that were written by others ---
+
+
+def compacted(store: Store, **fields: Any) -> Thread:
+    thread = grown(store, 2)
+    thread.append("compaction", {"summary": "S", **fields})
+    return thread
+
+
+def test_a_missing_boundary_is_found_anew_with_its_pairs_together(store: Store) -> None:
+    for fields in ({"first_kept_entry_id": "nobody"}, {}, {"compacted_through_entry_id": "gone"}):
+        thread = compacted(store, **fields)
+        context = thread.context("openai-chat")
+        assert "boundary_repaired" in {repair.code for repair in context.report.repairs}
+        assert messages.validate("openai-chat", context.messages) == []
+        assert context.messages[-1]["content"] == "answer 1"
+
+
+def test_explicit_user_inputs_infer_no_tail(store: Store) -> None:
+    thread = grown(store, 2)
+    users = [e.id for e in thread.path() if e.kind == "user_message"]
+    thread.append("compaction", {"summary": "S", "kept_user_entry_ids": users})
+    shown = texts(thread)
+    assert len(shown) == 1
+    assert "question 0" in shown[0]
+    assert "question 1" in shown[0]
+
+
+def test_preserved_inputs_are_not_repeated_in_the_tail(store: Store) -> None:
+    thread = grown(store, 2)
+    users = [e.id for e in thread.path() if e.kind == "user_message"]
+    body = {"summary": "S", "kept_user_entry_ids": users, "first_kept_entry_id": users[1]}
+    thread.append("compaction", body)
+    shown = texts(thread)
+    assert "question 0" in shown[0]
+    assert "question 1" not in shown[0]
+    assert shown[1] == "question 1"
+
+
+def test_an_empty_summary_leaves_the_tail_alone(store: Store) -> None:
+    thread = grown(store, 2)
+    users = [e.id for e in thread.path() if e.kind == "user_message"]
+    thread.append("compaction", {"summary": "", "first_kept_entry_id": users[1]})
+    assert texts(thread)[0] == "question 1"
+
+
+def test_a_fork_before_the_compaction_does_not_have_it(store: Store) -> None:
+    thread = grown(store, 3)
+    entry = thread.compact(lambda _: "S", keep_turns=1)
+    fork = thread.fork(before=entry.id)
+    assert texts(fork)[0] == "question 0"
+    assert "S" in texts(thread.fork(at=entry.id))[0]
+
+
+# --- cost ---
+
+
+@pytest.fixture(scope="module")
+def rows_read(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], int]:
+    """How many entries are read for the context of a thread compacted after so many."""
+
+    def count(length: int) -> int:
+        path = tmp_path_factory.mktemp("rows") / "a.db"
+        with clew.open(path, durability="relaxed") as store:
+            thread = store.create()
+            for start in range(0, length, 1000):
+                kinds = ("user_message", "assistant_message")
+                thread.append(
+                    [
+                        clew.draft(kinds[n % 2], {"role": kinds[n % 2][:-8], "content": str(n)})
+                        for n in range(start, start + 1000)
+                    ]
+                )
+            leaf = thread.leaf
+            body = {"summary": "S", "compacted_through_entry_id": leaf}
+            thread.append("compaction", body)
+            for n in range(100):
+                turn(thread, n, calls=0)
+            read = 0
+            inner = store.engine.path
+
+            def counting(*args: Any, **options: Any) -> Any:
+                nonlocal read
+                found = inner(*args, **options)
+                read += len(found)
+                return found
+
+            store.engine.path = counting  # type: ignore[method-assign]
+            context = thread.context("plain")
+            assert len(context.messages) == 201
+            return read
+
+    return count
+
+
+def test_resuming_reads_the_tail_however_long_the_history(
+    rows_read: Callable[[int], int],
+) -> None:
+    assert rows_read(1_000) == rows_read(100_000) < 600
