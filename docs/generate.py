@@ -10,18 +10,41 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_overloads
 
 import clew
-from clew import aio, drafts, engine, errors, leases, model, opening, store, thread, turn
+from clew import (
+    aio,
+    compaction,
+    context,
+    conversation,
+    drafts,
+    engine,
+    errors,
+    lazy,
+    leases,
+    messages,
+    model,
+    opening,
+    repair,
+    runs,
+    sessions,
+    store,
+    thread,
+    turn,
+)
+from clew.messages import neutral
 from clew.testing import conformance
 from clew.testing.cases import base
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
+PROPERTIES = (property, cached_property, lazy.cached)
 
 MODEL = {
     "Records: what comes out": ["Record", "Entry", "Move", "Fact"],
@@ -31,6 +54,17 @@ MODEL = {
     "Requests for leases": ["Acquire", "Renew", "Release", "Inspect", "ClearExpired"],
     "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
 }
+CONTEXTS = [
+    (context, ["Context", "ContextReport", "ContextSegment"]),
+    (repair, ["Repair"]),
+    (compaction, ["Compacted"]),
+]
+NEUTRAL = {
+    "The neutral view": ["Message", "Part", "Text", "Thinking", "ToolCall", "ToolResult"],
+    "More of it": ["Media", "Other", "Usage"],
+    "What writing and validating give": ["Written", "Loss", "Violation"],
+}
+WORKSPACES = ["current_workspace_path", "normalize_workspace_path", "workspace_identity"]
 
 
 def main() -> None:
@@ -52,6 +86,11 @@ def pages() -> dict[str, str]:
         "thread.md": classes_page("The thread", thread, ["Thread", "Comparison"]),
         "turn.md": classes_page("The turn", turn, ["Turn"]),
         "leases.md": classes_page("Leases by hand", leases, ["Leases"]),
+        "context.md": context_page(),
+        "messages.md": messages_page(),
+        "conversations.md": conversations_page(),
+        "runs.md": runs_page(),
+        "sessions.md": sessions_page(),
         "drafts.md": drafts_page(),
         "model.md": model_page(),
         "errors.md": errors_page(),
@@ -114,6 +153,53 @@ def model_page() -> str:
         parts.append(f"## {title}")
         for name in names:
             parts += _class(name, getattr(model, name), level=3)
+    return _join(parts)
+
+
+def context_page() -> str:
+    made = "[Thread.context](thread.md#threadcontext)"
+    compacted = "[Thread.compact](thread.md#threadcompact)"
+    parts = ["# Contexts", _notice("context.py, repair.py and compaction.py"), _doc(context)]
+    parts.append(f"They are made by {made} and {compacted}.")
+    for module, names in CONTEXTS:
+        for name in names:
+            parts += _class(name, getattr(module, name))
+    return _join(parts)
+
+
+def messages_page() -> str:
+    parts = ["# Messages", _notice("messages/"), _doc(messages)]
+    parts.append("The formats: " + ", ".join(f"`{name}`" for name in messages.FORMATS) + ".")
+    names = [name for name in messages.__all__ if name != "FORMATS"]
+    parts += _functions((f"clew.messages.{name}", getattr(messages, name)) for name in names)
+    for title, kinds in NEUTRAL.items():
+        parts.append(f"## {title}")
+        for name in kinds:
+            parts += _class(name, getattr(neutral, name), level=3)
+    return _join(parts)
+
+
+def conversations_page() -> str:
+    names = ["Conversations", "Conversation", "ConversationInfo"]
+    page = classes_page("Conversations", conversation, names)
+    failure = [f"| `{name}` | {_code(type)} |" for name, type in _annotations(conversation.Failure)]
+    table = ["| field | type |", "| --- | --- |", *failure]
+    return _join([page.rstrip(), "## Failure", _doc(conversation.Failure), "\n".join(table)])
+
+
+def runs_page() -> str:
+    parts = ["# Runs", _notice("runs/"), _doc(runs)]
+    for name in ("Runs", "Run", "Checkpoint", "CheckpointInfo"):
+        parts += _class(name, getattr(runs, name))
+    return _join(parts)
+
+
+def sessions_page() -> str:
+    parts = ["# Sessions", _notice("sessions/"), _doc(sessions)]
+    for name in ("Sessions", "Session", "SessionInfo", "Event"):
+        parts += _class(name, getattr(sessions, name))
+    names = ["has_user_interaction", "export_session_markdown", *WORKSPACES]
+    parts += _functions((f"clew.sessions.{name}", getattr(sessions, name)) for name in names)
     return _join(parts)
 
 
@@ -247,7 +333,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(kind).items():
         if name.startswith("_"):
             continue
-        if inspect.isfunction(value) or isinstance(value, property) or hasattr(value, "func"):
+        if inspect.isfunction(value) or isinstance(value, PROPERTIES):
             yield name, value
 
 
@@ -255,7 +341,9 @@ def _function(member: Any) -> Any:
     """The function behind a property or a cached property."""
     if isinstance(member, property):
         return member.fget
-    return getattr(member, "func", member)
+    if isinstance(member, lazy.cached):
+        return member._compute
+    return member.func if isinstance(member, cached_property) else member
 
 
 def _returned(member: Any) -> str:
@@ -263,8 +351,8 @@ def _returned(member: Any) -> str:
 
 
 def _fields(kind: type) -> list[tuple[str, ...]]:
-    """The fields of frozen data; other classes have none."""
-    if not hasattr(kind, "__struct_fields__"):
+    """The fields of frozen data and of documents; other classes have none."""
+    if not hasattr(kind, "__struct_fields__") and not is_dataclass(kind):
         return []
     types: dict[str, str] = {}
     for part in reversed(kind.__mro__):
@@ -274,6 +362,11 @@ def _fields(kind: type) -> list[tuple[str, ...]]:
         default = "" if parameter.default is parameter.empty else _code(_value(parameter.default))
         rows.append((f"`{name}`", _code(types[name]), default))
     return rows
+
+
+def _annotations(kind: type) -> Iterator[tuple[str, str]]:
+    for name, type in inspect.get_annotations(kind).items():
+        yield name, str(type)
 
 
 def _signatures(call: Callable[..., Any], name: str) -> str:

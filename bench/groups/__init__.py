@@ -15,6 +15,7 @@ from bench.groups import (
     listing,
     load,
     peers,
+    runs,
     size,
 )
 from bench.workshop import Workshop
@@ -26,6 +27,7 @@ GROUPS: dict[str, Callable[[Workshop], Iterable[Figure]]] = {
     "fork": fork.measure,
     "load": load.measure,
     "context": context.measure,
+    "runs": runs.measure,
     "list": listing.measure,
     "size": size.measure,
     "import": importing.measure,

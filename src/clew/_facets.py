@@ -155,17 +155,17 @@ def revival(info: ThreadInfo, now_us: int) -> list[Draft]:
     return [*facts, drafts.move(None, now_us)]
 
 
-def tombstone(store: Store, thread: str, *, fence: int | None = None) -> bool:
+def tombstone(store: Store, at: Address, *, fence: int | None = None) -> bool:
     """Delete a thread; False if there is none. LeaseHeld while somebody else is at work on it."""
-    return retried(lambda: _tombstone(store, thread, fence))
+    return retried(lambda: _tombstone(store, at, fence))
 
 
-def _tombstone(store: Store, thread: str, fence: int | None) -> bool:
+def _tombstone(store: Store, at: Address, fence: int | None) -> bool:
+    info = find_info(store, at)
+    if info is None or info.deleted_at is not None:
+        return False
     try:
-        info = store.engine.thread(thread)
-        if info.deleted_at is not None:
-            return False
-        store.engine.append(thread, burial(info, store.clock()), expect=info.leaf, fence=fence)
+        store.engine.append(at.thread, burial(info, store.clock()), expect=info.leaf, fence=fence)
     except NotFound:
         return False
     return True

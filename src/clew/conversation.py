@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from clew import _facets, drafts
 from clew._facets import Address
-from clew.errors import ClewError, InvalidInput, NotFound
-from clew.model import Entry, Page, ThreadInfo, to_time
+from clew.errors import ClewError, InvalidInput
+from clew.model import Draft, Entry, Page, ThreadInfo, to_time
 from clew.store import Store
 from clew.thread import Thread
 from clew.window import Window, read_window
@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 FACET = "conversation"
 FAILURES_KEPT = 100
+KNOWN_MAX = 10_000
 
 _log = logging.getLogger("clew.conversation")
 
@@ -71,6 +72,7 @@ class Conversations:
         self.on_error = on_error
         self._failures: deque[Failure] = deque(maxlen=FAILURES_KEPT)
         self._failed = 0
+        self._ours: set[str] = set()
         self._counting = threading.Lock()
 
     def get(self, key: str) -> Conversation:
@@ -104,6 +106,14 @@ class Conversations:
     def failures(self) -> Failures:
         """The last failures, oldest first: key, operation, error."""
         return [*self._failures]
+
+    def _check_ours(self, at: Address) -> None:
+        """AlreadyExists if the thread of that id is not a conversation. Looks once."""
+        if at.thread not in self._ours:
+            _facets.find_info(self.store, at)
+            if len(self._ours) >= KNOWN_MAX:
+                self._ours.clear()
+            self._ours.add(at.thread)
 
     def _attempt(self, key: Any, operation: str, call: Callable[[], T], otherwise: T) -> T:
         if self.on_error == "raise":
@@ -186,7 +196,7 @@ class Conversation:
 
         def call() -> None:
             draft = _facets.message_draft(self._store, message, format)
-            _facets.write(self._store, self._at(), [draft])
+            self._write([draft])
 
         self._attempt("add_message", call, None)
 
@@ -198,7 +208,7 @@ class Conversation:
                 raise InvalidInput("summary", f"must be text, not {type(text).__name__}")
             now_us = self._store.clock()
             fact = {"summary": {"text": text, "time_us": now_us}}
-            _facets.write(self._store, self._at(), drafts.facts(fact, now_us))
+            self._write(drafts.facts(fact, now_us))
 
         self._attempt("set_summary", call, None)
 
@@ -211,7 +221,7 @@ class Conversation:
         def call() -> None:
             new = _facets.message_drafts(self._store, _facets.as_list(messages), format)
             back = drafts.move(None, self._store.clock())
-            _facets.write(self._store, self._at(), [back, *new])
+            self._write([back, *new])
 
         self._attempt("set_history", call, None)
 
@@ -234,7 +244,7 @@ class Conversation:
 
     def delete(self) -> None:
         """Put a tombstone on it; the next write begins anew. Deleting twice is fine."""
-        self._attempt("delete", lambda: _facets.tombstone(self._store, self._at().thread), False)
+        self._attempt("delete", lambda: _facets.tombstone(self._store, self._at()), False)
 
     # --- reading ---
 
@@ -261,6 +271,11 @@ class Conversation:
         info = _live(self._store, self._at())
         return "" if info is None else _info(info).summary
 
+    def _write(self, batch: Sequence[Draft]) -> None:
+        at = self._at()
+        self._owner._check_ours(at)
+        _facets.write(self._store, at, batch)
+
     def _at(self) -> Address:
         return _facets.address(FACET, self.key, "key")
 
@@ -272,11 +287,8 @@ class Conversation:
 
 
 def _live(store: Store, at: Address) -> ThreadInfo | None:
-    try:
-        info = store.engine.thread(at.thread)
-    except NotFound:
-        return None
-    return info if info.deleted_at is None else None
+    info = _facets.find_info(store, at)
+    return None if info is None or info.deleted_at is not None else info
 
 
 def _info(info: ThreadInfo) -> ConversationInfo:

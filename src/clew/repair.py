@@ -180,7 +180,7 @@ class _Builder:
             kept = message if same else replace(message, parts=rest, role=role)
             self._blocks.append(Block(kept, [item.entry]))
         elif not parts:
-            self._report("empty", "a message without content was left out", item.entry)
+            self._report_empty(item)
 
     def _carried(self, item: Item) -> list[Part]:
         """The parts of a message that have content which the target can carry."""
@@ -215,8 +215,7 @@ class _Builder:
             elif kind is not ToolResult and self._keeps(part, item.entry):
                 parts.append(part)
         if not parts:
-            if not any(isinstance(part, ToolCall) for part in item.message.parts):
-                self._report("empty", "a message without content was left out", item.entry)
+            self._report_empty(item)
             return
         if self._open is None:
             whole = tuple(parts)
@@ -309,6 +308,11 @@ class _Builder:
             parts = (*block.message.parts[:-1], Text(text=text))
             block.message = replace(block.message, parts=parts)
             self._report("trimmed", "white space at the end was left out", block.entries[-1])
+
+    def _report_empty(self, item: Item) -> None:
+        """What had something else than blank text in it was reported when that was left out."""
+        if all(isinstance(part, Text) for part in item.message.parts):
+            self._report("empty", "a message without content was left out", item.entry)
 
     def _report(self, code: str, message: str, entry: str | None) -> None:
         self.repairs.append(Repair(code, message, entry))

@@ -139,7 +139,7 @@ def test_damage_is_named_with_its_place(run: Run, store: clew.Store, place: Path
     entry = say(thread, "after")
     store.close()
     database = apsw.Connection(str(place))
-    database.execute("UPDATE records SET body = CAST('{}' AS BLOB) WHERE seq = 2")
+    database.execute("UPDATE records SET body = CAST('{}' AS BLOB) WHERE no & 0xffffffff = 2")
     database.close()
     verified = run("verify", place)
     assert verified.code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -25,8 +26,8 @@ def append(path: str, name: str, threads: str, count: str) -> None:
             tell(f"{handle.id} {entry.id} {entry.seq}")
 
 
-def append_for_ever(path: str, name: str) -> None:
-    """Append, move, fork and set facts until killed."""
+def append_for_ever(path: str, name: str, begin: int) -> None:
+    """Append, move and set facts until killed; say through `begin` when the first is written."""
     with clew.open(path) as store:
         thread = store.get("t")
         for n in range(1_000_000):
@@ -34,6 +35,8 @@ def append_for_ever(path: str, name: str) -> None:
             batch = [clew.draft("event", body) for _ in range(1 + n % 3)]
             for entry in thread.append(batch):
                 tell(entry.id)
+            if n == 0:
+                os.write(begin, b"!")
             if n % 5 == 0:
                 thread.move(batch[0].id)
             if n % 11 == 0:
@@ -62,25 +65,29 @@ def take_turn_and_hang(path: str) -> None:
 
 
 def crash_loop(path: str, cycles: str, seed: str) -> None:
-    """Fork a writer, SIGKILL it at a random moment, again and again; tell what was acknowledged."""
-    import random
+    """Fork a writer, SIGKILL it at a random moment, again and again; it tells what it wrote.
 
+    In every other cycle the moment is counted from the first acknowledgement, so that a busy
+    machine does not kill all writers before they have written.
+    """
     moments = random.Random(int(seed))
     for cycle in range(int(cycles)):
+        began, begin = os.pipe()
         child = os.fork()
         if child == 0:
-            append_for_ever(path, f"cycle {cycle}")
+            append_for_ever(path, f"cycle {cycle}", begin)
             os._exit(1)
-        time.sleep(moments.uniform(0.0, 0.06))
+        if cycle % 2:
+            os.read(began, 1)
+        time.sleep(moments.uniform(0.0, 0.05))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(began)
+        os.close(begin)
     tell("done")
 
 
-ROLES = {
-    role.__name__: role
-    for role in (append, append_for_ever, hold_lease, take_turn_and_hang, crash_loop)
-}
+ROLES = {role.__name__: role for role in (append, hold_lease, take_turn_and_hang, crash_loop)}
 
 if __name__ == "__main__":
     ROLES[sys.argv[1]](*sys.argv[2:])

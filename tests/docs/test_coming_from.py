@@ -1,19 +1,16 @@
-"""Every row of docs/explain/coming-from.md is true, on every engine.
+"""Every row of docs/explain/coming-from.md about the session tree is true, on every engine.
 
-A row is claimed by a test with `@row(names…)`. A row that nobody claims, and a claim without a
-row, are failures.
+The rows of its projection and of the other systems are in the modules beside this one.
 """
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from _pages import DOCS
+from _rows import PAGE, PARTS, ROW, Claims
 
 import clew
 from clew import AlreadyExists, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound, Unavailable
@@ -21,35 +18,25 @@ from clew.model import KINDS, TURN_STATUSES
 from clew.store import Store
 from clew.thread import Thread
 
-PAGE = DOCS / "explain" / "coming-from.md"
-ROWS = re.findall(r"^\| `([\w.]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-
-Claim = Callable[[Store, str], None]
-CLAIMS: dict[str, Claim] = {}
+TREE = Claims("tree")
+row = TREE.row
 
 
-def row(*names: str) -> Callable[[Claim], Claim]:
-    def claim(test: Claim) -> Claim:
-        for name in names:
-            assert name not in CLAIMS, f"{name} is claimed twice"
-            CLAIMS[name] = test
-        return test
-
-    return claim
-
-
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", PARTS["tree"])
 def test_row(name: str, store: Store) -> None:
-    assert name in CLAIMS, f"the row {name!r} has no test"
     try:
-        CLAIMS[name](store, name)
+        TREE.check(store, name)
     finally:
         while OPENED:
             OPENED.pop().close()
 
 
 def test_every_claim_has_its_row_and_no_row_comes_twice() -> None:
-    assert sorted(ROWS) == sorted(CLAIMS)
+    TREE.check_complete()
+
+
+def test_every_row_of_the_page_belongs_to_a_part() -> None:
+    assert sum(map(len, PARTS.values())) == len(ROW.findall(PAGE.read_text("utf-8")))
 
 
 def test_every_row_has_three_columns_and_a_call() -> None:
@@ -71,6 +58,14 @@ def grown(store: Store, *ids: str, thread: str = "t") -> Thread:
     for id in ids:
         made.append("user_message", {"n": id}, id=id)
     return made
+
+
+def talked(store: Store, turns: int) -> Thread:
+    thread = store.create()
+    for n in range(turns):
+        thread.append_message({"role": "user", "content": f"question {n}"})
+        thread.append_message({"role": "assistant", "content": f"answer {n}"})
+    return thread
 
 
 def ids(thread: Thread, *leaf: Any) -> list[str]:
@@ -366,15 +361,18 @@ def _append_message(store: Store, name: str) -> None:
     assert thread.append_message(calls).kind == "tool_call"
 
 
-@row("append_compaction", "Entry.compaction_id")
+@row("append_compaction")
 def _append_compaction(store: Store, name: str) -> None:
-    thread = grown(store, "a", "b")
+    thread = grown(store, "a", "b", "c")
     body = {"summary": "it broke", "first_kept_entry_id": "b"}
     made = thread.append("compaction", body, id="compaction-1")
     fork = thread.fork()
     found = fork.get("compaction-1")
     assert (found, found.body) == (made, body)
     assert fork.get(found.body["first_kept_entry_id"]).id == "b"
+    spoken = talked(store, 3)
+    assert spoken.compact(lambda messages: "S", keep_turns=1).kind == "compaction"
+    assert "S" in spoken.context("plain").messages[0]["content"]
 
 
 @row("append_turn_marker")
@@ -721,38 +719,66 @@ def _meta(store: Store, name: str) -> None:
     assert thread.get("a").meta == meta
 
 
-COMPACTION = {
-    "previous_compaction_id": "compaction-0",
-    "compacted_through_entry_id": "a",
-    "summary_schema_version": 3,
-    "compaction_generation": 2,
-    "compaction_window_id": "window-1",
-    "first_kept_entry_id": "b",
-    "kept_user_entry_ids": ["a", "b"],
-    "summary": "It broke, it was repaired.",
-    "compaction_trigger": "threshold",
-    "compaction_reason": "context window",
-    "compaction_phase": "before_request",
-    "tokens_before": 2**63,
-    "tokens_after_estimate": 900,
-    "context_usage_before": 0.91,
-    "context_usage_after": 0.07,
+COMPACTION = {  # there → the field of the body
+    "compaction_id": "compaction_id",
+    "previous_compaction_id": "previous_compaction_id",
+    "compacted_through_entry_id": "compacted_through_entry_id",
+    "summary_schema_version": "summary_schema_version",
+    "compaction_generation": "generation",
+    "compaction_window_id": "window_id",
+    "first_kept_entry_id": "first_kept_entry_id",
+    "kept_user_entry_ids": "kept_user_entry_ids",
+    "summary": "summary",
+    "compaction_trigger": "trigger",
+    "compaction_reason": "reason",
+    "compaction_phase": "phase",
+    "tokens_before": "tokens_before",
+    "tokens_after_estimate": "tokens_after_estimate",
+    "context_usage_before": "context_usage_before",
+    "context_usage_after": "context_usage_after",
 }
 
 
 @row(*(f"Entry.{field}" for field in COMPACTION))
 def _compaction(store: Store, name: str) -> None:
-    field = name.removeprefix("Entry.")
-    thread = grown(store, "a", "b")
-    thread.append("compaction", COMPACTION, id="c")
-    fork = thread.fork()
-    for found in (thread.get("c"), fork.get("c")):
-        assert found.body[field] == COMPACTION[field]
-        assert type(found.body[field]) is type(COMPACTION[field])
+    thread = talked(store, 5)
+    asked = [entry.id for entry in thread.path() if entry.kind == "user_message"]
+    first = thread.compact(lambda messages: "first", keep_turns=3)
+    second = thread.compact(
+        lambda messages: "second",
+        keep_turns=1,
+        trigger="threshold",
+        reason="context window",
+        phase="before_request",
+        usage_before=0.91,
+        usage_after={"ratio": 0.07},
+    )
+    known = {
+        "previous_compaction_id": first.body["compaction_id"],
+        "compacted_through_entry_id": thread.get(asked[4]).parent,
+        "summary_schema_version": 1,
+        "generation": 2,
+        "first_kept_entry_id": asked[4],
+        "kept_user_entry_ids": asked[2:4],
+        "summary": "second",
+        "trigger": "threshold",
+        "reason": "context window",
+        "phase": "before_request",
+        "context_usage_before": 0.91,
+        "context_usage_after": {"ratio": 0.07},
+    }
+    field = COMPACTION[name.removeprefix("Entry.")]
+    value = thread.fork().get(second.id).body[field]
+    if field in known:
+        assert value == known[field]
+    elif field.startswith("tokens"):
+        assert type(value) is int
+        assert value > 0
+    else:
+        assert isinstance(value, str)
     if field.endswith(("entry_id", "entry_ids")):
-        value = fork.get("c").body[field]
         for id in [value] if isinstance(value, str) else value:
-            assert fork.get(id) == thread.get(id), "the reference is right in the fork"
+            assert thread.fork().get(id) == thread.get(id), "the reference is right in the fork"
 
 
 @row(

@@ -6,14 +6,18 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
-from types import ModuleType
+from functools import cached_property
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 from _pages import DOCS
 
 import clew
-from clew import engine, leases, model, store, thread, turn
+from clew import engine, leases, messages, model, store, thread, turn
+from clew.conversation import Conversation, Conversations
+from clew.runs import Run, Runs
+from clew.sessions import Session, Sessions
 from clew.testing.cases import base
 
 
@@ -30,6 +34,8 @@ PAGES: dict[str, str] = _load().pages()
 REFERENCE = DOCS / "reference"
 
 HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
+FACETS = [Conversations, Conversation, Runs, Run, Sessions, Session]
+MEMBERS = (FunctionType, property, cached_property)
 CONTRACTS = [engine.Engine, base.Place]
 
 
@@ -57,7 +63,7 @@ def test_public_name_has_a_docstring(name: str) -> None:
 
 
 def _functions() -> Iterator[tuple[str, Any]]:
-    for kind in [*HANDLES, *CONTRACTS, *_data()]:
+    for kind in [*HANDLES, *FACETS, *CONTRACTS, *_data()]:
         for name, value in vars(kind).items():
             if not name.startswith("_") and inspect.isfunction(value):
                 yield f"{kind.__name__}.{name}", value
@@ -76,12 +82,24 @@ def test_public_function_has_a_docstring(name: str, function: Any) -> None:
     assert inspect.getdoc(function), f"{name} says nothing about itself"
 
 
-@pytest.mark.parametrize("kind", HANDLES + CONTRACTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", HANDLES + FACETS + CONTRACTS, ids=lambda kind: kind.__name__)
 def test_every_method_is_in_the_reference(kind: type) -> None:
     text = "\n".join(PAGES.values())
     for name, value in vars(kind).items():
-        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+        if not name.startswith("_") and isinstance(value, MEMBERS):
             assert re.search(rf"^#+ {kind.__name__}\.{name}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["Entry.body", "Fact.value", "ThreadInfo.facts"])
+def test_what_is_computed_is_in_the_reference(name: str) -> None:
+    kind, _, field = name.partition(".")
+    section = PAGES["model.md"].partition(f"### {kind}\n")[2].partition("\n##")[0]
+    assert f"| `{field}` |" in section
+
+
+@pytest.mark.parametrize("name", messages.__all__)
+def test_every_name_of_the_messages_is_in_the_reference(name: str) -> None:
+    assert name == "FORMATS" or f"## clew.messages.{name}\n" in PAGES["messages.md"]
 
 
 def test_every_error_tells_its_code_and_fields() -> None:

@@ -10,22 +10,29 @@ from _pages import DOCS, ROOT, pages
 
 import clew
 from clew import errors, leases, store, thread, turn
+from clew.conversation import Conversation, Conversations
 from clew.engines.sqlite import commit, connections, engine
 from clew.model import KINDS, TURN_STATUSES
+from clew.runs import Run, Runs
+from clew.sessions import Sessions
 
 GLOSSARY = (DOCS / "glossary.md").read_text("utf-8")
 WORDS = set(re.findall(r"^\| ([\w ]+) \|", GLOSSARY, re.MULTILINE))
 HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
+FACETS = [Conversations, Conversation, Runs, Run, Sessions]
 
 
 def _names() -> list[str]:
-    return sorted({name for kind in HANDLES for name in vars(kind) if not name.startswith("_")})
+    return sorted(
+        {name for kind in HANDLES + FACETS for name in vars(kind) if not name.startswith("_")}
+    )
 
 
 @pytest.mark.parametrize("name", _names())
 def test_a_word_of_the_handles_is_in_the_glossary(name: str) -> None:
-    """`set_title` is a way to set, `labels` are several of a label."""
-    assert {name, name.split("_")[0], name.removesuffix("s")} & WORDS
+    """`set_title` is a way to set, `labels` are several of a label, what failed is a failure."""
+    plain = "failure" if name == "failed" else name
+    assert {plain, plain.split("_")[0], plain.removesuffix("s")} & WORDS
 
 
 @pytest.mark.parametrize("name", sorted(set(clew.__all__) - set(errors.__all__)))
@@ -72,5 +79,6 @@ def test_spelling_is_british_or_neutral() -> None:
         re.IGNORECASE,
     )
     for page in pages():
-        text = re.sub(r"`[^`]*`|^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        code = r"`[^`]*`|^```.*?^```$|^#+ clew\.[\w.]+$"
+        text = re.sub(code, "", page.read_text("utf-8"), flags=re.M | re.S)
         assert american.findall(text) == [], page.relative_to(ROOT)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew import ClewError, InvalidInput, LeaseHeld, NotFound, Unavailable
+from clew import AlreadyExists, ClewError, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.conversation import Conversations
 from clew.store import Store
 
@@ -180,6 +180,23 @@ def test_plain_threads_and_forks_are_no_conversations(conversations: Conversatio
     conversations.get("k").add("user", "a")
     conversations.get("k").thread.fork()
     assert [info.key for info in conversations.list().items] == ["k"]
+
+
+def test_a_thread_that_is_no_conversation_is_not_touched(conversations: Conversations) -> None:
+    plain = conversations.store.create("conversation:k")
+    plain.append("user_message", say("mine"))
+    conversation = conversations.get("k")
+    for call in (
+        conversation.history,
+        conversation.delete,
+        lambda: conversation.add("user", "x"),
+        lambda: conversation.set_history([]),
+        lambda: conversation.truncate(0),
+    ):
+        with pytest.raises(AlreadyExists):
+            call()
+    assert len(plain.path()) == 1
+    assert plain.info.deleted_at is None
 
 
 # --- the list ---

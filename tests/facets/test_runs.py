@@ -306,6 +306,8 @@ def test_a_thread_that_is_not_a_run_is_not_taken_for_one(runs: Runs) -> None:
         runs.save(checkpoint("a"))
     with pytest.raises(AlreadyExists):
         runs.load("r")
+    with pytest.raises(AlreadyExists):
+        runs.delete("r")
     assert runs.list().items == []
     assert len(runs.store.get("run:r").path()) == 1
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dialogues import objects, texts
 from hypothesis import given
 from hypothesis import strategies as st
+from message_strategies import objects, texts
 
 from clew.messages import anthropic
 from clew.messages.neutral import (
@@ -133,9 +133,12 @@ def test_a_document_of_text_is_text() -> None:
     assert write(message) == [{"role": "user", "content": [block]}]
 
 
-def test_a_string_stays_a_string() -> None:
-    body = {"role": "user", "content": "Hello"}
-    assert write(*anthropic.read(body)) == [body]
+def test_a_string_is_written_as_the_block_that_it_stands_for() -> None:
+    """So that what was sent stays, byte for byte, when the user says more."""
+    (message,) = anthropic.read({"role": "user", "content": "Hello"})
+    once, twice = write(message), write(message, message)
+    assert once == [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    assert twice[0]["content"] == once[0]["content"] * 2
 
 
 def test_blocks_of_the_servers_tools_are_kept_but_not_understood() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dialogues import objects, texts
 from hypothesis import given
 from hypothesis import strategies as st
+from message_strategies import objects, texts
 from msgspec.structs import replace
 
 from clew.messages import openai_responses

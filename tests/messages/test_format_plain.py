@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dialogues import objects, texts
 from hypothesis import given
 from hypothesis import strategies as st
+from message_strategies import objects, texts
 
 from clew.messages import plain
 from clew.messages.neutral import Media, Message, Other, Text, Thinking, ToolCall, ToolResult

@@ -48,6 +48,16 @@ def test_a_prefix_resolves_only_when_it_is_unique(store: Store) -> None:
         store.resolve("zz")
 
 
+def test_a_prefix_finds_ids_at_the_edges_of_unicode(store: Store) -> None:
+    for id in ("a\U0010ffff", "a\U0010ffffb", "\U0010ffff", "\ud7ff1", "\ue000"):
+        store.create(id)
+    assert store.resolve("a\U0010ffffb").id == "a\U0010ffffb"
+    assert store.resolve("\ud7ff").id == "\ud7ff1"
+    with pytest.raises(InvalidInput) as caught:
+        store.resolve("a")
+    assert caught.value.fields["candidates"] == ["a\U0010ffff", "a\U0010ffffb"]
+
+
 def test_pages_go_through_every_thread_once(store: Store) -> None:
     made = [store.create().id for _ in range(7)]
     page = store.list(limit=3)

@@ -50,7 +50,7 @@ def _by_fields(body: dict[str, Any]) -> str | None:
         return "openai-responses" if _is_item(body) or _is_response(body) else None
     if "stop_reason" in body:
         return "anthropic"
-    if body["role"] == "function" or body.get("refusal") or body.get("function_call"):
+    if body["role"] == "function" or "refusal" in body or "function_call" in body:
         return "openai-chat"
     calls = body.get("tool_calls")
     if isinstance(calls, list) and calls and isinstance(calls[0], dict):
@@ -62,7 +62,8 @@ def _is_item(body: dict[str, Any]) -> bool:
     kind = body.get("type")
     if not isinstance(kind, str):
         return False
-    return kind in _ITEMS or kind.endswith(("_call", "_call_output"))
+    named = "id" in body or "call_id" in body
+    return kind in _ITEMS or (named and kind.endswith(("_call", "_call_output")))
 
 
 def _is_response(body: dict[str, Any]) -> bool:

@@ -41,26 +41,27 @@ def checked(read: Read) -> Read:
     return reader
 
 
-def string(block: dict[str, Any], key: str) -> str:
+def string(block: dict[str, Any], key: str, within: str = "") -> str:
+    """A string. `within` is the key of the block itself, where the block has no other name."""
     value = block.get(key)
     if isinstance(value, str):
         return value
-    raise Malformed(f"{key} {_instead(value)} a string", f".{key}")
+    raise Malformed(f"{key} {_instead(value)} a string", _path(within, key))
 
 
-def name(block: dict[str, Any], key: str) -> str:
+def name(block: dict[str, Any], key: str, within: str = "") -> str:
     """A string that is not empty: what is paired or looked up by it needs one."""
-    value = string(block, key)
+    value = string(block, key, within)
     if value:
         return value
-    raise Malformed(f"{key} is empty", f".{key}")
+    raise Malformed(f"{key} is empty", _path(within, key))
 
 
-def optional(block: dict[str, Any], key: str) -> str | None:
+def optional(block: dict[str, Any], key: str, within: str = "") -> str | None:
     value = block.get(key)
     if value is None or isinstance(value, str):
         return value
-    raise Malformed(f"{key} {_instead(value)} a string", f".{key}")
+    raise Malformed(f"{key} {_instead(value)} a string", _path(within, key))
 
 
 def fields(block: dict[str, Any], key: str) -> dict[str, Any]:
@@ -135,6 +136,10 @@ def tokens_in(usage: dict[str, Any], key: str, detail: str) -> int:
     """A number of tokens in an object of details, if there is one."""
     details = usage.get(key)
     return tokens(details, detail) if isinstance(details, dict) else 0
+
+
+def _path(within: str, key: str) -> str:
+    return f".{within}.{key}" if within else f".{key}"
 
 
 def _instead(value: Any) -> str:

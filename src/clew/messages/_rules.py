@@ -53,11 +53,12 @@ class Judge:
         self.holds(bool(value), "empty_content", f"{what} is empty")
         return [found for item in value if (found := self.object(item, f"an element of {what}"))]
 
-    def text(self, block: dict[str, Any], key: str) -> str:
+    def text(self, block: dict[str, Any], key: str) -> str | None:
+        """The text, or None if it is none."""
         value = block.get(key)
         if self.holds(isinstance(value, str), "shape", f"{key} is not a string"):
-            return value  # type: ignore[return-value]
-        return ""
+            return value
+        return None
 
     def known(self, value: Any, values: Collection[str], rule: str, what: str) -> bool:
         fits = isinstance(value, str) and value in values

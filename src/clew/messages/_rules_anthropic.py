@@ -92,7 +92,8 @@ class _Judge(Judge):
         match self.text(block, "type"):
             case "text":
                 text = self.text(block, "text")
-                self.holds(bool(text.strip()), "empty_text", "a text block is blank")
+                blank = text is not None and not text.strip()
+                self.holds(not blank, "empty_text", "a text block is blank")
             case "tool_use":
                 self._call(block)
             case "tool_result":

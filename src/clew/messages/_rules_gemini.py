@@ -31,6 +31,7 @@ DATA = {
     "toolResponse": "toolResponse",
     "tool_response": "toolResponse",
 }
+PLACES = {"functionCall": "model", "functionResponse": "user"}
 
 
 def validate(messages: list[Any]) -> list[Violation]:
@@ -76,19 +77,18 @@ class _Judge(Judge):
             return kind, {}
         if not kind:
             return kind, {}  # a kind of part that came later is no fault
-        data = self.object(part[keys[0]], kind)
-        self._place(role, kind)
+        data = part[keys[0]]
+        if not self.holds(isinstance(data, dict), "shape", f"{kind} is not an object"):
+            return "", {}
         self._data(kind, data)
-        return kind, data
+        wanted = PLACES.get(kind, role)
+        fits = self.holds(role == wanted, "block_place", f"a {kind} stands in a {role} content")
+        return (kind, data) if fits else ("", {})
 
     def _text(self, part: Block) -> None:
-        text = self.text(part, "text")
+        empty = self.text(part, "text") == ""
         signed = "thoughtSignature" in part or "thought_signature" in part
-        self.holds(bool(text) or signed, "empty_text", "a text is empty")
-
-    def _place(self, role: Any, kind: str) -> None:
-        wanted = {"functionCall": "model", "functionResponse": "user"}.get(kind, role)
-        self.holds(role == wanted, "block_place", f"a {kind} stands in a {role} content")
+        self.holds(not empty or signed, "empty_text", "a text is empty")
 
     def _data(self, kind: str, data: Block) -> None:
         match kind:

@@ -78,7 +78,7 @@ class _Judge(Judge):
                 self.holds(given, "shape", "a file has neither file_data nor file_id")
 
     def _image(self, image: Block) -> None:
-        url = self.text(image, "url")
+        url = self.text(image, "url") or ""
         if url.startswith("data:"):
             known = re.match(r"data:image/(jpeg|png|gif|webp);base64,", url) is not None
             self.holds(known, "media_type", "an image is not JPEG, PNG, GIF or WebP")

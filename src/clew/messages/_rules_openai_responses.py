@@ -60,7 +60,7 @@ class _Judge(Judge):
     def _kind(self, item: Block) -> str:
         if item.get("type") is None and "role" in item:
             return "message"
-        return self.text(item, "type")
+        return self.text(item, "type") or ""
 
     def _item(self, kind: str, item: Block) -> None:
         if item.get("id") is not None and kind in PREFIXES:
@@ -88,7 +88,7 @@ class _Judge(Judge):
         if isinstance(content, str):
             return
         for block in self.objects(content, "content"):
-            kind = self.text(block, "type")
+            kind = self.text(block, "type") or ""
             fits = kind not in BLOCKS or kind in CONTENT[str(role)]  # a later type is no fault
             if self.holds(fits, "block_place", f"a {kind} block stands in a {role} message"):
                 self._block(kind, block)
@@ -140,7 +140,7 @@ class _Judge(Judge):
             if isinstance(output, str):
                 return
             for block in self.objects(output, "output"):
-                inner = self.text(block, "type")
+                inner = self.text(block, "type") or ""
                 fits = inner not in BLOCKS or inner in INPUT
                 if self.holds(fits, "block_place", f"a {inner} block stands in a result"):
                     self._block(inner, block)

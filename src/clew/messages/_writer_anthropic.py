@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from clew.messages import _media
@@ -36,16 +35,10 @@ class Writer(Writing):
                 return None
         else:
             role, blocks = "user", self._user(message) or [_text(LEFT_OUT)]
+        # Always a list, also of one text: as a string it would change when more is said.
         if not self.messages or self.messages[-1]["role"] != role:
-            bare = self._bare(message.parts)
-            if bare is not None:
-                self.messages.append({"role": role, "content": bare})
-                return len(self.messages) - 1
             self.messages.append({"role": role, "content": []})
-        last = self.messages[-1]
-        if isinstance(last["content"], str):
-            last["content"] = [_text(last["content"])]
-        self._add(last["content"], blocks, self._marks)
+        self._add(self.messages[-1]["content"], blocks, self._marks)
         return len(self.messages) - 1
 
     def finish(self) -> None:
@@ -127,12 +120,6 @@ class Writer(Writing):
         block = self._text(part)
         return block if block["type"] == "text" else _text(part.text)
 
-    def _bare(self, parts: Sequence[Part]) -> str | None:
-        """One text that was no block of this format: it is written as a text, not as a list."""
-        if len(parts) == 1 and isinstance(parts[0], Text) and not self.owns(parts[0]):
-            return parts[0].text
-        return None
-
     def _call(self, part: ToolCall) -> Block:
         id, name, arguments = self.call_id(part.id), self.tool_name(part.name), self.arguments(part)
         self.note_changes(part, id, name)
@@ -157,9 +144,9 @@ class Writer(Writing):
         return self._checked_result(block)
 
     def _content(self, part: ToolResult) -> str | list[Block]:
-        bare = self._bare(part.content)
-        if bare is not None:
-            return bare
+        only = part.content[0] if len(part.content) == 1 else None
+        if isinstance(only, Text) and not self.owns(only):
+            return only.text
         blocks = []
         for inner in part.content:
             if isinstance(inner, Text):

@@ -16,6 +16,7 @@ Block = dict[str, Any]
 
 class Writer(Writing):
     NAME = "openai-chat"
+    # The API takes longer ids by now; servers that follow its first limit do not.
     LIMITS = Limits(re.compile(r"[ -~]{1,40}"), re.compile(r"[a-zA-Z0-9_-]{1,64}"), 64)
 
     def take(self, message: Message) -> int | None:

@@ -138,8 +138,9 @@ class Writer(Writing):
     def _call(self, part: ToolCall) -> None:
         id, name = self.call_id(part.id), self.tool_name(part.name)
         self.note_changes(part, id, name)
-        item = self._own_call(part, id, name) if self.owns(part) else None
-        if item is None:
+        if self.owns(part):
+            item = self._own_call(part, id, name)
+        else:
             item = _function_call(id, name, self.arguments(part))
         self._calls[id] = _Call(len(self.messages), item["type"], part, self.index)
         self.messages.append(item)

@@ -1,7 +1,8 @@
 """Messages of Anthropic's Messages API.
 
-System messages become `Written.system`: a text, or text blocks. Results come first in the user
-message that follows their calls. Neighbours of one role become one message.
+System messages become `Written.system`: a text, or text blocks. Content is written as a list of
+blocks. Results come first in the user message that follows their calls; neighbours of one role
+become one message.
 """
 
 from __future__ import annotations
@@ -136,20 +137,20 @@ def _read_image(block: Block) -> Part:
 def _read_document(block: Block) -> Part:
     source = fields(block, "source")
     if source.get("type") == "text":
-        return Text(string(source, "data"), format=NAME, raw=block)
+        return Text(string(source, "data", "source"), format=NAME, raw=block)
     return _read_source(block, "file")
 
 
 def _read_source(block: Block, kind: Any) -> Part:
     source = fields(block, "source")
-    found: dict[str, str | None] = {"mime": optional(source, "media_type")}
+    found: dict[str, str | None] = {"mime": optional(source, "media_type", "source")}
     match source.get("type"):
         case "base64":
-            found["data"] = string(source, "data")
+            found["data"] = string(source, "data", "source")
         case "url":
-            found["url"] = string(source, "url")
+            found["url"] = string(source, "url", "source")
         case "file":
-            found["file_id"] = string(source, "file_id")
+            found["file_id"] = string(source, "file_id", "source")
         case _:
             return _read_other(block)
     title = block.get("title")

@@ -128,8 +128,8 @@ def _read_call(part: Block, key: str) -> Part:
     call = fields(part, key)
     arguments = call.get("args")
     return ToolCall(
-        optional(call, "id") or "",
-        name(call, "name"),
+        optional(call, "id", key) or "",
+        name(call, "name", key),
         {} if arguments is None else arguments,
         format=NAME,
         raw=part,
@@ -140,9 +140,9 @@ def _read_result(part: Block, key: str) -> Part:
     result = fields(part, key)
     content, failed = _read_output(result.get("response"))
     media = each(elements(result, "parts"), _read_part, f".{key}.parts")
-    tool = name(result, "name")
+    tool = name(result, "name", key)
     return ToolResult(
-        optional(result, "id") or "", content + media, tool, failed, format=NAME, raw=part
+        optional(result, "id", key) or "", content + media, tool, failed, format=NAME, raw=part
     )
 
 
@@ -161,16 +161,16 @@ def _read_output(response: Any) -> tuple[tuple[Part, ...], bool]:
 
 def _read_inline(part: Block, key: str) -> Part:
     blob = fields(part, key)
-    mime = optional(blob, "mimeType") or optional(blob, "mime_type")
-    label = optional(blob, "displayName") or optional(blob, "display_name")
-    data = string(blob, "data")
+    mime = optional(blob, "mimeType", key) or optional(blob, "mime_type", key)
+    label = optional(blob, "displayName", key) or optional(blob, "display_name", key)
+    data = string(blob, "data", key)
     return Media(kind=_media.kind_of(mime), mime=mime, data=data, name=label, format=NAME, raw=part)
 
 
 def _read_file(part: Block, key: str) -> Part:
     file = fields(part, key)
-    mime = optional(file, "mimeType") or optional(file, "mime_type")
-    uri = optional(file, "fileUri") or string(file, "file_uri")
+    mime = optional(file, "mimeType", key) or optional(file, "mime_type", key)
+    uri = optional(file, "fileUri", key) or string(file, "file_uri", key)
     kind = _media.kind_of(mime)
     if uri.startswith("gs:") or "//generativelanguage.googleapis.com/" in uri:
         # Only this provider can open it.

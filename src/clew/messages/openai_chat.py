@@ -132,16 +132,18 @@ def _read_call(block: Block) -> Part:
     id = name(block, "id")
     if block.get("type") == "custom":
         custom = fields(block, "custom")
-        arguments = {"input": string(custom, "input")}
-        return ToolCall(id, name(custom, "name"), arguments, format=NAME, raw=block)
+        arguments = {"input": string(custom, "input", "custom")}
+        return ToolCall(id, name(custom, "name", "custom"), arguments, format=NAME, raw=block)
     function = fields(block, "function")
     arguments, unparsed = parse_arguments(function.get("arguments"))
-    return ToolCall(id, name(function, "name"), arguments, unparsed, format=NAME, raw=block)
+    return ToolCall(
+        id, name(function, "name", "function"), arguments, unparsed, format=NAME, raw=block
+    )
 
 
 def _read_function_call(function: Block) -> Part:
     """The form before tool calls had ids: paired with its result by name."""
-    tool = name(function, "name")
+    tool = name(function, "name", "function_call")
     arguments, unparsed = parse_arguments(function.get("arguments"))
     return ToolCall(f"call_{tool}", tool, arguments, unparsed)
 
@@ -167,21 +169,25 @@ def _read_refusal(block: Block) -> Part:
 
 
 def _read_image(block: Block) -> Part:
-    url = string(fields(block, "image_url"), "url")
+    url = string(fields(block, "image_url"), "url", "image_url")
     return _openai.media_at(url, "image", format=NAME, raw=block)
 
 
 def _read_audio(block: Block) -> Part:
     audio = fields(block, "input_audio")
-    mime = {"wav": "audio/wav", "mp3": "audio/mpeg"}.get(optional(audio, "format") or "")
-    return Media(kind="audio", mime=mime, data=string(audio, "data"), format=NAME, raw=block)
+    mime = {"wav": "audio/wav", "mp3": "audio/mpeg"}.get(
+        optional(audio, "format", "input_audio") or ""
+    )
+    return Media(
+        kind="audio", mime=mime, data=string(audio, "data", "input_audio"), format=NAME, raw=block
+    )
 
 
 def _read_file(block: Block) -> Part:
     file = fields(block, "file")
-    filename, data = optional(file, "filename"), optional(file, "file_data")
+    filename, data = optional(file, "filename", "file"), optional(file, "file_data", "file")
     if data is None:
-        id = string(file, "file_id")
+        id = string(file, "file_id", "file")
         return Media(kind="file", file_id=id, name=filename, format=NAME, raw=block)
     return _openai.media_at(data, "file", name=filename, format=NAME, raw=block)
 

@@ -78,7 +78,8 @@ def read(body: Any) -> list[Message]:
     extra = None
     if not _KNOWN.issuperset(body) or body["role"] == "developer":
         extra = {key: value for key, value in body.items() if key not in _KNOWN}
-        extra["role"] = body["role"]
+        if body["role"] == "developer":
+            extra["role"] = "developer"
     return [Message(role=role, parts=parts, format=NAME, extra=extra)]
 
 
@@ -106,7 +107,7 @@ def _read_call(block: Any, index: int) -> Part:
             raise Malformed("a call is not an object")
         call = fields(block, "function") if "function" in block else block
         arguments, unparsed = parse_arguments(call.get("arguments", call.get("args")))
-        tool = name(call, "name")
+        tool = name(call, "name", "" if call is block else "function")
         id = optional(block, "id") or f"call_{tool}_{index}"
         return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
     except Malformed as error:
@@ -136,7 +137,7 @@ def _read_block(block: Any, index: int) -> Part:
         if kind in ("image", "audio", "file"):
             return _read_media(block, kind)
         if kind == "image_url":
-            url = string(fields(block, "image_url"), "url")
+            url = string(fields(block, "image_url"), "url", "image_url")
             return _openai.media_at(url, "image", format=NAME, raw=block)
         if kind is None:
             raise Malformed("a block has no type")

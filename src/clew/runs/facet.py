@@ -159,7 +159,7 @@ class Runs:
 
     def delete_fenced(self, at: Address, fence: int | None) -> None:
         """`delete`, under the lease with this fence."""
-        _facets.tombstone(self.store, at.thread, fence=fence)
+        _facets.tombstone(self.store, at, fence=fence)
         with self._lock:
             self._slots.pop(at.thread, None)
 

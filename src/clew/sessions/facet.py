@@ -178,7 +178,7 @@ class Sessions:
 
     def delete(self, id: str) -> None:
         """Put a tombstone on a session; fine if there is none. LeaseHeld while it is at work."""
-        _facets.tombstone(self.store, _address(id).thread)
+        _facets.tombstone(self.store, _address(id))
 
     def restore(self, id: str) -> None:
         """Take the tombstone away again. NotFound if there is no such session."""

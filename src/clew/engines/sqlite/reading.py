@@ -157,8 +157,8 @@ def _select(
         clauses.append("no IN (SELECT thread FROM tags WHERE tag = :tag)")
         bindings["tag"] = query.tag
     if query.prefix is not None:
-        clauses.append("id >= :prefix AND id < :prefix_end")
-        bindings |= {"prefix": query.prefix, "prefix_end": query.prefix + "\U0010ffff"}
+        clauses.append("id >= :prefix AND (:prefix_end IS NULL OR id < :prefix_end)")
+        bindings |= {"prefix": query.prefix, "prefix_end": after_prefix(query.prefix)}
     if query.after_us is not None:
         clauses.append(f"{column} > :after")
         bindings["after"] = query.after_us
@@ -172,6 +172,16 @@ def _select(
     return (
         f"SELECT {rows.THREAD} FROM threads WHERE {where} ORDER BY {column} DESC, id LIMIT :limit"
     ), bindings
+
+
+def after_prefix(prefix: str) -> str | None:
+    """The least text greater than all that begin with a prefix; None if there is none."""
+    for end in range(len(prefix), 0, -1):
+        point = ord(prefix[end - 1]) + 1
+        if point <= 0x10FFFF:
+            # Surrogates are no characters: after U+D7FF comes U+E000.
+            return prefix[: end - 1] + chr(0xE000 if point == 0xD800 else point)
+    return None
 
 
 def stats(db: apsw.Connection) -> Stats:

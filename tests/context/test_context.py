@@ -1,0 +1,279 @@
+"""What a context does with each thing that can have happened, and what it reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from context import dialogues as say
+
+from clew import InvalidInput, NotFound, messages
+from clew.repair import INTERRUPTED
+from clew.store import Store
+from clew.thread import Thread
+
+
+def add(thread: Thread, *bodies: Any, format: str = "anthropic") -> list[str]:
+    return [thread.append_message(body, format=format).id for body in bodies]
+
+
+def codes(thread: Thread, format: str = "anthropic", **options: Any) -> list[tuple[str, Any]]:
+    return [(r.code, r.entry) for r in thread.context(format, **options).report.repairs]
+
+
+USER = say.user("anthropic", "do it")
+CALL = say.calls("anthropic", ("c1", "run", {"n": 1}))
+CALLS = say.calls("anthropic", ("c1", "run", {"n": 1}), ("c2", "run", {"n": 2}))
+RESULT = say.result("anthropic", "c1", "fine")
+RESULT_2 = say.result("anthropic", "c2", "fine too")
+ANSWER = say.assistant("anthropic", "done")
+
+
+def test_a_killed_call_gets_a_marked_result(store: Store) -> None:
+    thread = store.create()
+    _, call = add(thread, USER, CALL)
+    context = thread.context("anthropic")
+    block = context.messages[-1]["content"][0]
+    assert (block["type"], block["tool_use_id"], block["is_error"]) == ("tool_result", "c1", True)
+    assert INTERRUPTED in str(block["content"])
+    assert codes(thread) == [("interrupted_call", call)]
+
+
+def test_the_real_result_takes_the_place_of_the_marked_one(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, CALL)
+    thread.context("anthropic")
+    add(thread, RESULT)
+    assert codes(thread) == []
+    assert INTERRUPTED not in str(thread.context("anthropic").messages)
+
+
+def test_an_orphan_result_is_left_out(store: Store) -> None:
+    thread = store.create()
+    _, orphan, _ = add(thread, USER, RESULT, ANSWER)
+    assert codes(thread) == [("orphan_result", orphan)]
+    assert "tool_result" not in str(thread.context("anthropic").messages)
+
+
+def test_a_late_result_goes_to_its_call(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, CALL, say.user("anthropic", "hurry"), RESULT, ANSWER)
+    shown = thread.context("anthropic").messages
+    assert [m["role"] for m in shown] == ["user", "assistant", "user", "assistant"]
+    blocks = shown[2]["content"]
+    assert [b["type"] for b in blocks] == ["tool_result", "text"]
+    assert messages.validate("anthropic", shown) == []
+
+
+def test_a_result_before_its_call_is_moved(store: Store) -> None:
+    thread = store.create()
+    _, early, _ = add(thread, USER, RESULT, CALL)
+    assert codes(thread) == [("result_moved", early)]
+
+
+def test_results_of_parallel_calls_come_together_in_order(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, CALLS, RESULT_2, RESULT, ANSWER)
+    blocks = thread.context("anthropic").messages[2]["content"]
+    assert [b["tool_use_id"] for b in blocks] == ["c1", "c2"]
+
+
+def test_calls_written_one_by_one_become_one_message(store: Store) -> None:
+    thread = store.create()
+    second = say.calls("anthropic", ("c2", "run", {"n": 2}))
+    ids = add(thread, USER, CALL, second, RESULT, RESULT_2)
+    shown = thread.context("anthropic").messages
+    assert [m["role"] for m in shown] == ["user", "assistant", "user"]
+    assert codes(thread) == [("merged", ids[2])]
+
+
+def test_duplicates_are_folded(store: Store) -> None:
+    thread = store.create()
+    ids = add(thread, USER, CALL, CALL, RESULT, RESULT, ANSWER)
+    found = codes(thread)
+    assert ("duplicate_call", ids[2]) in found
+    assert ("duplicate_result", ids[4]) in found
+    assert messages.validate("anthropic", thread.context("anthropic").messages) == []
+
+
+def test_an_id_used_again_for_another_call_is_changed(store: Store) -> None:
+    thread = store.create()
+    other = say.calls("anthropic", ("c1", "run", {"n": 2}))
+    ids = add(thread, USER, CALL, RESULT, other, say.result("anthropic", "c1", "second"))
+    assert codes(thread) == [("id_changed", ids[3])]
+    shown = thread.context("anthropic").messages
+    assert shown[4]["content"][0]["tool_use_id"] == shown[3]["content"][0]["id"] != "c1"
+    assert "second" in str(shown[4])
+
+
+def test_empty_messages_are_left_out(store: Store) -> None:
+    thread = store.create()
+    _, empty, _ = add(thread, USER, say.assistant("anthropic", " "), say.user("anthropic", "?"))
+    assert codes(thread) == [("empty", empty)]
+
+
+def test_a_message_that_cannot_be_read_is_shown_as_text(store: Store) -> None:
+    thread = store.create()
+    entry = thread.append("user_message", {"role": "user", "content": 5}, format="anthropic")
+    assert codes(thread)[0] == ("unreadable", entry.id)
+    assert len(thread.context("anthropic").messages) == 1
+
+
+def test_half_an_emoji_becomes_a_replacement_character(store: Store) -> None:
+    thread = store.create()
+    (entry,) = add(thread, say.user("anthropic", "cut \ud83d"))
+    assert codes(thread) == [("text_mended", entry)]
+    assert "cut \ufffd" in str(thread.context("anthropic").messages)
+    assert thread.path()[0].body["content"] == "cut \ud83d", "the journal keeps it"
+    assert codes(thread, "plain", leaf=add(thread, say.user("anthropic", r"C:\udir"))[0]) == [
+        ("text_mended", entry)
+    ]
+
+
+def test_edits_remove_replace_and_restore(store: Store) -> None:
+    thread = store.create()
+    first, second = add(thread, USER, say.user("anthropic", "secret"))
+    thread.append("context_edit", {"edit": "remove", "target": first})
+    replacement = {"role": "user", "content": "***"}
+    thread.append("context_edit", {"edit": "replace", "target": second, "message": replacement})
+    assert "secret" not in str(thread.context("anthropic").messages)
+    assert "***" in str(thread.context("anthropic").messages)
+    thread.append("context_edit", {"edit": "restore", "target": first})
+    assert "do it" in str(thread.context("anthropic").messages)
+
+
+def test_branch_summaries_speak(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER)
+    thread.append("branch_summary", {"summary": "the other way failed"})
+    assert "the other way failed" in str(thread.context("anthropic").messages)
+
+
+def test_system_messages_tools_and_model_are_beside_the_messages(store: Store) -> None:
+    thread = store.create()
+    thread.append_message({"role": "system", "content": "Be brief."})
+    thread.append("active_tools_change", ["run"])
+    thread.append("model_change", {"model": "m-2"})
+    add(thread, USER)
+    context = thread.context("anthropic")
+    assert "Be brief." in str(context.system)
+    assert (context.tools, context.model) == (["run"], {"model": "m-2"})
+    assert "Be brief." in str(thread.context("openai-chat").messages[0])
+    assert thread.context("anthropic", system=False).system is None
+
+
+def test_signal_tools_become_words(store: Store) -> None:
+    thread = store.create()
+    ask = say.calls("anthropic", ("c1", "ask_user", {"question": "Which one?"}))
+    add(thread, USER, ask, say.user("anthropic", "The second."))
+    context = thread.context("anthropic", signal_tools=["ask_user"])
+    assert context.report.repairs == ()
+    assert context.messages[1]["content"] in (
+        "Which one?",
+        [{"type": "text", "text": "Which one?"}],
+    )
+
+
+def test_segments_say_where_each_entry_went(store: Store) -> None:
+    thread = store.create()
+    blob = store.blobs.put(b"picture")
+    user = thread.append("user_message", say.user("plain", "é" * 300), blobs=[blob]).id
+    call, result = add(thread, CALL, RESULT)
+    found = {s.entry_id: s for s in thread.context("anthropic", segments=True).segments}
+    assert [found[id].message_index for id in (user, call, result)] == [0, 1, 2]
+    assert (found[call].tool_call_id, found[call].tool_name) == ("c1", "run")
+    assert (found[result].tool_call_id, found[result].role) == ("c1", "tool")
+    assert found[user].blobs == (blob,)
+    assert found[user].token_estimate > 100
+    assert found[user].preview.endswith("…")
+    assert len(found[user].preview) <= 240
+
+
+def test_display_is_plain_and_has_segments(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, CALL, RESULT, ANSWER)
+    context = thread.context(purpose="display")
+    assert context.format == "plain"
+    assert len(context.segments) == 4
+
+
+def test_the_format_is_that_of_the_newest_message(store: Store) -> None:
+    thread = store.create()
+    assert thread.context().format == "plain"
+    assert thread.context().messages == []
+    add(thread, USER, CALL, RESULT)
+    assert thread.context().format == "anthropic"
+    with pytest.raises(InvalidInput, match="openai-chat"):
+        thread.context("cohere")
+
+
+def test_a_context_of_another_leaf(store: Store) -> None:
+    thread = store.create()
+    first, *_ = add(thread, USER, CALL, RESULT)
+    assert len(thread.context("anthropic", leaf=first).messages) == 1
+    with pytest.raises(NotFound):
+        thread.context("anthropic", leaf="nobody")
+
+
+# --- budgets ---
+
+
+def long_thread(store: Store, turns: int = 6) -> Thread:
+    thread = store.create()
+    for n in range(turns):
+        call = say.calls("anthropic", (f"c{n}", "run", {"n": n}))
+        result = say.result("anthropic", f"c{n}", "word " * 100)
+        answer = say.assistant("anthropic", f"answer {n}")
+        add(thread, say.user("anthropic", f"question {n}"), call, result, answer)
+    return thread
+
+
+@pytest.mark.parametrize("budget", [1, 50, 200, 300, 500, 1000])
+def test_a_budget_keeps_whole_turns_and_the_last_request(store: Store, budget: int) -> None:
+    thread = long_thread(store)
+    context = thread.context("anthropic", budget_tokens=budget)
+    shown = str(context.messages)
+    assert "question 5" in shown
+    assert messages.validate("anthropic", context.messages) == []
+    assert context.report.tokens <= budget or budget < 200
+    for n in range(5):  # whole turns: the question is there exactly if the answer is
+        assert (f"question {n}" in shown) == (f"answer {n}" in shown)
+    left_out = [r for r in context.report.repairs if r.code == "over_budget"]
+    assert left_out or budget >= 1000
+
+
+def test_a_single_turn_that_is_too_large_is_cut_visibly(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, CALL, say.result("anthropic", "c1", "x" * 100_000), ANSWER)
+    context = thread.context("anthropic", budget_tokens=500)
+    assert context.report.tokens <= 500
+    assert "characters left out" in str(context.messages)
+    assert "truncated" in {repair.code for repair in context.report.repairs}
+    assert messages.validate("anthropic", context.messages) == []
+
+
+def test_a_counter_of_yours_is_asked(store: Store) -> None:
+    thread = long_thread(store, 2)
+    asked: list[str] = []
+
+    def count(text: str) -> int:
+        asked.append(text)
+        return len(text.split())
+
+    context = thread.context("anthropic", count=count, budget_tokens=10_000)
+    assert "question 0" in asked
+    assert 200 < context.report.tokens < 300
+
+
+def test_the_summary_stays_in_a_budget(store: Store) -> None:
+    thread = long_thread(store)
+    thread.compact(lambda _: "they talked", keep_turns=3)
+    shown = str(thread.context("anthropic", budget_tokens=300).messages)
+    assert "they talked" in shown
+    assert "question 5" in shown
+    assert "question 3" not in shown.partition("</summary>")[2]
+
+
+def test_a_budget_must_be_a_number_of_tokens(store: Store) -> None:
+    with pytest.raises(InvalidInput):
+        store.create().context("plain", budget_tokens=0)
