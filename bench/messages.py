@@ -14,6 +14,7 @@ import msgspec
 
 Message = dict[str, Any]
 
+FORMAT = "openai-chat"
 SEED = 20
 _LONGEST_CYCLE = 10_000
 

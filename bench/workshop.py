@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import clew
-from bench.messages import Message, messages
+from bench.messages import FORMAT, Message, messages
 from bench.progress import say
 from clew.drafts import kind_for
 
@@ -88,7 +88,7 @@ def short_thread(store: clew.Store) -> clew.Thread:
 
 def extend(thread: clew.Thread, batch: Iterable[Message]) -> None:
     """Append many messages quickly."""
-    drafts = (clew.draft(kind_for(message), message) for message in batch)
+    drafts = (clew.draft(kind_for(message), message, format=FORMAT) for message in batch)
     while part := list(itertools.islice(drafts, _BATCH)):
         thread.append(part)
 

@@ -8,7 +8,8 @@ The journal is not touched, and every difference between it and the result stand
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from clew import budget, messages
 from clew.codec import decode, render
 from clew.errors import ClewError
+from clew.lazy import cached
 from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of, results_of
 from clew.model import Entry
 from clew.repair import Block, Item, Repair, normalise
@@ -51,13 +53,18 @@ class ContextSegment(Struct, frozen=True, kw_only=True):
     preview: str
 
 
-class ContextReport(Struct, frozen=True, kw_only=True):
+class ContextReport(Struct, frozen=True, kw_only=True, dict=True):
     """What was done on the way from the journal to the messages."""
 
     repairs: tuple[Repair, ...] = ()
-    tokens: int = 0
     entries: int = 0
     compaction: str | None = None  # the entry whose summary stands for what came before
+
+    @cached
+    def tokens(self) -> int:
+        """How many tokens the messages take. Counted when it is first asked for."""
+        measure: Callable[[], list[int]] = self.__dict__["measure"]
+        return sum(measure())
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -68,7 +75,7 @@ class Context(Struct, frozen=True, kw_only=True):
     system: Any = None
     tools: Any = None
     model: Any = None
-    report: ContextReport = ContextReport()
+    report: ContextReport
     segments: tuple[ContextSegment, ...] = ()
 
 
@@ -106,13 +113,12 @@ def project(window: Window, options: Options) -> Context:
     for loss in written.losses:
         entries = blocks[loss.index].entries
         repairs.append(Repair(loss.code, loss.message, entries[0] if entries else None))
-    sizes = [count_message(block.message, options.count) for block in blocks]
     report = ContextReport(
         repairs=tuple(repairs),
-        tokens=sum(sizes),
         entries=len(window.entries),
         compaction=None if window.compaction is None else window.compaction.id,
     )
+    report.__dict__["measure"] = partial(_sizes, blocks, options.count)
     return Context(
         format=target,
         messages=written.messages,
@@ -120,7 +126,7 @@ def project(window: Window, options: Options) -> Context:
         tools=reader.tools,
         model=reader.model,
         report=report,
-        segments=_segments(window, blocks, written.places, sizes) if options.segments else (),
+        segments=_segments(window, blocks, written.places, options) if options.segments else (),
     )
 
 
@@ -307,9 +313,14 @@ def _get(entry: Entry, name: str) -> Any:
 # --- segments -------------------------------------------------------------------------------
 
 
+def _sizes(blocks: Sequence[Block], count: Count) -> list[int]:
+    return [count_message(block.message, count) for block in blocks]
+
+
 def _segments(
-    window: Window, blocks: Sequence[Block], places: Sequence[int | None], sizes: Sequence[int]
+    window: Window, blocks: Sequence[Block], places: Sequence[int | None], options: Options
 ) -> tuple[ContextSegment, ...]:
+    sizes = _sizes(blocks, options.count)
     entries = {entry.id: entry for entry in window.entries}
     if window.compaction is not None:
         entries[window.compaction.id] = window.compaction

@@ -12,7 +12,7 @@ calls are unique; the first message that is not a system message is the user's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -61,9 +61,7 @@ def validate(format: str, messages: list[Any]) -> list[Violation]:
 
 def detect(body: Any) -> str:
     """The format of a stored body, guessed by its shape; "plain" when in doubt."""
-    from clew.messages._detect import detect
-
-    return detect(body)
+    return _detector()(body)
 
 
 def as_body(message: Any) -> Any:
@@ -78,6 +76,13 @@ def check_format(format: str) -> str:
     if format in FORMATS:
         return format
     raise InvalidInput("format", f"{format!r} is not one of {', '.join(FORMATS)}")
+
+
+@cache
+def _detector() -> Callable[[Any], str]:
+    from clew.messages._detect import detect
+
+    return detect
 
 
 @cache

@@ -14,7 +14,11 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Part(Struct, frozen=True, gc=False, kw_only=True):
-    """A piece of a message."""
+    """A piece of a message.
+
+    Whoever changes what a part says makes one without `raw`. Ids and names may be replaced with
+    `raw` in place: writers take them from the part.
+    """
 
     format: str | None = None  # the format of `raw`; None: made here
     raw: Any = None
@@ -65,6 +69,12 @@ class Other(Part, frozen=True, gc=False):
 
 
 class Usage(Struct, frozen=True, gc=False, kw_only=True):
+    """The tokens of a response, counted alike for every provider.
+
+    What was read from or written to the cache is not in `input_tokens`: the three together are
+    the request. `reasoning_tokens` is a part of `output_tokens`.
+    """
+
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
