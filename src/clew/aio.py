@@ -258,6 +258,7 @@ class AsyncThread:
         **notes: Any,
     ) -> Entry | None:
         """Like `Thread.compact`; `summarize` may be asynchronous."""
+        projecting.check_notes(notes)
         decided = await hop(
             projecting.prepare,
             self.sync,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clew import messages
 from clew.codec import new_id
-from clew.context import Context, Options, project
+from clew.context import Context, Options, edited, project
 from clew.errors import ClewError, InvalidInput
 from clew.messages.neutral import Message, calls_of, results_of
 from clew.model import Entry
@@ -24,6 +24,7 @@ from clew.window import MESSAGE_KINDS, Window
 SCHEMA_VERSION = 1
 KEEP_TURNS = 2
 KEEP_USER_TOKENS = 2000
+NOTES = ("trigger", "reason", "phase", "usage_before", "usage_after", "details")
 
 
 class CompactionPlan(Struct, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class CompactionPlan(Struct, frozen=True, kw_only=True):
     compacted_through: str
     first_kept: str | None
     kept_users: tuple[str, ...]
+    carried: tuple[str, ...]
     previous: Entry | None
     tokens_before: int
 
@@ -93,12 +95,18 @@ def plan(
 def _planned(
     window: Window, measured: list[_Measured], cut: int, keep_user_tokens: int, options: Options
 ) -> CompactionPlan:
-    head = Window([m.entry for m in measured[:cut]], window.compaction, window.kept)
+    edits = [m.entry for m in measured[cut:] if m.entry.kind == "context_edit"]
+    head = replace(window, entries=[*(m.entry for m in measured[:cut]), *edits])
+    older = [_measure(entry, options.count) for entry in window.kept]
+    untouched = edited(head.entries).isdisjoint
+    requests = [m for m in (*older, *measured[:cut]) if m.is_request and untouched({m.entry.id})]
+    inside_turn = cut < len(measured) and not measured[cut].is_request
     return CompactionPlan(
         context=project(head, options),
         compacted_through=measured[cut - 1].entry.id,
         first_kept=measured[cut].entry.id if cut < len(measured) else None,
-        kept_users=_kept_users(measured, cut, keep_user_tokens),
+        kept_users=_kept_users(requests, keep_user_tokens, at_least=int(inside_turn)),
+        carried=_carried([*window.carried, *head.entries]),
         previous=window.compaction,
         tokens_before=project(window, replace(options, purpose="provider_request")).report.tokens,
     )
@@ -129,6 +137,7 @@ def body(
         "first_kept_entry_id": decided.first_kept,
         "compacted_through_entry_id": decided.compacted_through,
         "kept_user_entry_ids": list(decided.kept_users),
+        "carried_entry_ids": list(decided.carried),
         "summary": summary,
         "summary_schema_version": SCHEMA_VERSION,
         "trigger": trigger,
@@ -222,19 +231,24 @@ def _exchange_starts(measured: Sequence[_Measured]) -> list[int]:
     return starts
 
 
-def _kept_users(measured: Sequence[_Measured], cut: int, tokens: int) -> tuple[str, ...]:
+def _kept_users(requests: Sequence[_Measured], tokens: int, *, at_least: int) -> tuple[str, ...]:
     """The newest requests of the part that is summed up, word for word, as far as they fit.
 
     The request of a turn that is cut in two is always among them.
     """
     kept: list[str] = []
-    inside_turn = cut < len(measured) and not measured[cut].is_request
-    for item in reversed(measured[:cut]):
-        if not item.is_request:
-            continue
-        must = inside_turn and not kept
+    for item in reversed(requests):
         tokens -= item.tokens
-        if tokens < 0 and not must:
+        if tokens < 0 and len(kept) >= at_least:
             break
         kept.append(item.entry.id)
     return tuple(reversed(kept))
+
+
+def _carried(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """What stays in force behind the cut: system messages, the last tools and the last model."""
+    removed = edited(entries)
+    found = [e.id for e in entries if e.kind == "system_message" and e.id not in removed]
+    for kind in ("active_tools_change", "model_change"):
+        found += [entry.id for entry in entries if entry.kind == kind][-1:]
+    return tuple(found)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from clew import budget, messages
 from clew.codec import decode, render
-from clew.errors import ClewError
+from clew.errors import ClewError, InvalidInput
 from clew.lazy import cached
-from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of, results_of
+from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, results_of
 from clew.model import Entry
 from clew.repair import Block, Item, Repair, normalise
 from clew.text import shorten
@@ -97,6 +97,9 @@ def project(window: Window, options: Options) -> Context:
         options = replace(options, format=options.format or "plain", segments=True)
     target = options.format or format_of(window.entries) or "plain"
     messages.check_format(target)
+    if options.purpose not in get_args(Purpose):
+        known = ", ".join(get_args(Purpose))
+        raise InvalidInput("purpose", f"{options.purpose!r} is not one of {known}")
     reader = _Reader(window, options)
     items = reader.items()
     blocks, repairs = normalise(items, target)
@@ -155,6 +158,7 @@ class _Reader:
         self._window = window
         self._options = options
         self._edits = _edits(window.entries)
+        self._signals: set[str] = set()
 
     def items(self) -> list[Item]:
         found: list[Item] = []
@@ -162,6 +166,8 @@ class _Reader:
             boundary = self._window.compaction
             text = "the first entry that the compaction kept was missing"
             self._report("boundary_repaired", text, boundary.id if boundary else None)
+        for entry in self._window.carried:
+            found += self._message(entry) if entry.kind in MESSAGE_KINDS else self._aside(entry)
         found += self._summary()
         for entry in self._window.entries:
             if entry.kind in MESSAGE_KINDS:
@@ -201,8 +207,25 @@ class _Reader:
             if entry.kind == "tool_result":
                 found = [Message(role="user", parts=found[0].parts)]
         if self._options.signal_tools:
-            found = [_without_signals(message, self._options.signal_tools) for message in found]
+            found = [self._unsignalled(message) for message in found]
         return [Item(entry.id, message) for message in found]
+
+    def _unsignalled(self, message: Message) -> Message:
+        """Calls that only tell the host something become words, and so do their answers."""
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.name in self._options.signal_tools:
+                self._signals.add(part.id)
+        if not any(_call_of(part) in self._signals for part in message.parts):
+            return message
+        parts: list[Part] = []
+        for part in message.parts:
+            if _call_of(part) not in self._signals:
+                parts.append(part)
+            elif isinstance(part, ToolCall):
+                parts.append(Text(text=_as_text(part.arguments)))
+            elif isinstance(part, ToolResult):
+                parts += part.content
+        return replace(message, parts=tuple(parts))
 
     def _aside(self, entry: Entry) -> list[Item]:
         """Entries that are no messages of their own, but may speak in a context."""
@@ -226,7 +249,8 @@ class _Reader:
             return [
                 item for body in brought for item in self._read(compaction, _mended(body), None)
             ]
-        text = summary_text(_get(compaction, "summary"), self._window.kept)
+        kept = [entry for entry in self._window.kept if entry.id not in self._edits]
+        text = summary_text(_get(compaction, "summary"), kept)
         return [] if text is None else [_said(None, text)]
 
     def _report(self, code: str, message: str, entry: str | None) -> None:
@@ -261,9 +285,8 @@ def summary_text(summary: Any, kept: Sequence[Entry]) -> str | None:
 
 
 def _plain_text(entry: Entry) -> str:
-    try:
-        found = messages.read(entry.format or messages.detect(entry.body), entry.body)
-    except ClewError:
+    found = _messages_of(entry)
+    if not found:
         return _as_text(entry.body)
     texts = [part.text for message in found for part in message.parts if isinstance(part, Text)]
     return "\n".join(texts)
@@ -271,6 +294,11 @@ def _plain_text(entry: Entry) -> str:
 
 def _said(entry: str | None, text: str) -> Item:
     return Item(entry, Message(role="user", parts=(Text(text=_mended(text)),)))
+
+
+def edited(entries: Sequence[Entry]) -> set[str]:
+    """The ids of the entries that are left out or replaced."""
+    return set(_edits(entries))
 
 
 def _edits(entries: Sequence[Entry]) -> dict[str, Entry]:
@@ -284,18 +312,10 @@ def _edits(entries: Sequence[Entry]) -> dict[str, Entry]:
     return {target: edit for target, edit in found.items() if _get(edit, "edit") != "restore"}
 
 
-def _without_signals(message: Message, signals: Collection[str]) -> Message:
-    """Calls that only tell the host something become the assistant's words."""
-    if not any(isinstance(p, ToolCall) and p.name in signals for p in message.parts):
-        return message
-    parts = tuple(_unsignalled(part, signals) for part in message.parts)
-    return Message(role=message.role, parts=parts, usage=message.usage, model=message.model)
-
-
-def _unsignalled(part: Part, signals: Collection[str]) -> Part:
-    if isinstance(part, ToolCall) and part.name in signals:
-        return Text(text=_as_text(part.arguments))
-    return part
+def _call_of(part: Part) -> str | None:
+    if isinstance(part, ToolCall):
+        return part.id
+    return part.call if isinstance(part, ToolResult) else None
 
 
 def _as_text(body: Any) -> str:
@@ -334,16 +354,39 @@ def _segments(
 
 
 def _segment(entry: Entry, message: Message, place: int | None, size: int) -> ContextSegment:
-    calls, results = calls_of(message), results_of(message)
-    call: ToolCall | ToolResult | None = (calls or results or [None])[0]
+    parts = [part for own in _messages_of(entry) for part in own.parts]
+    call = next((part for part in parts if isinstance(part, ToolCall | ToolResult)), None)
+    name = call.name if call is not None else None
+    if isinstance(call, ToolResult) and name is None:
+        name = next((r.name for r in results_of(message) if r.call == call.call), None)
     return ContextSegment(
         entry_id=entry.id,
         kind=entry.kind,
         message_index=place,
         role=message.role,
-        tool_call_id=None if call is None else call.id if isinstance(call, ToolCall) else call.call,
-        tool_name=None if call is None else call.name,
+        tool_call_id=None if call is None else _call_of(call),
+        tool_name=name,
         token_estimate=size,
         blobs=entry.blobs,
-        preview=shorten(_plain_text(entry), PREVIEW_CHARACTERS),
+        preview=shorten(_shown(parts) or _plain_text(entry), PREVIEW_CHARACTERS),
     )
+
+
+def _shown(parts: Sequence[Part]) -> str:
+    """What a reader would want to see of a message."""
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, ToolCall):
+            texts.append(f"{part.name}({render(part.arguments)})")
+        elif isinstance(part, ToolResult):
+            texts.append(_shown(part.content))
+    return "\n".join(texts)
+
+
+def _messages_of(entry: Entry) -> list[Message]:
+    try:
+        return messages.read(entry.format or messages.detect(entry.body), entry.body)
+    except ClewError:
+        return []

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
-from clew import compaction
+from clew import compaction, messages
 from clew.compaction import Compacted, CompactionPlan
 from clew.context import Context, Options, project, summary_text
-from clew.errors import Conflict, InvalidInput, NotFound
-from clew.messages.neutral import Message, Text
+from clew.errors import ClewError, Conflict, InvalidInput, NotFound
+from clew.messages.neutral import Message, Text, calls_of, results_of
 from clew.model import Entry
 from clew.tokens import count_message
 from clew.window import Window, read_window
@@ -33,12 +33,51 @@ def context(
     return project(read_window(thread, leaf, compacted=compacted), options)
 
 
+# --- messages at the door ---
+
+
+def checked_message(thread: Thread, message: Any, format: str | None) -> Any:
+    """A message as JSON; with a format, only if it can be read and answers known calls."""
+    body = message if isinstance(message, dict) else messages.as_body(message)
+    if format is None:
+        return body
+    wanted = {result.call for read in messages.read(format, body) for result in results_of(read)}
+    if wanted:
+        _check_calls(thread, wanted)
+    return body
+
+
+def _check_calls(thread: Thread, wanted: set[str]) -> None:
+    """A result comes soon after its call, so the newest entries are looked at first."""
+    leaf: str | UnsetType | None = UNSET
+    limit = 16
+    while wanted:
+        entries = thread.path(leaf, limit=limit)
+        wanted -= {id for entry in entries for id in _call_ids(entry)}
+        if not entries or entries[0].parent is None:
+            break
+        leaf, limit = entries[0].parent, 1000
+    for id in sorted(wanted):
+        raise InvalidInput("message", f"is a result for call {id!r}, which is not in the thread")
+
+
+def _call_ids(entry: Entry) -> list[str]:
+    if entry.kind not in ("tool_call", "assistant_message", "custom"):
+        return []
+    try:
+        found = messages.read(entry.format or messages.detect(entry.body), entry.body)
+    except ClewError:
+        return []
+    return [call.id for message in found for call in calls_of(message)]
+
+
 # --- compacting -----------------------------------------------------------------------------
 
 
 def compact(
     thread: Thread, summarize: Summarize, *, fence: int | None, notes: dict[str, Any], **keep: Any
 ) -> Entry | None:
+    check_notes(notes)
     decided = prepare(thread, **keep)
     if decided is None:
         return None
@@ -48,6 +87,14 @@ def compact(
             summary.close()
         raise InvalidInput("summarize", "is asynchronous; use AsyncThread.compact")
     return commit(thread, decided, summary, fence=fence, notes=notes)
+
+
+def check_notes(notes: dict[str, Any]) -> None:
+    """What a compaction may be told about itself; checked before anybody sums up."""
+    for name in notes:
+        if name not in compaction.NOTES:
+            known = ", ".join(compaction.NOTES)
+            raise InvalidInput(name, f"is not a note of a compaction (they are: {known})")
 
 
 def prepare(thread: Thread, **keep: Any) -> CompactionPlan | None:

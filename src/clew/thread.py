@@ -188,9 +188,14 @@ class Thread:
         batch = drafts.check_batch(kind)
         return engine.append(self.id, batch, expect=expect, fence=fence)  # type: ignore[return-value]
 
-    def append_message(self, message: Mapping[str, Any], **options: Any) -> Entry:
-        """Append a message as the provider gave it; its kind follows from its role."""
-        return self.append(drafts.kind_for(message), dict(message), **options)
+    def append_message(self, message: Any, *, format: str | None = None, **options: Any) -> Entry:
+        """Append a message as the provider gave it, a dict or an object of its SDK.
+
+        Its kind follows from its role. With `format` it is checked: InvalidInput if it is not a
+        message of that format, or a result for a call that the thread does not know.
+        """
+        body = projecting.checked_message(self, message, format)
+        return self.append(drafts.kind_for(body), body, format=format, **options)
 
     def move(
         self,

@@ -40,12 +40,14 @@ class Window(Struct, frozen=True):
     """What a projection works on, oldest first.
 
     `compaction` stands for all that was before `entries`; `kept` are the user inputs from there
-    that it preserves. `repaired` says that its boundary was missing and had to be found.
+    that it preserves, `carried` the system messages and settings that are still in force.
+    `repaired` says that its boundary was missing and had to be found.
     """
 
     entries: list[Entry]
     compaction: Entry | None = None
     kept: tuple[Entry, ...] = ()
+    carried: tuple[Entry, ...] = ()
     repaired: bool = False
 
 
@@ -60,7 +62,14 @@ def read_window(
         return Window(_without_compactions(tail))
     head, repaired = _kept_before(thread, compaction)
     entries = _without_compactions([*head, *tail])
-    return Window(entries, compaction, _kept_users(thread, compaction, entries), repaired)
+    present = {entry.id for entry in entries}
+    return Window(
+        entries,
+        compaction,
+        _named(thread, compaction, "kept_user_entry_ids", present),
+        _named(thread, compaction, "carried_entry_ids", present),
+        repaired,
+    )
 
 
 def _back_to_compaction(
@@ -114,13 +123,13 @@ def _last_exchange(entries: Sequence[Entry]) -> list[Entry]:
     return list(entries[max(index, 0) :])
 
 
-def _kept_users(
-    thread: PathReader, compaction: Entry, entries: Sequence[Entry]
+def _named(
+    thread: PathReader, compaction: Entry, field: str, present: set[str]
 ) -> tuple[Entry, ...]:
-    """The preserved user inputs that are not in the window anyway."""
-    present = {entry.id for entry in entries}
+    """The entries that a compaction names in a field and that are not in the window anyway."""
+    ids = _field(compaction, field)
     found: list[Entry] = []
-    for id in _field(compaction, "kept_user_entry_ids") or ():
+    for id in ids if isinstance(ids, list) else ():
         if isinstance(id, str) and id not in present:
             try:
                 found.append(thread.get(id))

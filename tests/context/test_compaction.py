@@ -224,6 +224,52 @@ def test_a_cut_inside_a_long_turn_keeps_pairs_and_the_request(
     assert context.report.compaction == entry.id
 
 
+def test_what_is_in_force_stays_in_force(store: Store) -> None:
+    thread = store.create()
+    thread.append_message({"role": "system", "content": "Be brief."})
+    thread.append("active_tools_change", ["old"])
+    thread.append("active_tools_change", ["run"])
+    thread.append("model_change", {"model": "m-2"})
+    for n in range(4):
+        turn(thread, n)
+    for _ in range(2):
+        thread.compact(lambda _: "S", keep_turns=1)
+        context = thread.context("anthropic")
+        assert "Be brief." in str(context.system)
+        assert (context.tools, context.model) == (["run"], {"model": "m-2"})
+        turn(thread, 9)
+
+
+def test_what_was_edited_out_does_not_come_back(store: Store) -> None:
+    thread = grown(store, 4)
+    secret = [e.id for e in thread.path() if e.kind == "user_message"][1]
+    thread.append("context_edit", {"edit": "remove", "target": secret})
+    given: list[Any] = []
+    thread.compact(lambda m: given.extend(m) or "S", keep_turns=1)
+    assert "question 1" not in str(given)
+    assert "question 1" not in str(texts(thread))
+    other = [e.id for e in thread.path() if e.kind == "user_message"][2]
+    assert "question 2" in str(texts(thread))
+    thread.append("context_edit", {"edit": "remove", "target": other})
+    assert "question 2" not in str(texts(thread)), "also among the preserved inputs"
+
+
+def test_preserved_inputs_stay_preserved(store: Store) -> None:
+    thread = grown(store, 3)
+    thread.compact(lambda _: "first", keep_turns=1)
+    turn(thread, 3)
+    thread.compact(lambda _: "second", keep_turns=1)
+    assert "question 0" in texts(thread)[0]
+
+
+def test_an_unknown_note_is_refused_before_anybody_sums_up(store: Store) -> None:
+    def never(_: list[Any]) -> str:
+        raise AssertionError("it must not be called")
+
+    with pytest.raises(InvalidInput, match="trigger"):
+        grown(store).compact(never, keep_turns=1, nonsense=1)
+
+
 def test_asynchronous_summaries_need_the_asynchronous_side(tmp_path: Path) -> None:
     async def summarize(given: list[Any]) -> str:
         await anyio.sleep(0)

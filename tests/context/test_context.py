@@ -8,13 +8,14 @@ import pytest
 from context import dialogues as say
 
 from clew import InvalidInput, NotFound, messages
+from clew.drafts import kind_for
 from clew.repair import INTERRUPTED
 from clew.store import Store
 from clew.thread import Thread
 
 
 def add(thread: Thread, *bodies: Any, format: str = "anthropic") -> list[str]:
-    return [thread.append_message(body, format=format).id for body in bodies]
+    return [thread.append(kind_for(body), body, format=format).id for body in bodies]
 
 
 def codes(thread: Thread, format: str = "anthropic", **options: Any) -> list[tuple[str, Any]]:
@@ -174,6 +175,16 @@ def test_signal_tools_become_words(store: Store) -> None:
     )
 
 
+def test_the_answer_to_a_signal_is_the_users(store: Store) -> None:
+    thread = store.create()
+    ask = say.calls("anthropic", ("c1", "ask_user", {"question": "Which one?"}))
+    add(thread, USER, ask, say.result("anthropic", "c1", "The second."))
+    context = thread.context("anthropic", signal_tools=["ask_user"])
+    assert context.report.repairs == ()
+    assert [m["role"] for m in context.messages] == ["user", "assistant", "user"]
+    assert "The second." in str(context.messages[-1])
+
+
 def test_segments_say_where_each_entry_went(store: Store) -> None:
     thread = store.create()
     blob = store.blobs.put(b"picture")
@@ -187,6 +198,15 @@ def test_segments_say_where_each_entry_went(store: Store) -> None:
     assert found[user].token_estimate > 100
     assert found[user].preview.endswith("…")
     assert len(found[user].preview) <= 240
+    assert (found[call].preview, found[result].preview) == ('run({"n":1})', "fine")
+
+
+def test_a_segment_names_the_call_of_its_own_entry(store: Store) -> None:
+    thread = store.create()
+    two = say.calls("anthropic", ("c1", "first", {}), ("c2", "second", {}))
+    *_, result = add(thread, USER, two, RESULT_2)
+    found = {s.entry_id: s for s in thread.context("anthropic", segments=True).segments}
+    assert (found[result].tool_call_id, found[result].tool_name) == ("c2", "second")
 
 
 def test_display_is_plain_and_has_segments(store: Store) -> None:
@@ -213,6 +233,57 @@ def test_a_context_of_another_leaf(store: Store) -> None:
     assert len(thread.context("anthropic", leaf=first).messages) == 1
     with pytest.raises(NotFound):
         thread.context("anthropic", leaf="nobody")
+
+
+def test_an_unknown_purpose_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidInput, match="display"):
+        store.create().context("plain", purpose="nonsense")  # type: ignore[arg-type]
+
+
+# --- the door ---
+
+
+@pytest.mark.parametrize(
+    ("message", "format"),
+    [
+        ({"role": "user", "content": [3]}, "anthropic"),
+        ({"role": "user", "content": [{"type": "text"}]}, "anthropic"),
+        ({"role": "user", "content": "x"}, "nonsense"),
+        ({"content": "x"}, None),
+        ({"content": "x"}, "openai-chat"),
+        (5, None),
+        (RESULT, "anthropic"),
+        (say.result("openai-responses", "c9", "x"), "openai-responses"),
+    ],
+)
+def test_a_message_that_a_provider_would_not_know_is_refused(
+    store: Store, message: Any, format: str | None
+) -> None:
+    thread = store.create()
+    with pytest.raises(InvalidInput):
+        thread.append_message(message, format=format)
+    assert thread.info.seq == 0
+
+
+def test_a_result_is_accepted_however_far_back_its_call_is(store: Store) -> None:
+    thread = store.create()
+    thread.append_message(USER, format="anthropic")
+    thread.append_message(CALL, format="anthropic")
+    for n in range(40):
+        thread.append("event", n)
+    thread.append_message(RESULT, format="anthropic")
+    assert codes(thread) == []
+
+
+def test_objects_of_an_sdk_are_messages(store: Store) -> None:
+    class Reply:
+        role = "assistant"
+
+        def model_dump(self, **options: Any) -> dict[str, Any]:
+            return {"role": "assistant", "content": "from an object"}
+
+    entry = store.create().append_message(Reply(), format="openai-chat")
+    assert (entry.kind, entry.body["content"]) == ("assistant_message", "from an object")
 
 
 # --- budgets ---
