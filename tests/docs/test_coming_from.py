@@ -759,7 +759,7 @@ def _compaction(store: Store, name: str) -> None:
         "summary_schema_version": 1,
         "generation": 2,
         "first_kept_entry_id": asked[4],
-        "kept_user_entry_ids": asked[2:4],
+        "kept_user_entry_ids": asked[:4],
         "summary": "second",
         "trigger": "threshold",
         "reason": "context window",

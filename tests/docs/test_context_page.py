@@ -95,10 +95,11 @@ def test_numbers_are_those_of_the_code() -> None:
 
 def test_every_field_of_a_compaction_is_explained() -> None:
     plan = compaction.CompactionPlan(
-        context=context.Context(format="plain", messages=[]),
+        context=context.Context(format="plain", messages=[], report=context.ContextReport()),
         compacted_through="a",
         first_kept=None,
         kept_users=(),
+        carried=(),
         previous=None,
         tokens_before=1,
     )

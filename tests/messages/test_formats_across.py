@@ -19,7 +19,7 @@ from message_strategies import (
 from msgspec.structs import replace
 
 from clew import messages
-from clew.messages.neutral import Message, Text, ToolCall, ToolResult, Written
+from clew.messages.neutral import Media, Message, Other, Text, ToolCall, ToolResult, Written
 
 FORMATS = pytest.mark.parametrize("format", messages.FORMATS)
 Dialogue = list[Message]
@@ -177,6 +177,27 @@ def test_assistant_messages_that_only_a_system_message_parts_are_valid(format: s
     ]
     written = messages.write(format, dialogue)
     assert messages.validate(format, written.messages) == []
+
+
+@FORMATS
+def test_a_user_message_of_nothing_that_is_known_still_stands(format: str) -> None:
+    """Without it two assistant messages would meet, or the first message would be one."""
+    said = Message(role="user", parts=(Other(format="elsewhere", raw={"type": "chart"}),))
+    answer = Message(role="assistant", parts=(Text("Hm"),))
+    written = messages.write(format, [said, answer, said, answer, said])
+    assert messages.validate(format, written.messages) == []
+    assert written.places == [0, 1, 2, 3, 4]
+    assert [loss.code for loss in written.losses] == ["block_dropped"] * 3
+
+
+@pytest.mark.parametrize("format", PROVIDERS)
+def test_media_in_a_system_message_is_named(format: str) -> None:
+    image = Media(kind="image", mime="image/png", data="aGk=")
+    rules = Message(role="system", parts=(Text("Rules"), image))
+    written = messages.write(format, [rules, Message(role="user", parts=(Text("Hi"),))])
+    assert messages.validate(format, written.messages) == []
+    assert "[image left out: image/png]" in str([written.system, written.messages])
+    assert [loss.code for loss in written.losses] == ["media_dropped"]
 
 
 @FORMATS
