@@ -112,7 +112,7 @@ def project(window: Window, options: Options) -> Context:
         )
         blocks, cuts = budget.fit(blocks, options.budget_tokens, options.count, pinned=pinned)
         repairs += cuts
-    written = messages.write(target, [block.message for block in blocks])
+    written = messages.write(target, [block.message for block in blocks], unicode=True)
     for loss in written.losses:
         entries = blocks[loss.index].entries
         repairs.append(Repair(loss.code, loss.message, entries[0] if entries else None))

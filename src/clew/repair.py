@@ -103,7 +103,7 @@ class _Pairing:
             self._report(
                 "id_changed", f"call {call.id} became {renamed}: it was used before", entry
             )
-            call = replace(call, id=renamed, raw=None, format=None)
+            call = replace(call, id=renamed)
         self._used.add(call.id)
         slot = Slot(call, entry)
         known.append(slot)
@@ -131,7 +131,7 @@ class _Pairing:
 
     def _answer(self, slot: Slot, entry: str | None, result: ToolResult) -> None:
         if result.call != slot.call.id:
-            result = replace(result, call=slot.call.id, raw=None, format=None)
+            result = replace(result, call=slot.call.id)
         slot.answer, slot.answered_by = result, entry
 
     def _settle_early(self) -> None:
@@ -172,7 +172,7 @@ class _Builder:
             return
         parts = self._carried(item)
         rest = tuple([part for part in parts if type(part) is not ToolResult])
-        if rest or self._answers(message):
+        if rest or self._answers(item):
             self._close()
         if rest:
             role = "user" if message.role == "tool" else message.role
@@ -193,12 +193,9 @@ class _Builder:
                 kept.append(part)
         return kept
 
-    def _answers(self, message: Message) -> bool:
+    def _answers(self, item: Item) -> bool:
         """Whether a message holds a result for the calls of the open assistant message."""
-        if not self._slots:
-            return False
-        ids = [slot.call.id for slot in self._slots]
-        return any(isinstance(part, ToolResult) and part.call in ids for part in message.parts)
+        return any(slot.answered_by == item.entry for slot in self._slots if slot.answer)
 
     def _take_assistant(self, index: int, item: Item) -> None:
         parts: list[Part] = []

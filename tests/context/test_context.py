@@ -107,6 +107,23 @@ def test_an_id_used_again_for_another_call_is_changed(store: Store) -> None:
     assert "second" in str(shown[4])
 
 
+def test_gemini_calls_without_ids_keep_their_results(store: Store) -> None:
+    """Its calls have no ids; two of the same tool must not get each other's results."""
+    thread = store.create()
+    call = {"role": "model", "parts": [{"functionCall": {"name": "run", "args": {}}}]}
+    for n in range(2):
+        response = {"name": "run", "response": {"result": f"output {n}"}}
+        result = {"role": "user", "parts": [{"functionResponse": response}]}
+        done = {"role": "model", "parts": [{"text": f"done {n}"}]}
+        add(thread, say.user("gemini", f"question {n}"), call, result, done, format="gemini")
+    for target in say.FORMATS:
+        context = thread.context(target)
+        assert messages.validate(target, context.messages) == []
+        shown = str(context.messages)
+        order = [shown.index(f"{word} {n}") for n in range(2) for word in ("output", "done")]
+        assert order == sorted(order)
+
+
 def test_empty_messages_are_left_out(store: Store) -> None:
     thread = store.create()
     _, empty, _ = add(thread, USER, say.assistant("anthropic", " "), say.user("anthropic", "?"))

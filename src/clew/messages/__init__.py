@@ -31,7 +31,7 @@ class Format(Protocol):
     NAME: str
 
     def read(self, body: Any) -> list[Message]: ...
-    def write(self, messages: Sequence[Message]) -> Written: ...
+    def write(self, messages: Sequence[Message], *, unicode: bool = False) -> Written: ...
     def validate(self, messages: list[Any]) -> list[Violation]: ...
 
 
@@ -43,15 +43,16 @@ def read(format: str, body: Any) -> list[Message]:
     return _module(format).read(body)
 
 
-def write(format: str, messages: Sequence[Message]) -> Written:
+def write(format: str, messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Request messages, from neutral messages in normal form.
 
     Blocks that were read from this format are written as they were, except for what a request
     may not hold. What the format cannot carry is reported in `losses`. The result for a message
     does not depend on those after it, except that what follows may be appended to its last
-    message where the provider wants that.
+    message where the provider wants that. Lone surrogates, which no request carries, are
+    replaced; `unicode` says that there are none, which saves looking for them.
     """
-    return _module(format).write(messages)
+    return _module(format).write(messages, unicode=unicode)
 
 
 def validate(format: str, messages: list[Any]) -> list[Violation]:

@@ -51,9 +51,9 @@ class Writing:
         self.system: Any = None
         self.index = 0  # of the neutral message at hand
 
-    def write(self, messages: Sequence[Message]) -> Written:
+    def write(self, messages: Sequence[Message], *, unicode: bool) -> Written:
         for self.index, message in enumerate(messages):
-            if not all(map(_is_unicode, message.parts)):
+            if not unicode and not all(map(_is_unicode, message.parts)):
                 message = self._with_unicode(message)
             self.places.append(self.take(message))
         self.finish()

@@ -48,9 +48,9 @@ NAME = "anthropic"
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message]) -> Written:
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Request messages, from messages in normal form."""
-    return Writer().write(messages)
+    return Writer().write(messages, unicode=unicode)
 
 
 # --- reading --------------------------------------------------------------------------------

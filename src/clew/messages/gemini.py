@@ -51,9 +51,9 @@ NAME = "gemini"
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message]) -> Written:
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Request contents, from messages in normal form."""
-    return Writer().write(messages)
+    return Writer().write(messages, unicode=unicode)
 
 
 # --- reading --------------------------------------------------------------------------------

@@ -45,9 +45,9 @@ NAME = "openai-chat"
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message]) -> Written:
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Request messages, from messages in normal form."""
-    return Writer().write(messages)
+    return Writer().write(messages, unicode=unicode)
 
 
 # --- reading --------------------------------------------------------------------------------

@@ -45,9 +45,9 @@ Block = dict[str, Any]
 Parts = tuple[Part, ...]
 
 
-def write(messages: Sequence[Message]) -> Written:
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Request items, from messages in normal form."""
-    return Writer().write(messages)
+    return Writer().write(messages, unicode=unicode)
 
 
 # --- messages -------------------------------------------------------------------------------

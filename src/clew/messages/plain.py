@@ -49,9 +49,9 @@ NAME = "plain"
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message]) -> Written:
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Plain messages, from messages in normal form. The content of texts alone is one text."""
-    return Writer().write(messages)
+    return Writer().write(messages, unicode=unicode)
 
 
 # --- reading --------------------------------------------------------------------------------
