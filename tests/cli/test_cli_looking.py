@@ -10,44 +10,55 @@ from cli_support import Run, say
 
 import clew
 
+
+def openai_call(arguments: str) -> dict[str, object]:
+    function = {"name": "run", "arguments": arguments}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
 TEXTS = {
     "plain": ({"role": "user", "content": "good morning"}, "good morning"),
     "blocks": (
-        {"role": "assistant", "content": [{"type": "text", "text": "look"}, "and", "see"]},
-        "look and see",
+        {"role": "assistant", "content": [{"type": "text", "text": w} for w in ("look", "see")]},
+        "look see",
     ),
     "tool_use": (
         {
             "role": "assistant",
-            "content": [{"type": "tool_use", "name": "read", "input": {"path": "a.py", "n": 3}}],
+            "content": [
+                {"type": "tool_use", "id": "c", "name": "read", "input": {"path": "a.py", "n": 3}}
+            ],
         },
         '→ read(path="a.py", n=3)',
     ),
     "tool_result": (
         {
             "role": "user",
-            "content": [{"type": "tool_result", "content": [{"type": "text", "text": "42"}]}],
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c",
+                    "content": [{"type": "text", "text": "42"}],
+                    "is_error": True,
+                }
+            ],
         },
-        "← 42",
+        "← error: 42",
     ),
-    "tool_calls": (
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"function": {"name": "run", "arguments": '{"quick":true}'}}],
-        },
-        "→ run(quick=true)",
-    ),
-    "broken arguments": (
-        {"role": "assistant", "tool_calls": [{"function": {"name": "run", "arguments": "{oops"}}]},
-        "→ run({oops)",
+    "tool_calls": (openai_call('{"quick":true}'), "→ run(quick=true)"),
+    "broken arguments": (openai_call("{oops"), "→ run({oops)"),
+    "gemini": ({"role": "model", "parts": [{"functionCall": {"name": "run"}}]}, "→ run()"),
+    "responses": (
+        {"type": "function_call", "call_id": "c", "name": "run", "arguments": "{}"},
+        "→ run()",
     ),
     "strange calls": (
-        {"role": "assistant", "tool_calls": [7, {"function": 8}]},
-        '7 {"function":8}',
+        {"role": "assistant", "tool_calls": [7]},
+        '{"role":"assistant","tool_calls":[7]}',
     ),
     "unknown block": ({"role": "user", "content": [{"type": "hologram"}]}, '{"type":"hologram"}'),
-    "odd content": ({"role": "user", "content": {"a": 1}}, '{"a":1}'),
+    "odd content": ({"role": "user", "content": {"a": 1}}, '{"role":"user","content":{"a":1}}'),
     "no message": ([1, "two", None], '[1,"two",null]'),
 }
 

@@ -50,13 +50,14 @@ steps = st.one_of(
     st.tuples(st.just("fork"), formats, st.integers(0, 30)),
     st.tuples(st.just("compact"), formats, st.integers(0, 3)),
     st.tuples(st.just("edit"), formats, st.integers(0, 30)),
+    st.tuples(st.just("truncate"), formats, st.integers(0, 30)),
 )
 journals = st.lists(steps, min_size=1, max_size=18)
 
 
 def write(thread: Thread, step: tuple[str, str, Any]) -> Thread:
     kind, format, what = step
-    if kind == "move" or kind == "fork" or kind == "edit":
+    if kind in ("move", "fork", "edit", "truncate"):
         return _at_entry(thread, kind, what)
     if kind == "compact":
         try:
@@ -82,6 +83,8 @@ def _at_entry(thread: Thread, kind: str, number: int) -> Thread:
         return thread.fork(at=entry)
     if kind == "move":
         thread.move(entry)
+    elif kind == "truncate":  # anywhere, also between a call and its result
+        thread.append("compaction", {"summary": "", "first_kept_entry_id": entry})
     else:
         thread.append("context_edit", {"edit": "remove", "target": entry})
     return thread

@@ -1,12 +1,15 @@
-"""What an entry says, as text: messages in the common formats, all else as compact JSON."""
+"""What an entry says, as text: messages of every format, all else as compact JSON."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
+from clew import messages
 from clew.cli._text import one_line
+from clew.codec import render
+from clew.errors import ClewError
+from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
 from clew.model import Entry
 
 _PREVIEW_MAX = 1000  # characters that are looked at for one line
@@ -21,72 +24,56 @@ def preview(entry: Entry) -> str:
 def text_of(entry: Entry) -> str:
     """The full text of a message, with its tool calls and results."""
     body = entry.body
-    if not isinstance(body, dict):
-        return _compact(body)
-    if entry.kind == "turn_marker" and isinstance(body.get("status"), str):
+    if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
-    if "role" in body:
-        return "\n".join(part for part in _message(body) if part)
-    return _compact(body)
+    found = _read(entry)
+    if not found:
+        return _compact(body)
+    return _said([part for message in found for part in message.parts])
+
+
+def _read(entry: Entry) -> list[Message]:
+    try:
+        return messages.read(entry.format or messages.detect(entry.body), entry.body)
+    except ClewError:
+        return []  # no message, or one that nobody can read
 
 
 def _marker(body: dict[str, Any]) -> str:
-    words = [body["status"]]
+    words = [str(body["status"])]
     words += [f"by {body['owner']}"] if "owner" in body else []
     words += [str(body[key]) for key in ("reason", "error") if key in body]
     return " ".join(words)
 
 
-def _message(body: dict[str, Any]) -> Iterator[str]:
-    yield from _content(body.get("content"))
-    calls = body.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict):
-            yield _call(function.get("name"), function.get("arguments"))
-        else:
-            yield _compact(call)
+def _said(parts: Sequence[Part]) -> str:
+    return "\n".join(text for text in map(_part, parts) if text)
 
 
-def _content(content: Any) -> Iterator[str]:
-    if content is None:
-        return
-    if isinstance(content, list):
-        for block in content:
-            yield _block(block)
-    else:
-        yield content if isinstance(content, str) else _compact(content)
-
-
-def _block(block: Any) -> str:
-    if isinstance(block, str):
-        return block
-    match block:
-        case {"type": "text", "text": str(text)}:
+def _part(part: Part) -> str:
+    match part:
+        case Text(text=text):
             return text
-        case {"type": "tool_use"}:
-            return _call(block.get("name"), block.get("input"))
-        case {"type": "tool_result"}:
-            return "← " + "\n".join(_content(block.get("content")))
+        case Thinking(text=text):
+            return f"({text})" if text else ""
+        case ToolCall(name=name):
+            return f"→ {name}({_arguments(part)})"
+        case ToolResult(content=content, is_error=is_error):
+            return f"← {'error: ' if is_error else ''}{_said(content)}"
+        case Media(kind=kind, mime=mime):
+            return f"[{kind} {mime}]" if mime else f"[{kind}]"
         case _:
-            return _compact(block)
+            return _compact(part.raw)
 
 
-def _call(name: Any, arguments: Any) -> str:
-    return f"→ {name}({_arguments(arguments)})"
-
-
-def _arguments(value: Any) -> str:
-    if isinstance(value, str):  # JSON in a string, as the model wrote it: perhaps not JSON at all
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return str(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={_compact(each)}" for key, each in value.items())
-    return "" if value is None else _compact(value)
+def _arguments(call: ToolCall) -> str:
+    if call.unparsed is not None:
+        return call.unparsed
+    if isinstance(call.arguments, dict):
+        return ", ".join(f"{key}={_compact(value)}" for key, value in call.arguments.items())
+    return "" if call.arguments is None else _compact(call.arguments)
 
 
 def _compact(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = render(value)
     return text if len(text) <= _JSON_MAX else text[:_JSON_MAX] + "…"
