@@ -96,46 +96,44 @@ def test_many_writers_share_transactions(tmp_path: Path) -> None:
     assert batches == [1, 8], "all who came while the first one worked were taken together"
 
 
-def test_an_interrupted_waiter_passes_the_lead_on() -> None:
-    """Ctrl-C in a waiting writer must not leave the others waiting for ever."""
+@pytest.mark.parametrize("moment", ["_wait", "_gather", "_promote"])
+def test_an_interrupted_writer_passes_the_lead_on(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a writer, at any moment, must not leave the others waiting for ever."""
+    group = GroupCommit(_commit_all)
     entered, gate = threading.Event(), threading.Event()
 
-    def transact(batch: list[Ticket[str]]) -> None:
+    def slow(_: object) -> str:
         entered.set()
-        gate.wait(30)
-        for ticket in batch:
-            ticket.result = ticket.work(None)
+        assert gate.wait(30)
+        return "first"
 
-    group = GroupCommit(transact)
-    leader = threading.Thread(target=lambda: group.run(lambda _: "leader"))
-    leader.start()
+    first = threading.Thread(target=lambda: group.run(slow))
+    first.start()
     assert entered.wait(30)
+    original = getattr(GroupCommit, moment)
 
-    class Interrupting:
-        """A lock whose waiter is interrupted once the lead has come to it."""
+    def interrupted(self: GroupCommit, *arguments: object) -> object:
+        if threading.current_thread() is not threading.main_thread():
+            return original(self, *arguments)
+        gate.set()
+        if moment == "_wait":  # the lead has come to it, or its work is done
+            original(self, *arguments)
+        monkeypatch.setattr(GroupCommit, moment, original)
+        raise KeyboardInterrupt
 
-        def __init__(self) -> None:
-            self.promoted = threading.Event()
-
-        def acquire(self) -> bool:
-            gate.set()
-            assert self.promoted.wait(30)
-            raise KeyboardInterrupt
-
-        def release(self) -> None:
-            self.promoted.set()
-
-        def locked(self) -> bool:
-            return True
-
-    ticket: Ticket[str] = Ticket(lambda _: "interrupted")
-    ticket.ready = Interrupting()  # type: ignore[assignment]
-    with group._mutex:
-        group._queue.append(ticket)
+    monkeypatch.setattr(GroupCommit, moment, interrupted)
+    threading.Timer(0.05, gate.set).start()
     with pytest.raises(KeyboardInterrupt):
-        group._wait(ticket)
-    leader.join(30)
-    assert group.run(lambda _: "next") == "next"
+        group.run(lambda _: "second")
+    first.join(30)
+    assert group.run(lambda _: "third") == "third"
+
+
+def _commit_all(batch: list[Ticket[str]]) -> None:
+    for ticket in batch:
+        ticket.result = ticket.work(None)
 
 
 def test_readers_see_whole_batches_only(store: Store) -> None:

@@ -26,13 +26,12 @@ GATHER_SECONDS_MAX = 0.002
 class Ticket(Generic[T]):
     """One piece of work and what became of it."""
 
-    __slots__ = ("done", "error", "promoted", "ready", "result", "work")
+    __slots__ = ("error", "leads", "ready", "result", "work")
 
     def __init__(self, work: Callable[[Any], T]) -> None:
         self.work = work
         self.ready: threading.Lock | None = None
-        self.done = False
-        self.promoted = False
+        self.leads = False
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -56,39 +55,36 @@ class GroupCommit:
 
     def run(self, work: Callable[[Any], T]) -> T:
         ticket = Ticket(work)
-        with self._mutex:
-            self._queue.append(ticket)
-            lead = not self._leading
-            self._leading = True
-            if not lead:
-                ticket.ready = threading.Lock()
-                ticket.ready.acquire()
-                self._arrived.notify()
-        if not lead:
-            self._wait(ticket)
-        if not ticket.done:
-            self._lead()
+        try:
+            self._enter(ticket)
+            if not ticket.leads:
+                self._wait(ticket)
+            if ticket.leads:
+                self._lead(ticket)
+        except BaseException:
+            # Ctrl-C, at any moment: step back, and pass the lead on if it is ours, so that the
+            # others do not wait for ever.
+            self._step_back(ticket)
+            raise
         return ticket.outcome()
 
-    def _wait(self, ticket: Ticket[Any]) -> None:
-        assert ticket.ready is not None
-        try:
-            ticket.ready.acquire()
-        except BaseException:
-            # Interrupted (Ctrl-C) while queued: step back, and pass on the lead if it came.
-            with self._mutex:
-                if ticket in self._queue:
-                    self._queue.remove(ticket)
-                if ticket.promoted and not ticket.done:
-                    self._promote()
-            raise
-
-    def _lead(self) -> None:
+    def _enter(self, ticket: Ticket[Any]) -> None:
         with self._mutex:
-            if self._patience_seconds and len(self._queue) < self._writers:
-                everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
-                self._arrived.wait_for(everybody, self._patience_seconds)
-            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+            ticket.leads = not self._leading
+            self._leading = True
+            if not ticket.leads:
+                ticket.ready = threading.Lock()
+                ticket.ready.acquire()
+            self._queue.append(ticket)
+            self._arrived.notify()
+
+    def _wait(self, ticket: Ticket[Any]) -> None:
+        """Until somebody has committed the ticket, or made it the leader."""
+        assert ticket.ready is not None
+        ticket.ready.acquire()
+
+    def _lead(self, ticket: Ticket[Any]) -> None:
+        batch = self._gather()
         began = time.monotonic()
         try:
             self._transact(batch)
@@ -100,19 +96,46 @@ class GroupCommit:
             slow = took > SLOW_COMMIT_SECONDS
             self._patience_seconds = min(took / 2, GATHER_SECONDS_MAX) if slow else 0.0
             self._promote()
-        for ticket in batch:
-            ticket.done = True
-            if ticket.ready is not None and ticket.ready.locked():
-                ticket.ready.release()
+            ticket.leads = False
+        try:
+            _wake(batch)
+        except BaseException:
+            _wake(batch)
+            raise
+
+    def _gather(self) -> list[Ticket[Any]]:
+        """Everybody who waits and, where it is worth it, those who are about to."""
+        with self._mutex:
+            if self._patience_seconds and len(self._queue) < self._writers:
+                everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
+                self._arrived.wait_for(everybody, self._patience_seconds)
+            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        return batch
 
     def _promote(self) -> None:
+        """Give the lead to the next who waits. Holds the mutex."""
         if not self._queue:
             self._leading = False
             return
         heir = self._queue[0]
-        heir.promoted = True
         assert heir.ready is not None
-        heir.ready.release()
+        if not heir.leads:
+            heir.leads = True
+            heir.ready.release()
+
+    def _step_back(self, ticket: Ticket[Any]) -> None:
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if ticket.leads:
+                self._promote()
+                ticket.leads = False
+
+
+def _wake(batch: list[Ticket[Any]]) -> None:
+    for ticket in batch:
+        if ticket.ready is not None and ticket.ready.locked():
+            ticket.ready.release()
 
 
 def _fail(batch: list[Ticket[Any]], error: BaseException) -> None:
