@@ -15,6 +15,7 @@ import clew
 from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
 from clew.engines import _migrate
 from clew.engines.sqlite import SQLiteEngine, place, reading
+from clew.model import ThreadQuery
 
 
 @pytest.fixture
@@ -390,3 +391,18 @@ def test_engine_options_reach_sqlite(path: Path) -> None:
     assert found == {"secure_delete": 1, "wal_autocheckpoint": 0, "temp_store": 2}
     assert db.pragma("journal_mode") == "wal"
     engine.close()
+
+
+@pytest.mark.parametrize("order", ["created", "updated"])
+@pytest.mark.parametrize("cursor", [None, (5, "t")])
+def test_a_page_of_threads_is_read_in_order_and_not_sorted(
+    path: Path, order: str, cursor: tuple[int, str] | None
+) -> None:
+    """Sorting would read every thread for the first page."""
+    with clew.open(path) as store, store.engine._connections.reader() as db:
+        column, part = reading._PARTS[order][0]
+        query = ThreadQuery(order=order, cursor=cursor)
+        sql, bindings = reading._select(query, f"{order}_us", 0, column, part)
+        plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())
+        assert f"threads_by_{order}" in plan
+        assert "TEMP B-TREE" not in plan

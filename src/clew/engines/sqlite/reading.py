@@ -170,7 +170,7 @@ def _select(
         bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
     where = " AND ".join(clauses)
     return (
-        f"SELECT {rows.THREAD} FROM threads WHERE {where} ORDER BY {column} DESC, id LIMIT :limit"
+        f"SELECT {rows.THREAD} FROM threads WHERE {where} ORDER BY {order} DESC, id LIMIT :limit"
     ), bindings
 
 
