@@ -219,6 +219,7 @@ class _Ids:
         self._time = (-1, "")  # the milliseconds last seen, and how they are written
 
     def mint(self) -> str:
+        """A fresh id of 26 characters that sorts by the time it was minted."""
         now = (time.time_ns() // 1_000_000) << 80
         with self._lock:
             if now > self._last:
@@ -236,18 +237,8 @@ class _Ids:
 
 _SHIFTS = (70, 60, 50, 40, 30, 20, 10, 0)
 _ids = _Ids()
+new_id = _ids.mint
 
-
-def new_id() -> str:
-    """A fresh id of 26 characters that sorts by the time it was minted."""
-    return _ids.mint()
-
-
-def _forget_ids() -> None:
-    # A forked child must not go on counting from its parent's last id.
-    global _ids
-    _ids = _Ids()
-
-
+# A forked child must not go on counting from its parent's last id.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_ids)
+    os.register_at_fork(after_in_child=_ids.__init__)  # type: ignore[misc]

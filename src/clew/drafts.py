@@ -13,6 +13,7 @@ from clew.checks import META_BYTES_MAX, check_fact, check_name, mint
 from clew.codec import encode, new_id
 from clew.errors import InvalidInput
 from clew.model import (
+    KINDS,
     EntryDraft,
     FactDraft,
     MoveDraft,
@@ -46,15 +47,15 @@ def draft(
     Its id and time are fixed here, so appending the same draft again writes nothing twice.
     """
     return EntryDraft(
-        id=mint(id),
-        kind=check_name(kind, "kind", KIND_BYTES_MAX),
+        id=new_id() if id is None else check_name(id, "id"),
+        kind=kind if kind in KINDS else check_name(kind, "kind", KIND_BYTES_MAX),
         data=encode(body),
         time_us=clock() if time is None else to_us(time),
         parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),
         turn=None if turn is None else check_name(turn, "turn"),
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
         meta_data=_meta(meta),
-        blobs=tuple(map(_check_hash, blobs)),
+        blobs=tuple(map(_check_hash, blobs)) if blobs else (),
     )
 
 

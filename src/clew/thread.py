@@ -194,8 +194,9 @@ class Thread:
         Its kind follows from its role. With `format` it is checked: InvalidInput if it is not a
         message of that format, or a result for a call that the thread does not know.
         """
-        body = projecting.checked_message(self, message, format)
-        return self.append(drafts.kind_for(body), body, format=format, **options)
+        if format is not None or not isinstance(message, dict):
+            message = projecting.checked_message(self, message, format)
+        return self.append(drafts.kind_for(message), message, format=format, **options)
 
     def move(
         self,

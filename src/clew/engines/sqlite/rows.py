@@ -19,6 +19,8 @@ SEQ_MAX = 0xFFFF_FFFF
 Range = tuple[int, int]  # the numbers of the first and the last record
 
 _COLUMNS = "no, id, time_us, hash, parent, kind, body, turn, format, meta, blobs, blob, type"
+_INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_FIND = f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?"
 
 
 def number(thread: int, seq: int) -> int:
@@ -59,7 +61,7 @@ def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> No
         assert isinstance(record, Fact)
         body = record.data if blob is None else None
         row = (*start, None, record.key, body, *(None,) * 4, blob, FACT)
-    db.execute(f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", row)
+    db.execute(_INSERT, row)
 
 
 # --- finding --------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def find(
     db: apsw.Connection, thread: int, name: str, lineage: tuple[Range, ...], id: str
 ) -> Record | None:
     """The record with an id among those visible in a thread."""
-    row = one(db, f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?", (id, thread))
+    row = one(db, _FIND, (id, thread))
     if row is not None:
         return to_record(db, name, row)
     no = _locate_inherited(db, lineage, id) if lineage else None
