@@ -19,7 +19,7 @@ from clew import budget, messages
 from clew.codec import decode, render
 from clew.errors import ClewError, InvalidInput
 from clew.lazy import cached
-from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, results_of
+from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of
 from clew.model import Entry
 from clew.repair import Block, Item, Repair, normalise
 from clew.text import shorten
@@ -344,21 +344,23 @@ def _segments(
     entries = {entry.id: entry for entry in window.entries}
     if window.compaction is not None:
         entries[window.compaction.id] = window.compaction
+    names = {call.id: call.name for block in blocks for call in calls_of(block.message)}
     found = []
     for block, place, size in zip(blocks, places, sizes, strict=True):
         for id in block.entries:
             source = window.compaction if id is None else entries.get(id)
             if source is not None:
-                found.append(_segment(source, block.message, place, size // len(block.entries)))
+                share = size // len(block.entries)
+                found.append(_segment(source, block.message, place, share, names))
     return tuple(found)
 
 
-def _segment(entry: Entry, message: Message, place: int | None, size: int) -> ContextSegment:
+def _segment(
+    entry: Entry, message: Message, place: int | None, size: int, names: dict[str, str]
+) -> ContextSegment:
     parts = [part for own in _messages_of(entry) for part in own.parts]
     call = next((part for part in parts if isinstance(part, ToolCall | ToolResult)), None)
-    name = call.name if call is not None else None
-    if isinstance(call, ToolResult) and name is None:
-        name = next((r.name for r in results_of(message) if r.call == call.call), None)
+    name = None if call is None else call.name or names.get(_call_of(call) or "")
     return ContextSegment(
         entry_id=entry.id,
         kind=entry.kind,

@@ -48,7 +48,7 @@ def draft(
     """
     return EntryDraft(
         id=new_id() if id is None else check_name(id, "id"),
-        kind=kind if kind in KINDS else check_name(kind, "kind", KIND_BYTES_MAX),
+        kind=kind if type(kind) is str and kind in KINDS else check_name(kind, "kind", KIND_BYTES_MAX),
         data=encode(body),
         time_us=clock() if time is None else to_us(time),
         parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),

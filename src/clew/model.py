@@ -50,7 +50,7 @@ def to_us(time: datetime, field: str = "time") -> int:
 # --- records: what comes out ----------------------------------------------------------------
 
 
-class Record(Struct, frozen=True, dict=True):
+class Record(Struct, frozen=True, gc=False):
     """Anything with a `seq` in a thread's log. `thread` is the one it was written in."""
 
     thread: str
@@ -64,7 +64,7 @@ class Record(Struct, frozen=True, dict=True):
         return to_time(self.time_us)
 
 
-class Entry(Record, frozen=True):
+class Entry(Record, frozen=True, gc=False):
     """An immutable record in the tree. `hash` covers its content and its parent's hash."""
 
     parent: str | None
@@ -75,30 +75,33 @@ class Entry(Record, frozen=True):
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
 
-    @cached
+    @property
     def body(self) -> Any:
-        """The body as a JSON value. A copy of your own: changing it changes nothing stored."""
+        """The body as a JSON value: decoded at each look, so what you get is yours to change.
+
+        Keep it if you look often. `data` has the bytes.
+        """
         return decode(self.data)
 
-    @cached
+    @property
     def meta(self) -> dict[str, Any]:
         """What stands beside the body: provider, model, metadata of yours."""
         return {} if self.meta_data is None else decode(self.meta_data)
 
 
-class Move(Record, frozen=True):
+class Move(Record, frozen=True, gc=False):
     """The leaf was moved to `leaf`; None stands for before the root."""
 
     leaf: str | None
 
 
-class Fact(Record, frozen=True):
+class Fact(Record, frozen=True, gc=False):
     """A piece of the thread's metadata was set; the latest of a key wins, null removes it."""
 
     key: str
     data: bytes
 
-    @cached
+    @property
     def value(self) -> Any:
         return decode(self.data)
 

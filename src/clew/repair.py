@@ -23,6 +23,7 @@ BEGINNING = "[the conversation begins with the assistant]"
 
 _USER_FIRST = frozenset({"anthropic", "gemini"})
 _SIGNED = frozenset({"anthropic"})
+_NAMED = frozenset({"gemini"})  # results carry the name of their tool
 
 
 class Repair(Struct, frozen=True, gc=False):
@@ -40,14 +41,14 @@ class Item(Struct, frozen=True, gc=False):
     message: Message
 
 
-class Block(Struct):
+class Block(Struct, gc=False):
     """A message of the normal form, and the entries that it was made of."""
 
     message: Message
     entries: list[str | None]
 
 
-class Slot(Struct):
+class Slot(Struct, gc=False):
     """A call and its answer."""
 
     call: ToolCall
@@ -195,7 +196,10 @@ class _Builder:
 
     def _answers(self, item: Item) -> bool:
         """Whether a message holds a result for the calls of the open assistant message."""
-        return any(slot.answered_by == item.entry for slot in self._slots if slot.answer)
+        for slot in self._slots:
+            if slot.answer is not None and slot.answered_by == item.entry:
+                return True
+        return False
 
     def _take_assistant(self, index: int, item: Item) -> None:
         parts: list[Part] = []
@@ -250,12 +254,14 @@ class _Builder:
             return
         self._blocks.append(block)
         if slots:
-            results = tuple(self._result(slot) for slot in slots)
-            sources = list(dict.fromkeys(slot.answered_by for slot in slots if slot.answered_by))
+            results = tuple([self._result(slot) for slot in slots])
+            sources = dict.fromkeys([slot.answered_by for slot in slots if slot.answered_by])
             self._blocks.append(Block(Message(role="tool", parts=results), list(sources)))
 
     def _end_of_thinking(self, block: Block) -> bool:
         """Cut thinking that leads to nothing from the end; false if nothing else is there."""
+        if type(block.message.parts[-1]) is not Thinking:
+            return True
         parts = list(block.message.parts)
         while parts and isinstance(parts[-1], Thinking) and self._target != "plain":
             parts.pop()
@@ -271,7 +277,7 @@ class _Builder:
             self._report("interrupted_call", text, slot.entry)
             made = (Text(text=INTERRUPTED),)
             return ToolResult(call=slot.call.id, name=slot.call.name, content=made, is_error=True)
-        if slot.answer.name is None:
+        if slot.answer.name is None and self._target in _NAMED:
             return replace(slot.answer, name=slot.call.name)
         return slot.answer
 

@@ -7,10 +7,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from clew.codec import digest
 from clew.engines import _clock
@@ -40,8 +38,6 @@ from clew.state import (
     check_recreated,
     plan,
 )
-
-R = TypeVar("R", bound=Record)
 
 _open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
@@ -152,7 +148,7 @@ class MemoryEngine:
             for record in decided.new:
                 state.apply(record)
             self._changed.notify_all()
-            return _copies(decided.records)
+            return decided.records
 
     def _check_blobs(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -162,7 +158,7 @@ class MemoryEngine:
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
-            return _copies(self._state(thread).records[max(after, 0) :][:limit])
+            return self._state(thread).records[max(after, 0) :][:limit]
 
     def path(
         self,
@@ -178,7 +174,7 @@ class MemoryEngine:
             for given in (end, after):
                 if given is not None:
                     state.entry(given)
-            return _copies(state.path(end, after=after, limit=limit))
+            return state.path(end, after=after, limit=limit)
 
     def segments(self, thread: str) -> list[Segment]:
         with self._changed:
@@ -280,11 +276,6 @@ class MemoryEngine:
         if state is None:
             raise NotFound("thread", thread)
         return state
-
-
-def _copies(records: Sequence[R]) -> list[R]:
-    """Records of the caller's own: the bodies that they have decoded are theirs to change."""
-    return [replace(record) for record in records]
 
 
 def _key(info: ThreadInfo, query: ThreadQuery) -> tuple[int, str]:
