@@ -48,7 +48,7 @@ def draft(
     """
     return EntryDraft(
         id=new_id() if id is None else check_name(id, "id"),
-        kind=kind if type(kind) is str and kind in KINDS else check_name(kind, "kind", KIND_BYTES_MAX),
+        kind=_check_kind(kind),
         data=encode(body),
         time_us=clock() if time is None else to_us(time),
         parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),
@@ -57,6 +57,12 @@ def draft(
         meta_data=_meta(meta),
         blobs=tuple(map(_check_hash, blobs)) if blobs else (),
     )
+
+
+def _check_kind(kind: object) -> str:
+    if isinstance(kind, str) and kind in KINDS:
+        return kind
+    return check_name(kind, "kind", KIND_BYTES_MAX)
 
 
 def check_batch(entries: Any) -> list[EntryDraft]:
