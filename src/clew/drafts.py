@@ -41,10 +41,12 @@ def draft(
     blobs: Iterable[str] = (),
     time: datetime | None = None,
     clock: Callable[[], int] = now_us,
+    once: bool = False,
 ) -> EntryDraft:
     """An entry to be appended, checked: for `Thread.append` of several at once, or for retries.
 
     Its id and time are fixed here, so appending the same draft again writes nothing twice.
+    `once` promises that it will be appended one time only.
     """
     return EntryDraft(
         id=new_id() if id is None else check_name(id, "id"),
@@ -56,6 +58,7 @@ def draft(
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
         meta_data=_meta(meta),
         blobs=tuple(map(_check_hash, blobs)) if blobs else (),
+        fresh=once and id is None,
     )
 
 

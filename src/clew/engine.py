@@ -83,6 +83,7 @@ class Engine(Protocol):
 
         Idempotent on ids: a draft whose id is stored in the thread (or on the path that it
         inherited) with the same content gives the stored record; with other content Conflict.
+        (A `fresh` draft is new by the caller's word; an engine need not look.)
         If all are stored, nothing else is checked, so that a retry always resolves.
 
         `expect` is the leaf the caller knows, None for before the root: Conflict if it differs.

@@ -110,7 +110,11 @@ class Fact(Record, frozen=True, gc=False):
 
 
 class EntryDraft(Struct, frozen=True, kw_only=True):
-    """An entry to append. Without `parent` it becomes a child of the leaf."""
+    """An entry to append. Without `parent` it becomes a child of the leaf.
+
+    `fresh` says that the id was minted for this one call, so that nobody need look whether it is
+    stored already.
+    """
 
     id: str
     kind: str
@@ -121,6 +125,7 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
+    fresh: bool = False
 
 
 class MoveDraft(Struct, frozen=True, kw_only=True):

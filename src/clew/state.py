@@ -83,7 +83,13 @@ def plan(
     What is stored already is answered before any other check, so that a retry after an unknown
     outcome succeeds even if the thread has moved on.
     """
-    stored = {draft.id: record for draft in drafts if (record := find(draft.id)) is not None}
+    stored: dict[str, Record] = {}
+    for draft in drafts:
+        if isinstance(draft, EntryDraft) and draft.fresh:
+            continue
+        record = find(draft.id)
+        if record is not None:
+            stored[draft.id] = record
     if len(stored) < len(drafts):
         _check_lease(head.thread, drafts, fence, lease)
         if expect is not UNSET and expect != head.leaf:

@@ -181,7 +181,7 @@ class Thread:
         """
         engine = self.store.engine
         if isinstance(kind, str):
-            one = drafts.draft(kind, body, clock=self.store.clock, **fields)
+            one = drafts.draft(kind, body, clock=self.store.clock, once=True, **fields)
             return engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
         if fields or body is not None:
             raise InvalidInput("append", "give the drafts themselves what each of them should have")

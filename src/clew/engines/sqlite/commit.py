@@ -84,7 +84,10 @@ class GroupCommit:
         ticket.ready.acquire()
 
     def _lead(self, ticket: Ticket[Any]) -> None:
-        batch = self._gather()
+        with self._mutex:
+            if self._patience_seconds and len(self._queue) < self._writers:
+                self._gather()
+            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
         began = time.monotonic()
         try:
             self._transact(batch)
@@ -103,14 +106,10 @@ class GroupCommit:
             _wake(batch)
             raise
 
-    def _gather(self) -> list[Ticket[Any]]:
-        """Everybody who waits and, where it is worth it, those who are about to."""
-        with self._mutex:
-            if self._patience_seconds and len(self._queue) < self._writers:
-                everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
-                self._arrived.wait_for(everybody, self._patience_seconds)
-            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
-        return batch
+    def _gather(self) -> None:
+        """Wait for those who are about to come, where that is worth it. Holds the mutex."""
+        everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
+        self._arrived.wait_for(everybody, self._patience_seconds)
 
     def _promote(self) -> None:
         """Give the lead to the next who waits. Holds the mutex."""
