@@ -30,6 +30,7 @@ Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
 RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
 
+_KNOWN = frozenset(messages.FORMATS)
 _ROLES: dict[str, Any] = {
     "user_message": "user",
     "assistant_message": "assistant",
@@ -198,9 +199,9 @@ class _Reader:
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
         try:
-            if format is None or format not in messages.FORMATS:
+            if format is None or format not in _KNOWN:
                 format = messages.detect(body)
-            found = messages.read(format, body)
+            found = messages.reader(format)(body)
         except ClewError as error:
             self._report("unreadable", str(error), entry.id)
             found = [Message(role=_ROLES[entry.kind], parts=(Text(text=_as_text(body)),))]

@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 from clew.errors import InvalidInput
 from clew.messages.neutral import Message, Violation, Written
 
-__all__ = ["FORMATS", "as_body", "check_format", "detect", "read", "validate", "write"]
+__all__ = ["FORMATS", "as_body", "check_format", "detect", "read", "reader", "validate", "write"]
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
 
@@ -40,7 +40,13 @@ def read(format: str, body: Any) -> list[Message]:
 
     Raises InvalidInput, with the place, for what cannot be read.
     """
-    return _module(format).read(body)
+    return reader(format)(body)
+
+
+@cache
+def reader(format: str) -> Callable[[Any], list[Message]]:
+    """The function that reads a format, for those who read many messages."""
+    return _module(format).read
 
 
 def write(format: str, messages: Sequence[Message], *, unicode: bool = False) -> Written:
