@@ -13,7 +13,7 @@ from clew import drafts, messages
 from clew.checks import check_name
 from clew.codec import digest, encode, new_id
 from clew.errors import AlreadyExists, ClewError, Conflict, InvalidInput, NotFound, TooLarge
-from clew.messages.neutral import Message, calls_of, results_of
+from clew.messages.neutral import calls_of, results_of
 from clew.model import (
     PAGE_MAX,
     Draft,
@@ -269,7 +269,9 @@ def message_drafts(
 def _kind(body: dict[str, Any], format: str | None) -> str:
     if "role" in body or (format or messages.detect(body)) == "plain":
         return drafts.kind_for(body)
-    found = neutral(body, format)  # an item or a response: what it is does not stand in a role
+    found = messages.view(
+        format, body
+    )  # an item or a response: what it is does not stand in a role
     if not found:
         raise InvalidInput("message", "has no role")
     if any(calls_of(message) for message in found):
@@ -292,19 +294,9 @@ def _check_content(body: dict[str, Any]) -> None:
             raise InvalidInput("message", reason, path=f"$.content[{index}]")
 
 
-def neutral(body: Any, format: str | None = None) -> list[Message]:
-    """The neutral view of a stored message; empty if it cannot be read."""
-    try:
-        if format is None or format not in messages.FORMATS:
-            format = messages.detect(body)
-        return messages.read(format, body)
-    except ClewError:
-        return []
-
-
 def tool_ids(entry: Entry) -> tuple[frozenset[str], frozenset[str]]:
     """The calls that a message makes, and those that it has results of."""
-    found = neutral(entry.body, entry.format)
+    found = messages.view(entry.format, entry.body)
     return (
         frozenset(call.id for message in found for call in calls_of(message)),
         frozenset(result.call for message in found for result in results_of(message)),

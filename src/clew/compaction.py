@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clew import messages
 from clew.codec import new_id
 from clew.context import Context, Options, edited, project
-from clew.errors import ClewError, InvalidInput
+from clew.errors import InvalidInput
 from clew.messages.neutral import Message, calls_of, results_of
 from clew.model import Entry
 from clew.tokens import Count, count_message, estimate
@@ -157,9 +157,8 @@ def body(
 def _measure(entry: Entry, count: Count) -> _Measured:
     if entry.kind not in MESSAGE_KINDS:
         return _Measured(entry, 0, False, frozenset(), frozenset())
-    try:
-        found = messages.read(entry.format or messages.detect(entry.body), entry.body)
-    except ClewError:
+    found = messages.view(entry.format, entry.body)
+    if not found:
         return _Measured(entry, 0, entry.kind == "user_message", frozenset(), frozenset())
     return _Measured(
         entry,

@@ -30,7 +30,6 @@ Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
 RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
 
-_KNOWN = frozenset(messages.FORMATS)
 _ROLES: dict[str, Any] = {
     "user_message": "user",
     "assistant_message": "assistant",
@@ -199,9 +198,7 @@ class _Reader:
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
         try:
-            if format is None or format not in _KNOWN:
-                format = messages.detect(body)
-            found = messages.reader(format)(body)
+            found = messages.reader(messages.known_format(format, body))(body)
         except ClewError as error:
             self._report("unreadable", str(error), entry.id)
             found = [Message(role=_ROLES[entry.kind], parts=(Text(text=_as_text(body)),))]
@@ -286,7 +283,7 @@ def summary_text(summary: Any, kept: Sequence[Entry]) -> str | None:
 
 
 def _plain_text(entry: Entry) -> str:
-    found = _messages_of(entry)
+    found = messages.view(entry.format, entry.body)
     if not found:
         return _as_text(entry.body)
     texts = [part.text for message in found for part in message.parts if isinstance(part, Text)]
@@ -359,7 +356,7 @@ def _segments(
 def _segment(
     entry: Entry, message: Message, place: int | None, size: int, names: dict[str, str]
 ) -> ContextSegment:
-    parts = [part for own in _messages_of(entry) for part in own.parts]
+    parts = [part for own in messages.view(entry.format, entry.body) for part in own.parts]
     call = next((part for part in parts if isinstance(part, ToolCall | ToolResult)), None)
     name = None if call is None else call.name or names.get(_call_of(call) or "")
     return ContextSegment(
@@ -386,10 +383,3 @@ def _shown(parts: Sequence[Part]) -> str:
         elif isinstance(part, ToolResult):
             texts.append(_shown(part.content))
     return "\n".join(texts)
-
-
-def _messages_of(entry: Entry) -> list[Message]:
-    try:
-        return messages.read(entry.format or messages.detect(entry.body), entry.body)
-    except ClewError:
-        return []

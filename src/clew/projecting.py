@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from clew import compaction, messages
 from clew.compaction import Compacted, CompactionPlan
 from clew.context import Context, Options, project, summary_text
-from clew.errors import ClewError, Conflict, InvalidInput, NotFound
+from clew.errors import Conflict, InvalidInput, NotFound
 from clew.messages.neutral import Message, Text, calls_of, results_of
 from clew.model import Entry
 from clew.tokens import count_message
@@ -64,10 +64,7 @@ def _check_calls(thread: Thread, wanted: set[str]) -> None:
 def _call_ids(entry: Entry) -> list[str]:
     if entry.kind not in ("tool_call", "assistant_message", "custom"):
         return []
-    try:
-        found = messages.read(entry.format or messages.detect(entry.body), entry.body)
-    except ClewError:
-        return []
+    found = messages.view(entry.format, entry.body)
     return [call.id for message in found for call in calls_of(message)]
 
 

@@ -270,6 +270,23 @@ def test_an_unknown_note_is_refused_before_anybody_sums_up(store: Store) -> None
         grown(store).compact(never, keep_turns=1, nonsense=1)
 
 
+@pytest.mark.parametrize("keep_tokens", [50, 100, 200, 400])
+def test_messages_of_a_format_that_nobody_knows_keep_their_pairs(
+    store: Store, keep_tokens: int
+) -> None:
+    thread = store.create()
+    thread.append("user_message", {"role": "user", "content": "question"}, format="mine")
+    for n in range(8):
+        call = say.calls("openai-chat", (f"c{n}", "run", {}))
+        result = say.result("openai-chat", f"c{n}", "output " * 20)
+        thread.append("tool_call", call, format="mine")
+        thread.append("tool_result", result, format="mine")
+    assert thread.compact(lambda _: "S", keep_tokens=keep_tokens) is not None
+    context = thread.context("openai-chat")
+    assert context.report.repairs == ()
+    assert messages.validate("openai-chat", context.messages) == []
+
+
 def test_asynchronous_summaries_need_the_asynchronous_side(tmp_path: Path) -> None:
     async def summarize(given: list[Any]) -> str:
         await anyio.sleep(0)

@@ -8,8 +8,7 @@ from typing import Any
 from clew import messages
 from clew.cli._text import one_line
 from clew.codec import render
-from clew.errors import ClewError
-from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
+from clew.messages.neutral import Media, Part, Text, Thinking, ToolCall, ToolResult
 from clew.model import Entry
 
 _PREVIEW_MAX = 1000  # characters that are looked at for one line
@@ -26,17 +25,10 @@ def text_of(entry: Entry) -> str:
     body = entry.body
     if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
-    found = _read(entry)
+    found = messages.view(entry.format, body)
     if not found:
         return _compact(body)
     return _said([part for message in found for part in message.parts])
-
-
-def _read(entry: Entry) -> list[Message]:
-    try:
-        return messages.read(entry.format or messages.detect(entry.body), entry.body)
-    except ClewError:
-        return []  # no message, or one that nobody can read
 
 
 def _marker(body: dict[str, Any]) -> str:

@@ -20,9 +20,21 @@ from typing import Any, Protocol, cast
 from clew.errors import InvalidInput
 from clew.messages.neutral import Message, Violation, Written
 
-__all__ = ["FORMATS", "as_body", "check_format", "detect", "read", "reader", "validate", "write"]
+__all__ = [
+    "FORMATS",
+    "as_body",
+    "check_format",
+    "detect",
+    "known_format",
+    "read",
+    "reader",
+    "validate",
+    "view",
+    "write",
+]
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
+_KNOWN = frozenset(FORMATS)
 
 
 class Format(Protocol):
@@ -41,6 +53,22 @@ def read(format: str, body: Any) -> list[Message]:
     Raises InvalidInput, with the place, for what cannot be read.
     """
     return reader(format)(body)
+
+
+def view(format: str | None, body: Any) -> list[Message]:
+    """The neutral view of a stored body by its format or, without a known one, by its shape.
+
+    For those who look at what is stored already: empty if it cannot be read.
+    """
+    try:
+        return reader(known_format(format, body))(body)
+    except InvalidInput:
+        return []
+
+
+def known_format(format: str | None, body: Any) -> str:
+    """The format of a stored body: the one that it is said to be in, if we know that."""
+    return format if format is not None and format in _KNOWN else detect(body)
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from clew import _facets
+from clew.messages import view
 from clew.messages.neutral import Message, Part, Text, Thinking, ToolCall, ToolResult
 from clew.model import ThreadInfo
 
@@ -95,7 +96,7 @@ def has_user_interaction(session: Session) -> bool:
 
 
 def _is_interaction(body: Any) -> bool:
-    found = _facets.neutral(body)
+    found = view(None, body)
     if not found:  # it cannot be read: better one session too many than one lost
         return isinstance(body, dict) and body.get("role") == "user" and bool(body.get("content"))
     return any(_says_something(part) for part in _user_parts(found))
@@ -114,7 +115,7 @@ def _user_parts(found: Iterable[Message]) -> list[Part]:
 def first_user_text(messages: Iterable[Any]) -> str:
     """The first text of a user that is not blank; empty if there is none."""
     for body in messages:
-        for part in _user_parts(_facets.neutral(body)):
+        for part in _user_parts(view(None, body)):
             if isinstance(part, Text) and part.text.strip():
                 return part.text
     return ""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from clew import _facets
+from clew import messages
 from clew.messages.neutral import (
     Media,
     Message,
@@ -45,9 +45,9 @@ def _head(session: Session) -> Iterator[str]:
 
 
 def _message(body: Any) -> Iterator[str]:
-    found = _facets.neutral(body)
+    found = messages.view(None, body)
     if not found and isinstance(body, dict):  # a role that nobody knows
-        found = _facets.neutral({**body, "role": "user"})
+        found = messages.view(None, {**body, "role": "user"})
     yield f"## {_heading(body, found)}"
     if not found:
         yield _fenced(_as_json(body), "json")
