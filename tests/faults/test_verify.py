@@ -84,7 +84,8 @@ CHANGES = [
     "UPDATE records SET parent = NULL WHERE type = 1",
     "UPDATE records SET parent = NULL WHERE no >> 32 = 2 AND type = 0",
     "UPDATE records SET id = 'renamed' WHERE no >> 32 = 2 AND type = 0",
-    "UPDATE records SET hash = (SELECT min(hash) FROM records) WHERE no = (1 << 32) + 5",
+    "UPDATE records SET hash = (SELECT hash FROM records WHERE no = (1 << 32) + 4)"
+    " WHERE no = (1 << 32) + 5",
     "UPDATE records SET no = no + 77 WHERE no >> 32 = 2 AND type = 0",
     "DELETE FROM records WHERE no = (1 << 32) + 3",
     "DELETE FROM records WHERE type = 1",
