@@ -14,6 +14,7 @@ from clew.store import Store
 
 _SCHEMES = {
     "sqlite:": "sqlite:///path.db (or just path.db): a SQLite file",
+    "files:": "files:path: a folder of JSONL files",
     "memory:": "memory: nothing outlives the process",
 }
 
@@ -22,10 +23,11 @@ def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store
     """Open a store, making it if it is not there.
 
     No address: the user's own default store. A path, or `sqlite:///path.db` (relative) and
-    `sqlite:////path.db` (absolute): a SQLite file. `memory:`: gone with the process.
+    `sqlite:////path.db` (absolute): a SQLite file. `files:path`: a folder of JSONL files, one
+    for each thread. `memory:`: gone with the process.
 
-    SQLite takes `durability="full"` (every acknowledged append survives loss of power) or
-    `"relaxed"` (faster on slow disks, survives only the death of the process), and
+    SQLite and files take `durability="full"` (every acknowledged append survives loss of power)
+    or `"relaxed"` (faster on slow disks, survives only the death of the process), and
     `busy_seconds`, how long to wait for other processes that write. With `create=False` a store
     that is not there is NotFound, and nothing is made.
     """
@@ -49,6 +51,8 @@ def open_engine(address: str | os.PathLike[str] | None = None, **options: Any) -
             return _memory(options)
         case "sqlite:" if rest.removeprefix("///"):
             return _sqlite(Path(rest.removeprefix("///")), options)
+        case "files:" if rest.removeprefix("///"):
+            return _files(Path(rest.removeprefix("///")), options)
         case _:
             known = "; ".join(_SCHEMES.values())
             raise Unsupported(
@@ -73,6 +77,13 @@ def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
 
     _check_options("sqlite", options, ("durability", "busy_seconds", "create", "vfs"))
     return SQLiteEngine(path.expanduser(), **options)
+
+
+def _files(path: Path, options: dict[str, Any]) -> Engine:
+    from clew.engines.files import FilesEngine
+
+    _check_options("files", options, ("durability", "busy_seconds", "create", "disk"))
+    return FilesEngine(path.expanduser(), **options)
 
 
 def _memory(options: dict[str, Any]) -> Engine:

@@ -187,6 +187,8 @@ def test_ctrl_c_leaves_no_traceback_and_no_agent_behind(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background ignores Ctrl-C, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as demo:
         assert demo.stdout is not None
         agent = next(filter(None, (re.search(r"in process (\d+)", line) for line in demo.stdout)))

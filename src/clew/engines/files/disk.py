@@ -1,0 +1,60 @@
+"""Every system call that changes something, in one place, so that a test can make each one fail.
+
+Nothing here retries, catches or decides: callers loop on short writes and clean up after errors.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_FULL_SYNC = 51  # macOS: F_FULLFSYNC; its fsync alone does not reach the disk
+
+
+class Disk:
+    """The real one."""
+
+    def open(self, path: str, flags: int) -> int:
+        """Open a file for its owner alone; never through a symbolic link, never for a child."""
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """Write at the end of a file opened with O_APPEND; perhaps less than all of it."""
+        return os.write(descriptor, data)
+
+    def write_at(self, descriptor: int, data: bytes, offset: int) -> int:
+        return os.pwrite(descriptor, data, offset)
+
+    def sync(self, descriptor: int) -> None:
+        """Make what was written to a file durable, with its size."""
+        _sync(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        os.mkdir(path, 0o700)
+
+
+def _full_sync(descriptor: int) -> None:
+    import fcntl
+
+    fcntl.fcntl(descriptor, _FULL_SYNC)
+
+
+# Linux: fdatasync leaves out the times of the file, but never the size that a reader needs.
+_sync = _full_sync if sys.platform == "darwin" else getattr(os, "fdatasync", os.fsync)
