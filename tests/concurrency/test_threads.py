@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.engines.sqlite.commit import GroupCommit, Ticket
+from clew.engines._commit import GroupCommit, Ticket
 from clew.store import Store
 
 

@@ -6,43 +6,16 @@ Compression happens before the transaction, so that no writer waits for another 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import apsw
-from msgspec import Struct
 
 from clew.codec import digest
+from clew.engines._packing import Packed, unpack
 from clew.engines.sqlite.query import every, one
 from clew.errors import Corrupt, NotFound
 from clew.model import Swept
 
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
-_LEVEL = 3
-
-
-class Packed(Struct, frozen=True):
-    """A blob ready to be written."""
-
-    hash: str
-    size: int
-    codec: str
-    data: bytes
-
-
-def pack(data: bytes) -> Packed:
-    packed = _zstd().compress(data, _LEVEL)
-    if len(packed) < len(data):
-        return Packed(digest(data), len(data), "zstd", packed)
-    return Packed(digest(data), len(data), "raw", data)
-
-
-def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
-    """The bytes again, checked: their size before memory is spent on them, then their hash."""
-    if codec == "zstd":
-        data = _decompress(hash, size, data)
-    if len(data) != size or digest(data) != hash:
-        raise Corrupt(f"blob {hash}", "its bytes do not match its hash")
-    return data
 
 
 def put(db: apsw.Connection, blob: Packed, now_us: int) -> int:
@@ -104,21 +77,3 @@ _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
     " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
 )
-
-
-def _decompress(hash: str, size: int, data: bytes) -> bytes:
-    zstd = _zstd()
-    try:
-        # One byte over the size that was recorded is enough to tell a bomb from a blob.
-        return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
-    except zstd.ZstdError as error:
-        raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
-
-
-def _zstd() -> Any:
-    # Loaded with the first large body: most processes never need it.
-    try:
-        from compression import zstd  # Python 3.14 has it
-    except ImportError:
-        from backports import zstd
-    return zstd

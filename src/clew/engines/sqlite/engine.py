@@ -12,8 +12,9 @@ import apsw
 from msgspec import UNSET, UnsetType
 
 from clew.engines import _clock
+from clew.engines._commit import GroupCommit, Ticket
+from clew.engines._packing import Packed, pack
 from clew.engines.sqlite import blobs, check, journal, leases, purge, reading, rows
-from clew.engines.sqlite.commit import GroupCommit, Ticket
 from clew.engines.sqlite.connections import Connections
 from clew.engines.sqlite.errors import poisons, translate
 from clew.errors import ClewError, InvalidInput, Unavailable
@@ -129,7 +130,7 @@ class SQLiteEngine:
         return self._write(lambda db: leases.step(db, thread, request, self._clock()))
 
     def put_blobs(self, blobs_: Sequence[bytes]) -> list[str]:
-        packed = [blobs.pack(data) for data in blobs_]
+        packed = [pack(data) for data in blobs_]
         now_us = self._clock().wall_us
 
         def put(db: apsw.Connection) -> list[str]:
@@ -300,9 +301,9 @@ class SQLiteEngine:
         self._connections.close()
 
 
-def _pack(drafts: Sequence[Draft]) -> dict[str, blobs.Packed]:
+def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
     return {
-        draft.id: blobs.pack(draft.data)
+        draft.id: pack(draft.data)
         for draft in drafts
         if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
     }

@@ -10,8 +10,8 @@ from msgspec import UnsetType
 from msgspec.structs import astuple
 
 from clew.codec import decode
+from clew.engines._packing import Packed
 from clew.engines.sqlite import blobs, leases, rows
-from clew.engines.sqlite.blobs import Packed
 from clew.engines.sqlite.query import one
 from clew.engines.sqlite.rows import Lineages, Range
 from clew.errors import InvalidInput, NotFound

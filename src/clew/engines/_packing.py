@@ -1,0 +1,55 @@
+"""Blobs as they are stored: compressed where that makes them smaller, checked when they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from clew.codec import digest
+from clew.errors import Corrupt
+
+_LEVEL = 3
+
+
+class Packed(Struct, frozen=True):
+    """A blob ready to be written."""
+
+    hash: str
+    size: int
+    codec: str
+    data: bytes
+
+
+def pack(data: bytes) -> Packed:
+    packed = _zstd().compress(data, _LEVEL)
+    if len(packed) < len(data):
+        return Packed(digest(data), len(data), "zstd", packed)
+    return Packed(digest(data), len(data), "raw", data)
+
+
+def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
+    """The bytes again, checked: their size before memory is spent on them, then their hash."""
+    if codec == "zstd":
+        data = _decompress(hash, size, data)
+    if len(data) != size or digest(data) != hash:
+        raise Corrupt(f"blob {hash}", "its bytes do not match its hash")
+    return data
+
+
+def _decompress(hash: str, size: int, data: bytes) -> bytes:
+    zstd = _zstd()
+    try:
+        # One byte over the size that was recorded is enough to tell a bomb from a blob.
+        return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
+    except zstd.ZstdError as error:
+        raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
+
+
+def _zstd() -> Any:
+    # Loaded with the first large body: most processes never need it.
+    try:
+        from compression import zstd  # Python 3.14 has it
+    except ImportError:
+        from backports import zstd
+    return zstd
