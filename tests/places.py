@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clew.engine import Engine
+from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.sqlite import SQLiteEngine
 from clew.leasing import Instant
@@ -43,4 +44,24 @@ class SQLitePlace:
             engine.close()
 
 
-PLACES = {"memory": lambda folder: MemoryPlace(), "sqlite": SQLitePlace}
+class FilesPlace:
+    def __init__(self, folder: Path, clock: Callable[[], Instant] | None = None) -> None:
+        self.path = folder / "threads"
+        self._options = {} if clock is None else {"clock": clock}
+        self._opened: list[Engine] = []
+
+    def open(self) -> Engine:
+        engine = FilesEngine(self.path, **self._options)
+        self._opened.append(engine)
+        return engine
+
+    def reopen(self, engine: Engine) -> Engine:
+        engine.close()
+        return self.open()
+
+    def close(self) -> None:
+        for engine in self._opened:
+            engine.close()
+
+
+PLACES = {"memory": lambda folder: MemoryPlace(), "sqlite": SQLitePlace, "files": FilesPlace}

@@ -21,7 +21,7 @@ FUNCTION_LINES_MAX = 70
 # Each layer may import itself and what stands before it.
 LAYERS = [
     {"errors", "codec", "checks", "model", "hashes", "text", "lazy", "drafts"},
-    {"engine", "state", "leasing"},
+    {"engine", "state", "leasing", "carrying", "scaffolds", "copying"},
     {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},
     {"engines", "leases", "turn", "projecting", "tree", "thread", "store", "opening"},
     {"_facets", "conversation", "runs", "sessions"},

@@ -25,6 +25,7 @@ import anyio.to_thread
 from clew import projecting
 from clew.compaction import KEEP_USER_TOKENS, Compacted
 from clew.context import Context
+from clew.copying import CopyReport
 from clew.errors import LeaseHeld
 from clew.hops import hop, iterate
 from clew.leases import Leases
@@ -102,8 +103,11 @@ class AsyncStore:
     async def stats(self) -> Stats:
         return await hop(self.sync.stats)
 
-    async def verify(self) -> Problems:
-        return await hop(self.sync.verify)
+    async def verify(self, **options: Any) -> Problems:
+        return await hop(self.sync.verify, **options)
+
+    async def copy_to(self, other: AsyncStore, **options: Any) -> CopyReport:
+        return await hop(self.sync.copy_to, other.sync, **options)
 
     async def sweep(self, **options: Any) -> Swept:
         return await hop(self.sync.sweep, **options)

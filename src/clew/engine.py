@@ -12,7 +12,7 @@ contract; `clew.testing.conformance` holds an engine to it. Common to all method
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import UNSET, UnsetType
@@ -34,6 +34,9 @@ from clew.model import (
     ThreadInfo,
     ThreadQuery,
 )
+
+Progress = Callable[[int, int], None]
+"""Told how much of a long work is done, and of how much. What is counted is the work's own."""
 
 
 class Engine(Protocol):
@@ -157,8 +160,13 @@ class Engine(Protocol):
         """Remove blobs that no record refers to and that were put longer ago than the grace."""
         ...
 
-    def check(self) -> Iterator[Problem]:
-        """Read everything, recompute every hash, and name each thing that is not as written."""
+    def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
+        """Read everything, recompute every hash, and name each thing that is not as written.
+
+        Problems come as they are found. `quick` reads the structure only: threads, the order
+        and the chain of records, that blobs are there; not the bodies, and so not the hashes
+        over them. `progress` is told of it in records, or whatever the engine counts.
+        """
         ...
 
     def stats(self) -> Stats:

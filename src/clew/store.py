@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clew import drafts
 from clew.checks import check_name, mint, seconds
-from clew.engine import Engine
+from clew.copying import CopyReport, copy
+from clew.engine import Engine, Progress
 from clew.errors import InvalidInput, NotFound
 from clew.model import (
     PAGE_MAX,
@@ -290,9 +291,22 @@ class Store:
         """How much there is: threads, entries, records, blobs, bytes."""
         return self.engine.stats()
 
-    def verify(self) -> Problems:
-        """Read everything and check every hash, chain, reference and index. Empty: all is whole."""
-        return list(self.engine.check())
+    def verify(self, *, quick: bool = False, progress: Progress | None = None) -> Problems:
+        """Read everything and check every hash, chain, reference and index. Empty: all is whole.
+
+        `quick` reads the structure but no body and no blob, so it does not see changes in them.
+        `progress(done, total)` is called now and then.
+        """
+        return list(self.engine.check(quick=quick, progress=progress))
+
+    def copy_to(self, other: Store, *, progress: Progress | None = None) -> CopyReport:
+        """Copy every thread to another store: ids, hashes, times and order stay as they are.
+
+        A copy that was interrupted goes on where it was, and a second one transfers only what
+        is new. Where both sides moved on, both branches are kept. The report says what became
+        of each thread; one that could not be copied does not keep the others from it.
+        """
+        return copy(self.engine, other.engine, progress=progress)
 
     def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         """Remove blobs that nothing refers to and that are older than the grace time."""

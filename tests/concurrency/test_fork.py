@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import clew
+from clew.engines.files import engine
 from clew.engines.sqlite import connections
 
 pytestmark = [
@@ -36,9 +37,9 @@ def in_child(work: Callable[[], object]) -> str:
     return answer
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> clew.Store:
-    return clew.open(tmp_path / "threads.db")
+@pytest.fixture(params=["sqlite", "files"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> clew.Store:
+    return clew.open(f"{request.param}:{tmp_path}/threads")
 
 
 def test_parent_and_child_both_go_on_writing(store: clew.Store) -> None:
@@ -93,17 +94,20 @@ def test_turns_work_in_a_child(store: clew.Store) -> None:
     store.close()
 
 
-def test_a_child_that_was_forked_behind_pythons_back_is_refused(store: clew.Store) -> None:
+def test_a_child_that_was_forked_behind_pythons_back_is_refused(
+    store: clew.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     thread = store.create("t")
-    store.engine._connections.pid -= 1  # as if fork() had been called from C
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as if fork() had been called from C
     for call in (lambda: thread.append("event", 1), thread.path, store.create):
         with pytest.raises(clew.Closed, match="forked"):
             call()
 
 
-def test_a_store_that_cannot_come_to_rest_refuses_in_the_child(
-    store: clew.Store, monkeypatch: pytest.MonkeyPatch
+def test_a_store_that_is_being_read_while_it_forks_refuses_in_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = clew.open(tmp_path / "threads.db")
     thread = store.create("t")
     monkeypatch.setattr(connections, "FORK_WAIT_SECONDS", 0.01)
     with store.engine._connections.reader():
@@ -112,7 +116,30 @@ def test_a_store_that_cannot_come_to_rest_refuses_in_the_child(
     store.close()
 
 
-def test_a_memory_store_is_copied(store: clew.Store) -> None:
+def test_files_whose_index_is_in_use_while_they_fork_refuse_in_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = clew.open(f"files:{tmp_path}/threads")
+    thread = store.create("t")
+    monkeypatch.setattr(engine, "FORK_WAIT_SECONDS", 0.01)
+    taken, done = threading.Event(), threading.Event()
+
+    def use() -> None:
+        with store.engine._shared.index.lock:
+            taken.set()
+            done.wait(60)
+
+    user = threading.Thread(target=use)
+    user.start()
+    assert taken.wait(60)
+    assert in_child(lambda: thread.append("event", 1)) == "Closed"
+    done.set()
+    user.join()
+    thread.append("event", 2)
+    store.close()
+
+
+def test_a_memory_store_is_copied() -> None:
     memory = clew.open("memory:")
     thread = memory.create("t")
     assert in_child(lambda: thread.append("event", "only there")) == "ok"

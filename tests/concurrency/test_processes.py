@@ -30,13 +30,14 @@ def said(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "threads.db"
+@pytest.fixture(params=["sqlite", "files"])
+def path(request: pytest.FixtureRequest, tmp_path: str) -> str:
+    """A store's address, on each engine that several processes can share."""
+    return f"{request.param}:{tmp_path}/threads"
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-def test_eight_processes_lose_nothing_and_leave_no_gap(path: Path, threads: int) -> None:
+def test_eight_processes_lose_nothing_and_leave_no_gap(path: str, threads: int) -> None:
     names = [f"t{n}" for n in range(threads)]
     with clew.open(path) as store:
         for name in names:
@@ -53,7 +54,7 @@ def test_eight_processes_lose_nothing_and_leave_no_gap(path: Path, threads: int)
         assert store.verify() == []
 
 
-def test_a_process_killed_at_any_moment_loses_nothing_acknowledged(path: Path) -> None:
+def test_a_process_killed_at_any_moment_loses_nothing_acknowledged(path: str) -> None:
     cycles = 250
     with clew.open(path) as store:
         store.create("t")
@@ -69,7 +70,7 @@ def test_a_process_killed_at_any_moment_loses_nothing_acknowledged(path: Path) -
     assert len(lines) >= cycles // 2, "the writers must have had time to write"
 
 
-def test_a_stopped_lease_holder_cannot_write_after_its_time(path: Path) -> None:
+def test_a_stopped_lease_holder_cannot_write_after_its_time(path: str) -> None:
     with clew.open(path) as store:
         thread = store.create("t")
         zombie = start("hold_lease", path)
@@ -80,7 +81,7 @@ def test_a_stopped_lease_holder_cannot_write_after_its_time(path: Path) -> None:
         assert thread.path() == []
 
 
-def test_a_stopped_lease_holder_is_refused_even_if_nobody_took_over(path: Path) -> None:
+def test_a_stopped_lease_holder_is_refused_even_if_nobody_took_over(path: str) -> None:
     with clew.open(path) as store:
         thread = store.create("t")
         zombie = start("hold_lease", path)
@@ -117,7 +118,7 @@ def _until(done: object, seconds: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def test_a_killed_turn_can_be_resumed_by_another_process(path: Path) -> None:
+def test_a_killed_turn_can_be_resumed_by_another_process(path: str) -> None:
     with clew.open(path) as store:
         thread = store.create("t")
         worker = start("take_turn_and_hang", path)
@@ -137,7 +138,7 @@ def test_a_killed_turn_can_be_resumed_by_another_process(path: Path) -> None:
         assert thread.unfinished_turn() is None
 
 
-def test_follow_sees_what_another_process_commits(path: Path) -> None:
+def test_follow_sees_what_another_process_commits(path: str) -> None:
     with clew.open(path) as store:
         thread = store.create("t")
         feed = thread.follow()
@@ -149,8 +150,8 @@ def test_follow_sees_what_another_process_commits(path: Path) -> None:
         assert [record.id for record in first] == acknowledged
 
 
-def test_processes_that_open_a_new_store_at_once_all_succeed(path: Path) -> None:
-    command = f"import clew; s = clew.open({str(path)!r}); s.create(); s.close()"
+def test_processes_that_open_a_new_store_at_once_all_succeed(path: str) -> None:
+    command = f"import clew; s = clew.open({path!r}); s.create(); s.close()"
     workers = [subprocess.Popen([sys.executable, "-c", command]) for _ in range(8)]
     assert [worker.wait(60) for worker in workers] == [0] * 8
     with clew.open(path) as store:

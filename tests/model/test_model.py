@@ -17,7 +17,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
-from places import SQLitePlace
+from places import FilesPlace, SQLitePlace
 
 from clew.codec import digest
 from clew.engine import Engine
@@ -104,11 +104,13 @@ class Clock:
 
 
 class EngineMatchesReducer(RuleBasedStateMachine):
+    place_kind: type[SQLitePlace] | type[FilesPlace]
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
         self.folder = Path(tempfile.mkdtemp())
-        self.place = SQLitePlace(self.folder, self.clock)
+        self.place = self.place_kind(self.folder, self.clock)
         self.engine: Engine = self.place.open()
         self.model: Engine = MemoryEngine(clock=self.clock)
 
@@ -215,5 +217,15 @@ def _outcome(call: Callable[[Engine], Any], engine: Engine) -> Any:
         return type(error), str(error)
 
 
-EngineMatchesReducer.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
-TestEngineMatchesReducer = EngineMatchesReducer.TestCase
+class SQLiteMatchesReducer(EngineMatchesReducer):
+    place_kind = SQLitePlace
+
+
+class FilesMatchReducer(EngineMatchesReducer):
+    place_kind = FilesPlace
+
+
+TestSQLite = SQLiteMatchesReducer.TestCase
+TestFiles = FilesMatchReducer.TestCase
+TestSQLite.settings = settings(max_examples=120, stateful_step_count=40)
+TestFiles.settings = settings(max_examples=120, stateful_step_count=40)

@@ -53,6 +53,12 @@ class GroupCommit:
         self._patience_seconds = 0.0
         self._arrived = threading.Condition(self._mutex)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is at work or waits."""
+        with self._mutex:
+            return not self._leading
+
     def run(self, work: Callable[[Any], T]) -> T:
         ticket = Ticket(work)
         try:

@@ -1,4 +1,4 @@
-"""Blobs as they are stored: compressed where that makes them smaller, checked when they are read."""
+"""Blobs as they are stored: compressed where that helps, checked when they are read."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
     if len(data) != size or digest(data) != hash:
         raise Corrupt(f"blob {hash}", "its bytes do not match its hash")
     return data
+
+
+def frame_size(hash: str, data: bytes) -> int:
+    """The size that compressed bytes say they have; their first ones are enough."""
+    zstd = _zstd()
+    try:
+        size = zstd.get_frame_info(data).decompressed_size
+    except zstd.ZstdError as error:
+        raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
+    if size is None:
+        raise Corrupt(f"blob {hash}", "it does not say how large it is")
+    return int(size)
 
 
 def _decompress(hash: str, size: int, data: bytes) -> bytes:

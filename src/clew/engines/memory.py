@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from clew.codec import digest
+from clew.engine import Progress
 from clew.engines import _clock
 from clew.errors import Closed, InvalidInput, NotFound
 from clew.leasing import Instant, LeaseState, step_lease
@@ -238,7 +239,7 @@ class MemoryEngine:
 
     # --- looking after ---
 
-    def check(self) -> Iterator[Problem]:
+    def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         with self._changed:
             self._check_open()
         return iter(())

@@ -50,6 +50,43 @@ class Disk:
         os.mkdir(path, 0o700)
 
 
+class GuardedDisk(Disk):
+    """Remembers a failed sync: after it nobody knows what is on disk, and a later one may lie.
+
+    With `durable` false nothing is synced.
+    """
+
+    def __init__(self, disk: Disk, *, durable: bool) -> None:
+        self._disk = disk
+        self._durable = durable
+        self.poison: str | None = None
+        for name in ("open", "write", "write_at", "truncate", "rename", "unlink", "make_folder"):
+            setattr(self, name, getattr(disk, name))
+
+    def sync(self, descriptor: int) -> None:
+        if self._durable:
+            try:
+                self._disk.sync(descriptor)
+            except OSError as error:
+                self.give_up("a file of the store", error)
+                raise
+
+    def sync_folder(self, path: str) -> None:
+        if self._durable:
+            try:
+                self._disk.sync_folder(path)
+            except OSError as error:
+                self.give_up(path, error)
+                raise
+
+    def give_up(self, place: str, error: OSError) -> None:
+        self.poison = (
+            f"writing to {place} failed ({error.strerror}), so what is on disk is unknown; this "
+            "handle gives no more answers: open the store again, run clew verify, and retry with "
+            "the same ids"
+        )
+
+
 def _full_sync(descriptor: int) -> None:
     import fcntl
 

@@ -20,6 +20,7 @@ import apsw
 from clew.engines._migrate import migrations
 from clew.engines.sqlite import place
 from clew.engines.sqlite.errors import translate
+from clew.engines.sqlite.query import garbled
 from clew.errors import Closed, FormatTooNew, NotFound, Unsupported
 
 APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite file
@@ -99,6 +100,8 @@ class Connections:
             yield db
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
+        except UnicodeDecodeError as error:
+            raise garbled(db, error) from error
         finally:
             self._give_back(db if _ended(db) else None)
 

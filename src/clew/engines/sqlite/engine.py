@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import apsw
 from msgspec import UNSET, UnsetType
 
+from clew.engine import Progress
 from clew.engines import _clock
 from clew.engines._commit import GroupCommit, Ticket
 from clew.engines._packing import Packed, pack
@@ -289,9 +290,10 @@ class SQLiteEngine:
         with self._connections.reader() as db:
             return set(blobs.numbers(db, hashes))
 
-    def check(self) -> Iterator[Problem]:
+    def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
+        # One snapshot for as long as it takes: writers go on, only the log cannot start anew.
         with self._connections.reader() as db:
-            return iter(list(check.check(db)))
+            yield from check.check(db, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
         with self._connections.reader() as db:

@@ -86,7 +86,7 @@ def _write(
         body = None if blob is None else blobs.put(db, blob, clock().wall_us)
         rows.insert(db, record_no, record, body)
         if isinstance(record, Fact):
-            _set_fact(db, no, record_no, record)
+            set_fact(db, no, record_no, record)
         elif isinstance(record, Entry) and record.blobs:
             blobs.use(db, record_no, [uses[hash] for hash in record.blobs])
     for id, parent in decided.starts.items():
@@ -124,7 +124,8 @@ def _start_segment(
 # --- facts ----------------------------------------------------------------------------------
 
 
-def _set_fact(db: apsw.Connection, no: int, record_no: int, fact: Fact) -> None:
+def set_fact(db: apsw.Connection, no: int, record_no: int, fact: Fact) -> None:
+    """Note the latest value of a key, and what lists filter by."""
     value = decode(fact.data)
     if value is None:
         db.execute("DELETE FROM facts WHERE thread = ? AND key = ?", (no, fact.key))

@@ -32,7 +32,7 @@ def purge(db: apsw.Connection, thread: str) -> Purged:
 
 def _remove_unneeded(db: apsw.Connection, no: int) -> tuple[int, int, tuple[str, ...]]:
     """Remove the records of a purged thread that no fork's path runs through."""
-    forks, needed = _needs(db, no)
+    forks, needed = needs(db, no)
     mine = rows.everything_of(no)
     before = _count(db, mine)
     # Inside of what is needed, moves and facts are of no use to a fork, and may hold what was
@@ -58,7 +58,7 @@ def _count(db: apsw.Connection, span: Range) -> int:
     return int(value(db, "SELECT count(*) FROM records WHERE no BETWEEN ? AND ?", span) or 0)
 
 
-def _needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
+def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
     """The forks whose paths run through a thread, and the ranges of it that they need."""
     forks: list[str] = []
     needed: set[Range] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -31,19 +32,29 @@ def path(
     after: str | None,
     limit: int | None,
 ) -> list[Entry]:
+    spans = path_spans(db, lineages, thread, leaf, after)
+    return _read_spans(db, list(spans)) if limit is None else _read_newest(db, spans, limit)
+
+
+def path_spans(
+    db: apsw.Connection,
+    lineages: Lineages,
+    thread: str,
+    leaf: str | UnsetType | None,
+    after: str | None,
+) -> Iterable[Range]:
+    """The ranges of records that hold a path, the newest first, each found when it is asked for."""
     row = rows.thread_row(db, thread)
     lineage = lineages.of(db, row.origin_no)
     end = row.leaf if leaf is UNSET else leaf
     if end is None:
         if after is not None:
             raise NotFound("entry", after)
-        return []
+        return ()
     place = _place(db, row, lineage, end)
-    stop = None if after is None else _place(db, row, lineage, after)
-    if limit is None or stop is not None:
-        spans = _spans(db, place, stop, after)
-        return _read_spans(db, spans) if limit is None else _read_newest(db, spans, limit)
-    return _read_newest(db, rows.path_ranges(db, place), limit)
+    if after is None:
+        return rows.path_ranges(db, place)
+    return _spans(db, place, _place(db, row, lineage, after), after)
 
 
 def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> int:
@@ -53,16 +64,14 @@ def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: 
     return place
 
 
-def _spans(db: apsw.Connection, place: int, stop: int | None, after: str | None) -> list[Range]:
+def _spans(db: apsw.Connection, place: int, stop: int, after: str) -> list[Range]:
     """The ranges of a path, newest first, down to the entry after `stop`."""
     spans: list[Range] = []
     for first, last in rows.path_ranges(db, place):
-        if stop is not None and first <= stop <= last:
+        if first <= stop <= last:
             return [*spans, (stop + 1, last)]
         spans.append((first, last))
-    if stop is not None:
-        raise NotFound("entry", after or "")
-    return spans
+    raise NotFound("entry", after)
 
 
 def _read_spans(db: apsw.Connection, spans: list[Range]) -> list[Entry]:
@@ -72,7 +81,7 @@ def _read_spans(db: apsw.Connection, spans: list[Range]) -> list[Entry]:
     return entries
 
 
-def _read_newest(db: apsw.Connection, spans: Any, limit: int) -> list[Entry]:
+def _read_newest(db: apsw.Connection, spans: Iterable[Range], limit: int) -> list[Entry]:
     entries: list[Entry] = []
     for span in spans:
         left = limit - len(entries)

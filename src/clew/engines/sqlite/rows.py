@@ -9,7 +9,7 @@ import apsw
 from msgspec import Struct
 
 from clew.engines.sqlite import blobs
-from clew.engines.sqlite.query import Row, every, one
+from clew.engines.sqlite.query import Row, each, every, one
 from clew.errors import Corrupt, NotFound
 from clew.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 
@@ -19,6 +19,7 @@ SEQ_MAX = 0xFFFF_FFFF
 Range = tuple[int, int]  # the numbers of the first and the last record
 
 _COLUMNS = "no, id, time_us, hash, parent, kind, body, turn, format, meta, blobs, blob, type"
+_HEADS = _COLUMNS.replace("body", "iif(type = 0, NULL, body)").replace("meta", "NULL")
 _INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _FIND = f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?"
 
@@ -104,13 +105,13 @@ def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
 def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str) -> int | None:
     """The number of an entry that is visible in a thread: its own, or on the path it inherits."""
     row = one(db, _LOCATE, (id, thread))
-    return _locate_inherited(db, lineage, id) if row is None else int(row[0])
+    return locate_inherited(db, lineage, id) if row is None else int(row[0])
 
 
 _LOCATE = "SELECT no FROM records WHERE id = ? AND no >> 32 = ? AND type = 0"
 
 
-def _locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> int | None:
+def locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> int | None:
     for thread in dict.fromkeys(first >> 32 for first, _ in lineage):
         row = one(db, _LOCATE, (id, thread))
         if row is not None and any(first <= row[0] <= last for first, last in lineage):
@@ -125,7 +126,7 @@ def find(
     row = one(db, _FIND, (id, thread))
     if row is not None:
         return to_record(db, name, row)
-    no = _locate_inherited(db, lineage, id) if lineage else None
+    no = locate_inherited(db, lineage, id) if lineage else None
     if no is None:
         return None
     record: Record = next(scan(db, (no, no), entries_only=True))
@@ -149,12 +150,16 @@ def scan(
 
 
 def raw(
-    db: apsw.Connection, span: Range, rest: str = "ORDER BY no", *bindings: Any
+    db: apsw.Connection,
+    span: Range,
+    rest: str = "ORDER BY no",
+    *bindings: Any,
+    heads: bool = False,
 ) -> Iterator[Row]:
-    """The rows of a range, as `to_record` takes them."""
-    return db.execute(
-        f"SELECT {_COLUMNS} FROM records WHERE no BETWEEN ? AND ? {rest}", (*span, *bindings)
-    )
+    """The rows of a range, as `to_record` takes them; `heads`: entries without body and meta."""
+    columns = _HEADS if heads else _COLUMNS
+    sql = f"SELECT {columns} FROM records WHERE no BETWEEN ? AND ? {rest}"
+    return each(db, sql, (*span, *bindings))
 
 
 def everything_of(thread: int, after: int = 0) -> Range:

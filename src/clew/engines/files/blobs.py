@@ -1,0 +1,138 @@
+"""Blobs: files named by their hash, in folders named by its first two digits."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from clew.engines._packing import Packed, frame_size, unpack
+from clew.engines.files.disk import Disk
+from clew.engines.files.place import Place, put_file, remove_quietly
+from clew.errors import ClewError, Corrupt, NotFound
+
+SPILL_BYTES = 64 * 1024  # bodies over this are blobs; the rest can be read in the thread's file
+_HASH = re.compile(r"b3:[0-9a-f]{64}")
+_FILE = re.compile(r"[0-9a-f]{62}(\.zst)?")
+_FOLDER = re.compile(r"[0-9a-f]{2}")
+_ENDINGS = {"raw": "", "zstd": ".zst"}
+
+
+class Stored(Struct, frozen=True):
+    """A blob's file."""
+
+    hash: str
+    path: str
+    codec: str
+    size: int  # of the file
+    put_us: int
+
+
+class Blobs:
+    """The blobs of a store. Every read checks the bytes against their hash."""
+
+    def __init__(self, place: Place, disk: Disk) -> None:
+        self._place = place
+        self._disk = disk
+
+    def find(self, hash: str) -> Stored | None:
+        if _HASH.fullmatch(hash) is None:
+            return None
+        for codec, ending in _ENDINGS.items():
+            path = f"{self._folder(hash)}/{hash[5:]}{ending}"
+            with suppress(FileNotFoundError, NotADirectoryError):
+                return _stored(hash, path, codec, os.lstat(path))
+        return None
+
+    def get(self, hash: str) -> bytes:
+        stored = self.find(hash)
+        if stored is None:
+            raise NotFound("blob", hash)
+        return self.load(stored)
+
+    def load(self, stored: Stored) -> bytes:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(stored.path, flags)
+        except OSError as error:
+            raise Corrupt(stored.path, f"the blob cannot be read: {error.strerror}") from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Corrupt(stored.path, "it is not a file")
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                data = file.read()
+        finally:
+            os.close(descriptor)
+        size = frame_size(stored.hash, data) if stored.codec == "zstd" else len(data)
+        return unpack(stored.hash, size, stored.codec, data)
+
+    def put(self, blob: Packed, now_us: int) -> bool:
+        """Store a blob unless a sound one is there; whether it was new. Young again for sweep."""
+        stored = self.find(blob.hash)
+        if stored is not None and self._is_sound(stored):
+            os.utime(stored.path, ns=(now_us * 1000, now_us * 1000))
+            # Whoever put it may not have come to this yet, and we are about to rely on it.
+            self._disk.sync_folder(self._folder(blob.hash))
+            return False
+        folder = self._folder(blob.hash)
+        if not os.path.isdir(folder):
+            with suppress(FileExistsError):
+                self._disk.make_folder(folder)
+            self._disk.sync_folder(self._place.blobs)
+        name = blob.hash[5:] + _ENDINGS[blob.codec]
+        put_file(self._disk, folder, name, blob.data)
+        os.utime(f"{folder}/{name}", ns=(now_us * 1000, now_us * 1000))
+        return True
+
+    def put_all(self, blobs: list[Packed], now_us: int) -> None:
+        """All of them, or none."""
+        new: list[str] = []
+        try:
+            for blob in blobs:
+                if self.put(blob, now_us):
+                    new.append(blob.hash)
+        except BaseException:
+            for hash in new:
+                self.remove(hash)
+            raise
+
+    def _is_sound(self, stored: Stored) -> bool:
+        try:
+            self.load(stored)
+        except ClewError:
+            return False
+        return True
+
+    def remove(self, hash: str) -> None:
+        stored = self.find(hash)
+        if stored is not None:
+            remove_quietly(self._disk, stored.path)
+
+    def all(self) -> Iterator[Stored]:
+        for folder in sorted(os.listdir(self._place.blobs)):
+            path = f"{self._place.blobs}/{folder}"
+            if _FOLDER.fullmatch(folder) is None or not os.path.isdir(path):
+                continue
+            for name in sorted(os.listdir(path)):
+                if _FILE.fullmatch(name):
+                    codec = "zstd" if name.endswith(".zst") else "raw"
+                    hash = f"b3:{folder}{name.removesuffix('.zst')}"
+                    yield _stored(hash, f"{path}/{name}", codec, os.lstat(f"{path}/{name}"))
+
+    def size_of(self, stored: Stored) -> int:
+        """How many bytes a blob has, by what its file says of itself."""
+        if stored.codec == "raw":
+            return stored.size
+        with open(stored.path, "rb") as file:
+            return frame_size(stored.hash, file.read(32))
+
+    def _folder(self, hash: str) -> str:
+        return f"{self._place.blobs}/{hash[3:5]}"
+
+
+def _stored(hash: str, path: str, codec: str, found: os.stat_result) -> Stored:
+    return Stored(hash, path, codec, found.st_size, found.st_mtime_ns // 1000)

@@ -1,0 +1,310 @@
+"""Verification: read every file, recompute every hash, replay every thread, compare the index.
+
+The files are read with an empty index in memory, so that the one on disk has no say in it; at the
+end it is compared with what the files say. What an interrupted append left at the end of a file
+is set aside first, as opening a thread for writing does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apsw
+
+from clew.engine import Progress
+from clew.engines.files import leases, names
+from clew.engines.files.blobs import Stored
+from clew.engines.files.index import Index
+from clew.engines.files.journal import Journal
+from clew.engines.files.lines import Header, Source, is_sound, take_apart
+from clew.engines.files.locks import EXCLUSIVE
+from clew.engines.files.shared import Shared
+from clew.engines.files.surveying import Survey, read_header, thread_files
+from clew.engines.sqlite import rows
+from clew.engines.sqlite.query import every, one
+from clew.errors import ClewError, NotFound
+from clew.hashes import entry_hash, fact_hash, move_hash
+from clew.model import Entry, Fact, Move, Problem, Record
+
+
+def check(
+    shared: Shared, survey: Survey, *, quick: bool, progress: Progress | None
+) -> Iterator[Problem]:
+    """Every problem, file by file; a file that cannot be read is a problem of its own."""
+    tell = progress or (lambda done, total: None)
+    with shared.gate.open():
+        if quick:
+            yield from _check_quickly(shared, survey)
+            return
+        afresh = shared.twin(Index(":memory:"))
+        try:
+            yield from _Check(shared, afresh, tell).run()
+        finally:
+            afresh.close()
+
+
+def _check_quickly(shared: Shared, survey: Survey) -> Iterator[Problem]:
+    """What can be told without reading what was read before: new records, and missing blobs."""
+    try:
+        survey.refresh_all()
+    except (ClewError, OSError) as error:
+        yield Problem(code="damaged_record", message=str(error))
+    with shared.index.lock:
+        uses = every(shared.index.db, _USES)
+    for blob, thread, record, entry in uses:
+        if shared.blobs.find(blob) is None:
+            yield _missing(blob, thread, record & rows.SEQ_MAX, entry)
+
+
+_USES = (
+    "SELECT u.blob, t.id, u.record, r.id FROM uses u JOIN records r ON r.no = u.record"
+    " JOIN threads t ON t.no = u.record >> 32 ORDER BY u.record"
+)
+
+
+def _missing(blob: str, thread: str, seq: int, entry: str) -> Problem:
+    text = f"it refers to blob {blob}, which is not there"
+    return Problem(
+        code="missing_blob", message=text, thread=thread, seq=seq, entry=entry, blob=blob
+    )
+
+
+class _Check:
+    def __init__(self, shared: Shared, afresh: Shared, tell: Progress) -> None:
+        self._shared = shared
+        self._afresh = afresh
+        self._tell = tell
+        self._threads = [name for name, _ in sorted(thread_files(shared.place.threads))]
+        self._husks = [key for key, _ in sorted(thread_files(shared.place.purged))]
+        self._blobs = list(shared.blobs.all())
+        self._done = 0
+        self._damaged = False
+
+    def run(self) -> Iterator[Problem]:
+        place = self._shared.place
+        for name in self._threads:
+            yield from self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
+        for key in self._husks:
+            yield from self._guarded(f"{place.purged}/{key}.jsonl", self._check_husk)
+        for blob in self._blobs:
+            yield from self._check_blob(blob)
+        yield from self._check_index()
+
+    def _guarded(
+        self, path: str, work: Callable[[str, Header], Iterator[Problem]]
+    ) -> Iterator[Problem]:
+        thread = None
+        try:
+            header = read_header(path)
+            thread = header.draft.id
+            for problem in work(path, header):
+                self._damaged = True
+                yield problem
+        except FileNotFoundError:
+            pass  # purged meanwhile
+        except (ClewError, OSError) as error:
+            self._damaged = True
+            yield Problem(code="damaged_thread", message=f"{path}: {error}", thread=thread)
+        self._step()
+
+    def _step(self) -> None:
+        self._done += 1
+        self._tell(self._done, len(self._threads) + len(self._husks) + len(self._blobs))
+
+    # --- threads ---
+
+    def _check_thread(self, path: str, header: Header) -> Iterator[Problem]:
+        id = header.draft.id
+        if names.stem(id) != os.path.basename(path).removesuffix(".jsonl"):
+            text = f"{path} is named like another thread's file; it is not used"
+            yield Problem(code="misnamed", message=text, thread=id)
+            return
+        journal = self._afresh.journal(id)
+        with journal.mutex, journal.lock.held(EXCLUSIVE, self._shared.busy_seconds):
+            yield from self._check_lease(journal)
+            try:
+                journal.catch_up(exclusive=True)
+            except NotFound:
+                return
+            except ClewError:
+                pass  # the lines that are to blame are named below
+            data = journal.contents()
+        yield from self._check_lines(path, header, data, journal)
+
+    def _check_husk(self, path: str, header: Header) -> Iterator[Problem]:
+        if header.key != os.path.basename(path).removesuffix(".jsonl") or not header.purged:
+            text = f"{path} is named like another file"
+            yield Problem(code="misnamed", message=text, thread=header.draft.id)
+            return
+        if self._afresh.index.is_live(header.key):
+            return  # an interrupted purge: the thread itself is still there
+        husk = self._afresh.husk(Source(header.draft.id, header.key, 0))
+        with husk.mutex:
+            husk.refresh_index()
+            data = husk.contents()
+        yield from self._check_lines(path, header, data, husk)
+
+    def _check_lease(self, journal: Journal) -> Iterator[Problem]:
+        if leases.read(journal.lock.descriptor, self._shared.clock()).damaged:
+            text = f"{journal.lock.path}: a slot of its lease is not as it was written"
+            yield Problem(code="damaged_lease", message=text, thread=journal.id)
+
+    def _check_lines(
+        self, path: str, header: Header, data: bytes, journal: Journal
+    ) -> Iterator[Problem]:
+        """Every line, also behind damaged ones."""
+        thread = header.draft.id
+        name = thread.encode("utf-8")
+        hashes: dict[str, str] = {}
+        seq = 0
+        for number, text in enumerate(data.split(b"\n")[1:-1], start=2):
+            place = f"{path} line {number}"
+            if not is_sound(name, text):
+                seq += 1
+                yield _damaged(thread, seq, f"{place} does not match its checksum")
+                continue
+            try:
+                line = take_apart(text, place)
+                if line.seq != seq + 1 and not (header.purged and line.seq > seq):
+                    text_ = f"{place}: record {line.seq} follows record {seq}"
+                    yield Problem(code="gap", message=text_, thread=thread, seq=line.seq)
+                seq = line.seq
+                yield from self._check_uses(thread, line.seq, line.id, line.blobs)
+                large = None if line.spilled is None else self._shared.blobs.get(line.spilled)
+                record = line.record(thread, large)
+            except NotFound:
+                yield _missing(line.spilled or "", thread, seq, line.id)
+                hashes[line.id] = line.hash
+                continue
+            except ClewError as error:
+                yield _damaged(thread, seq, f"{place}: {error}")
+                continue
+            yield from self._check_hash(record, hashes, journal, place)
+            if isinstance(record, Entry):
+                hashes[record.id] = record.hash
+
+    def _check_uses(
+        self, thread: str, seq: int, id: str, blobs: tuple[str, ...]
+    ) -> Iterator[Problem]:
+        for blob in blobs:
+            if self._shared.blobs.find(blob) is None:
+                yield _missing(blob, thread, seq, id)
+
+    def _check_hash(
+        self, record: Record, hashes: dict[str, str], journal: Journal, place: str
+    ) -> Iterator[Problem]:
+        if isinstance(record, Entry):
+            parent_hash = self._hash(record.parent, hashes, journal)
+            if record.parent is not None and parent_hash is None:
+                text = f"{place}: its parent {record.parent!r} is not there"
+                yield Problem(
+                    code="broken_chain",
+                    message=text,
+                    thread=record.thread,
+                    seq=record.seq,
+                    entry=record.id,
+                )
+                return
+            expected = entry_hash(record, record.parent, parent_hash)
+        elif isinstance(record, Move):
+            expected = move_hash(record.thread, record.seq, record)
+        else:
+            assert isinstance(record, Fact)
+            expected = fact_hash(record.thread, record.seq, record)
+        if expected != record.hash:
+            yield _damaged(record.thread, record.seq, f"{place} does not match its hash", record.id)
+
+    def _hash(self, id: str | None, hashes: dict[str, str], journal: Journal) -> str | None:
+        if id is None:
+            return None
+        if id in hashes:
+            return hashes[id]
+        try:
+            found = journal.find(id)
+        except (ClewError, OSError, apsw.Error):
+            return None
+        return found.hash if isinstance(found, Entry) else None
+
+    # --- blobs and the index ---
+
+    def _check_blob(self, blob: Stored) -> Iterator[Problem]:
+        try:
+            self._shared.blobs.load(blob)
+        except ClewError as error:
+            yield Problem(code="damaged_blob", message=str(error), blob=blob.hash)
+        self._step()
+
+    def _check_index(self) -> Iterator[Problem]:
+        """Where the index on disk has seen as much of a file as we have, it must say the same."""
+        index, afresh = self._shared.index, self._afresh.index
+        try:
+            with index.lock:
+                known = every(index.db, "SELECT no, key, name, size FROM files WHERE size > 0")
+                for no, key, name, size in known:
+                    yield from self._compare(index, afresh, no, key, name, size)
+        except apsw.Error as error:
+            text = f"the index cannot be read ({error}); it is made anew when it is next opened"
+            yield Problem(code="damaged_index", message=text)
+
+    def _compare(
+        self, index: Index, afresh: Index, no: int, key: str, name: str | None, size: int
+    ) -> Iterator[Problem]:
+        there = one(
+            afresh.db,
+            "SELECT f.no, f.size, t.id FROM files f JOIN threads t ON t.no = f.no WHERE key = ?",
+            (key,),
+        )
+        thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
+        if there is None:
+            if not self._damaged:
+                text = "the index remembers it, but its file is not there"
+                yield Problem(code="missing_thread", message=text, thread=thread[0])
+        elif there[1] < size:
+            text = f"the index remembers {thread[1]} records, the file has fewer"
+            yield Problem(code="missing_records", message=text, thread=thread[0])
+        elif self._damaged or there[1] != size:
+            return
+        elif _facts_of(index, no) != _facts_of(afresh, there[0]):
+            text = "the index does not say what the file says; clew repair --reindex"
+            yield Problem(code="wrong_index", message=text, thread=thread[0])
+
+
+def _facts_of(index: Index, no: int) -> list[Any]:
+    """All that an index says of one thread, with numbers that do not depend on the index."""
+    first, last = rows.number(no, 0), rows.number(no, rows.SEQ_MAX)
+    db = index.db
+    return [
+        every(db, f"SELECT {_SUMS} FROM threads WHERE no = ?", (no,)),
+        every(
+            db,
+            "SELECT no & 4294967295, type, id, time_us, hash, parent, kind, body, start, length"
+            " FROM records WHERE no BETWEEN ? AND ? ORDER BY no",
+            (first, last),
+        ),
+        every(
+            db,
+            "SELECT s.first & 4294967295, s.parent & 4294967295, f.key FROM segments s"
+            " LEFT JOIN files f ON f.no = s.parent >> 32 WHERE first BETWEEN ? AND ? ORDER BY 1",
+            (first, last),
+        ),
+        every(db, "SELECT key, record & 4294967295 FROM facts WHERE thread=? ORDER BY 1", (no,)),
+        every(db, "SELECT tag FROM tags WHERE thread = ? ORDER BY 1", (no,)),
+        every(
+            db,
+            "SELECT record & 4294967295, blob, body FROM uses WHERE record BETWEEN ? AND ?"
+            " ORDER BY 1, 2, 3",
+            (first, last),
+        ),
+    ]
+
+
+_SUMS = (
+    "id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent,"
+    " status, workspace, origin, origin_entry, origin_hash, origin_no & 4294967295, hash"
+)
+
+
+def _damaged(thread: str, seq: int, message: str, entry: str | None = None) -> Problem:
+    return Problem(code="damaged_record", message=message, thread=thread, seq=seq, entry=entry)

@@ -1,0 +1,271 @@
+"""The index: a SQLite file with the tables of a SQLite store, but places instead of bodies.
+
+It is a cache. Every row was read from a journal; a record found here is read from its file and
+checked before it is given out. When the file is missing, damaged or cannot be written, an empty
+one in memory takes its place and is filled again by whatever is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+from msgspec import Struct, UnsetType
+
+from clew.engines._migrate import schema
+from clew.engines.sqlite import reading, rows
+from clew.engines.sqlite.connections import patience
+from clew.engines.sqlite.query import every, one, value
+from clew.errors import Corrupt
+from clew.state import Head
+
+_MORE = """
+ALTER TABLE records ADD COLUMN start INTEGER;
+ALTER TABLE records ADD COLUMN length INTEGER;
+-- A thread's file: how far it is known, and how it looked then.
+CREATE TABLE files (
+  no    INTEGER PRIMARY KEY AUTOINCREMENT,
+  key   TEXT    NOT NULL UNIQUE,
+  name  TEXT,                               -- in threads/, NULL for one in purged/
+  size  INTEGER NOT NULL DEFAULT 0,
+  last  BLOB    NOT NULL DEFAULT x'',       -- the last bytes that were read
+  stamp TEXT    NOT NULL DEFAULT ''
+) STRICT;
+CREATE UNIQUE INDEX files_by_name ON files (name) WHERE name IS NOT NULL;
+-- The blobs that records refer to, or that hold their bodies.
+CREATE TABLE uses (
+  blob   TEXT    NOT NULL,
+  record INTEGER NOT NULL,
+  body   INTEGER NOT NULL,                  -- 1: it holds the record's body
+  PRIMARY KEY (blob, record, body)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX uses_by_record ON uses (record);
+"""
+BUSY_SECONDS = 10.0
+
+
+class Known(Struct, frozen=True):
+    """How far a file is indexed."""
+
+    no: int
+    size: int
+    last: bytes
+    seq: int
+
+
+class Where(Struct, frozen=True):
+    """Where a record lies."""
+
+    no: int
+    start: int
+    length: int
+
+
+class Index:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lock = threading.RLock()
+        self.lineages = rows.Lineages()
+        self.epoch = 0  # grows when the index was lost: nothing is known of any file then
+        self._db: apsw.Connection | None = None
+        self._depth = 0
+
+    @property
+    def db(self) -> apsw.Connection:
+        if self._db is None:
+            self._db = self._open()
+        return self._db
+
+    def _open(self) -> apsw.Connection:
+        wanted = schema("sqlite") + _MORE
+        version = zlib.crc32(wanted.encode()) & 0x7FFF_FFFF
+        for attempt in range(2):
+            db = apsw.Connection(self.file)
+            try:
+                db.set_busy_handler(patience(BUSY_SECONDS))
+                db.pragma("journal_mode", "wal")
+                db.pragma("synchronous", "normal")
+                db.pragma("secure_delete", 1)
+                _make(db, wanted, version)
+                return db
+            except apsw.Error:
+                db.close()
+                if attempt or self.file == ":memory:":
+                    raise
+                self.remove()  # from another version, or not a database: it is only a cache
+        raise AssertionError
+
+    def remove(self) -> None:
+        for ending in ("", "-wal", "-shm", "-journal"):
+            try:
+                os.unlink(self.file + ending)
+            except FileNotFoundError:
+                pass
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def fall_back(self) -> None:
+        """Go on without the file."""
+        with self.lock:
+            try:
+                self.close()
+            except apsw.Error:
+                self._db = None
+            self.file = ":memory:"
+            self.epoch += 1
+            self.lineages = rows.Lineages()
+            self._depth = 0
+
+    @contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        """A transaction; one inside another one is a part of it."""
+        with self.lock:
+            db = self.db
+            if self._depth == 0:
+                db.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield db
+            except BaseException:
+                self._depth -= 1
+                if self._depth == 0 and db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            self._depth -= 1
+            if self._depth == 0:
+                db.execute("COMMIT")
+
+    # --- files ---
+
+    def number(self, key: str) -> int:
+        """A file's number: the same as long as the file, or what is left of it, is there."""
+        with self.lock:
+            found = value(self.db, "SELECT no FROM files WHERE key = ?", (key,))
+            if found is not None:
+                return int(found)
+            with self.writing() as db:
+                db.execute("INSERT OR IGNORE INTO files (key) VALUES (?)", (key,))
+                return int(value(db, "SELECT no FROM files WHERE key = ?", (key,)))
+
+    def known(self, key: str) -> Known | None:
+        with self.lock:
+            row = one(
+                self.db,
+                "SELECT f.no, f.size, f.last, t.seq FROM files f JOIN threads t ON t.no = f.no"
+                " WHERE f.key = ?",
+                (key,),
+            )
+            return None if row is None else Known(*row)
+
+    def key(self, no: int) -> str:
+        with self.lock:
+            return str(value(self.db, "SELECT key FROM files WHERE no = ?", (no,)))
+
+    def is_live(self, key: str) -> bool:
+        """Whether the file is a thread's own, and not what a purge left of it."""
+        with self.lock:
+            return value(self.db, "SELECT name FROM files WHERE key = ?", (key,)) is not None
+
+    def stamps(self) -> dict[str, str]:
+        """Every thread's file by its name, and how it looked when it was indexed."""
+        with self.lock:
+            return dict(every(self.db, "SELECT name, stamp FROM files WHERE name IS NOT NULL"))
+
+    def forget(self, no: int, *, file: bool = True) -> None:
+        """Remove all that is known of a thread; without `file` its number stays."""
+        span = rows.number(no, 0), rows.number(no, rows.SEQ_MAX)
+        with self.writing() as db:
+            db.execute("DELETE FROM uses WHERE record BETWEEN ? AND ?", span)
+            db.execute("DELETE FROM records WHERE no BETWEEN ? AND ?", span)
+            db.execute("DELETE FROM segments WHERE first BETWEEN ? AND ?", span)
+            for table in ("facts", "tags"):
+                db.execute(f"DELETE FROM {table} WHERE thread = ?", (no,))
+            db.execute("DELETE FROM threads WHERE no = ?", (no,))
+            if file:
+                db.execute("DELETE FROM files WHERE no = ?", (no,))
+            else:
+                db.execute("UPDATE files SET name = NULL, size = 0, stamp = '' WHERE no = ?", (no,))
+            self.lineages = rows.Lineages()
+
+    def forget_name(self, name: str) -> None:
+        """The file of that name is not there any more; forks may still need what is left of it."""
+        with self.lock:
+            no = value(self.db, "SELECT no FROM files WHERE name = ?", (name,))
+            if no is not None:
+                self.forget(no, file=False)
+
+    # --- looking up ---
+
+    def head(self, no: int) -> Head:
+        with self.lock:
+            row = one(
+                self.db,
+                "SELECT id, seq, leaf, leaf_hash, tail, updated_us, deleted_us FROM threads"
+                " WHERE no = ?",
+                (no,),
+            )
+            if row is None:
+                raise Corrupt("index", f"thread no. {no} is not there")
+            return Head(*row)
+
+    def has(self, no: int) -> bool:
+        """Whether a record is indexed."""
+        with self.lock:
+            return value(self.db, "SELECT 1 FROM records WHERE no = ?", (no,)) is not None
+
+    def find(self, no: int, id: str) -> Where | None:
+        """A record by its id, among those of a thread and of the path that it inherits."""
+        with self.lock:
+            db = self.db
+            row = one(db, f"{_WHERE} WHERE id = ? AND no >> 32 = ?", (id, no))
+            if row is None:
+                origin_no = value(db, "SELECT origin_no FROM threads WHERE no = ?", (no,))
+                place = rows.locate_inherited(db, self.lineages.of(db, origin_no), id)
+                row = None if place is None else one(db, f"{_WHERE} WHERE no = ?", (place,))
+            return None if row is None else Where(*row)
+
+    def places(self, span: rows.Range, *, limit: int = -1) -> list[Where]:
+        """Where the records of a range lie, in order."""
+        with self.lock:
+            query = f"{_WHERE} WHERE no BETWEEN ? AND ? ORDER BY no LIMIT ?"
+            return [Where(*row) for row in every(self.db, query, (*span, limit))]
+
+    def path(
+        self, thread: str, leaf: str | UnsetType | None, after: str | None, limit: int | None
+    ) -> list[Where]:
+        """Where the entries of a path lie, oldest first."""
+        newest: list[Where] = []
+        query = f"{_WHERE} WHERE no BETWEEN ? AND ? AND type = 0 ORDER BY no DESC LIMIT ?"
+        with self.lock:
+            for span in reading.path_spans(self.db, self.lineages, thread, leaf, after):
+                left = -1 if limit is None else limit - len(newest)
+                if left == 0:
+                    break
+                newest += [Where(*row) for row in every(self.db, query, (*span, left))]
+        return newest[::-1]
+
+
+_WHERE = "SELECT no, start, length FROM records"
+
+
+def _make(db: apsw.Connection, wanted: str, version: int) -> None:
+    if db.pragma("user_version") == version:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    found = db.pragma("user_version")
+    if found not in (0, version):
+        db.execute("ROLLBACK")
+        raise apsw.SchemaChangeError("an index of another version")
+    if found == 0:
+        db.execute(wanted)
+        db.pragma("user_version", version)
+    db.execute("COMMIT")

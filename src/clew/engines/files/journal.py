@@ -1,0 +1,410 @@
+"""One thread's file: how far it is known, how it grows, and how its lines are read.
+
+The file is the truth. In memory there is only where it ends, where the thread stands (`head`)
+and the places of records that the index does not have yet. A file that others have changed is
+read from where it was known to end.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from clew.codec import new_id
+from clew.engines._commit import GroupCommit, Ticket
+from clew.engines.files import names
+from clew.engines.files.batch import Batch
+from clew.engines.files.index import Where
+from clew.engines.files.indexing import Extent, apply
+from clew.engines.files.lines import VERSION, Header, declared_version, parse, parse_header
+from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
+from clew.engines.files.place import put_file, write_all
+from clew.engines.files.shared import Shared
+from clew.engines.files.tail import Damage, Found, judge, scan
+from clew.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.model import Record
+from clew.state import Head
+
+HEADER_BYTES_MAX = 32 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
+LAST_BYTES = 32
+RECENT_MAX = 20_000  # records that wait for the index, at most
+
+_log = logging.getLogger("clew")
+_FLAGS = os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class Journal:
+    """The file of one thread, or what is left of a purged one. Methods that say so need `mutex`."""
+
+    def __init__(self, shared: Shared, id: str, path: str, name: str | None) -> None:
+        self.id = id
+        self.path = path
+        self.mutex = threading.RLock()
+        self.commits = GroupCommit(self._transact)
+        self._shared = shared
+        self._name = name  # in the index; None for what is left of a purged thread
+        self._mark = shared.place.mark(id)
+        self._bytes = id.encode("utf-8")
+        self._lock: FileLock | None = None
+        self._descriptor = -1
+        self._forget()
+
+    def _forget(self) -> None:
+        self.header: Header | None = None
+        self.no = 0
+        self.head = Head(self.id)
+        self._inode = -1
+        self._stamp = ""
+        self._size = 0  # of what is known and acknowledged
+        self._indexed = 0
+        self._torn = False  # there is more behind it, which the next writer cuts off
+        self._recent: dict[str, tuple[int, int]] = {}  # id → start, length
+        self._epoch = self._shared.index.epoch
+
+    @property
+    def lock(self) -> FileLock:
+        if self._lock is None:
+            self._lock = FileLock(self._shared.place.lock(self.id))
+        return self._lock
+
+    def close(self) -> None:
+        """Let go of the descriptors; the next use opens them again."""
+        self._close_file()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def retire(self) -> None:
+        """Close, and leave the index as it should be. Needs the mutex."""
+        try:
+            self.index_up()
+        except (apsw.Error, OSError, ClewError):
+            pass  # the next one who reads will do it
+        self.close()
+
+    def _close_file(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._forget()
+
+    def __del__(self) -> None:
+        self.close()
+
+    # --- keeping up with the file (all of these need the mutex) ---
+
+    def refresh(self) -> None:
+        """Know the file as it is now. NotFound if there is none."""
+        if not self._is_current():
+            with self.lock.held(SHARED, self._shared.busy_seconds):
+                self.catch_up()
+        source = self.header.source if self.header is not None else None
+        if source is not None:
+            self._shared.ensure(source)
+
+    def refresh_index(self) -> None:
+        """The same, and the index knows it too: for those who read through it."""
+        self.refresh()
+        self.index_up()
+        if not self._stamp:  # the index was made anew
+            self.refresh()
+
+    def _is_current(self) -> bool:
+        return self._stamp_now() == self._stamp and self._epoch == self._shared.index.epoch
+
+    def _stamp_now(self) -> str:
+        try:
+            found = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            self._close_file()
+            raise NotFound("thread", self.id) from None
+        return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+    def catch_up(self, *, exclusive: bool = False) -> None:
+        """Read what others have written. Needs the lock; `exclusive`, a torn end is cut off."""
+        stamp = self._stamp_now()
+        inode, size = (int(part) for part in stamp.split(" ")[:2])
+        if self._descriptor < 0 or inode != self._inode:
+            self._open()
+        header = self._known_header()
+        if header.source is not None:
+            self._shared.ensure(header.source)
+        seq = self._find_beginning(header, size)
+        self._read_on(header, seq, size, stamp, exclusive=exclusive)
+        self._recent.clear()
+        self._epoch = self._shared.index.epoch
+        self.no = self._shared.index.number(header.key)
+        self.head = self._shared.index.head(self.no)
+        self._indexed = self._size
+        self._stamp = self._stamp_now() if exclusive else stamp
+
+    def _open(self) -> None:
+        self._close_file()
+        descriptor = open_regular(self.path, os.O_RDWR | _FLAGS)
+        self._descriptor = descriptor
+        self._inode = os.fstat(descriptor).st_ino
+        line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
+        version = declared_version(line)
+        if version is not None and version > VERSION:
+            raise FormatTooNew(self.path, found=version, known=VERSION)
+        header = parse_header(line if newline else b"", f"{self.path} line 1")
+        if header.draft.id != self.id or header.purged != (self._name is None):
+            raise Corrupt(self.path, f"it is the file of thread {header.draft.id!r}")
+        self.header = header
+        self._size = len(line) + 1
+
+    def _known_header(self) -> Header:
+        assert self.header is not None
+        return self.header
+
+    def _find_beginning(self, header: Header, size: int) -> int:
+        """Where to read on: behind what the index knows, if the file still says the same there."""
+        index = self._shared.index
+        known = index.known(header.key)
+        if known is not None:
+            last = os.pread(self._descriptor, len(known.last), max(0, known.size - len(known.last)))
+            if known.size <= size and last == known.last and known.size:
+                self._size = known.size
+                return known.seq
+            index.forget(known.no, file=False)
+        line = os.pread(self._descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")[0]
+        self._size = len(line) + 1
+        return 0
+
+    def _read_on(self, header: Header, seq: int, size: int, stamp: str, *, exclusive: bool) -> None:
+        """From where the file is known to its end, piece by piece, into the index."""
+        self._torn = False
+        chunk = CHUNK_BYTES
+        while True:
+            data = self._read(self._size, min(chunk, size - self._size))
+            final = self._size + len(data) >= size
+            try:
+                found = scan(self._bytes, data, self._size, seq, gaps=header.purged)
+            except Damage as damage:
+                raise self.corrupt(damage) from None
+            rest = data[found.end - self._size :]
+            moved = found.end > self._size
+            seq = found.seq
+            self._size = found.end
+            self._take_over(header, found.found, stamp if final and not rest else "")
+            if final:
+                break
+            if not moved:
+                chunk = size  # one write is larger than a piece, or something is wrong in it
+        if rest:
+            self._settle(header, rest, seq, exclusive=exclusive)
+
+    def _take_over(self, header: Header, found: list[Found], stamp: str) -> None:
+        last = os.pread(self._descriptor, LAST_BYTES, max(0, self._size - LAST_BYTES))
+        extent = Extent(self._size, last, stamp)
+        apply(self._shared.index, header, self._name, found, extent, self._shared.blobs.get)
+
+    def _settle(self, header: Header, rest: bytes, seq: int, *, exclusive: bool) -> None:
+        """A torn end: set it aside, or give it the newline that it lacks."""
+        try:
+            whole = judge(self._bytes, rest, self._size)
+        except Damage as damage:
+            raise self.corrupt(damage) from None
+        if not exclusive:
+            self._torn = True  # whoever writes next will see to it
+            return
+        disk = self._shared.disk
+        with self._shared.writing_to(self.path):
+            if whole:
+                write_all(disk, self._descriptor, b"\n")
+            else:
+                self._set_aside(rest)
+                disk.truncate(self._descriptor, self._size)
+            disk.sync(self._descriptor)
+        if whole:
+            self._read_on(header, seq, self._size + len(rest) + 1, "", exclusive=False)
+
+    def _set_aside(self, rest: bytes) -> None:
+        name = f"{names.stem(self.id)}-{self._size}-{new_id()}.cut"
+        put_file(self._shared.disk, self._shared.place.recovered, name, rest)
+        _log.warning(
+            "%s ended in %d bytes of an append that was never acknowledged: see recovered/%s",
+            self.path,
+            len(rest),
+            name,
+        )
+
+    def corrupt(self, damage: Damage) -> Corrupt:
+        """The error for a damaged line: file, line and record."""
+        before = self._read(0, damage.start)
+        lines = before.count(b"\n")
+        place = f"{self.path} line {lines + 1} (about record {lines})"
+        return Corrupt(place, f"{damage.reason}; run clew repair to keep the rest")
+
+    def index_up(self) -> None:
+        """Bring the index up to what is known, for those who read through it."""
+        if self._indexed == self._size or self.header is None:
+            return
+        known = self._shared.index.known(self.header.key)
+        if known is None or known.size > self._size:
+            self._stamp = ""
+            return
+        data = self._read(known.size, self._size - known.size)
+        found = scan(self._bytes, data, known.size, known.seq)
+        self._take_over(self.header, found.found, self._stamp)
+        self._indexed = self._size
+        self._recent.clear()
+
+    # --- reading (needs the mutex) ---
+
+    def _read(self, start: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, start)
+        while len(data) < length:
+            more = os.pread(self._descriptor, length - len(data), start + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def contents(self) -> bytes:
+        """The file as far as it was written, or as far as it is known, if that is less."""
+        size = os.fstat(self._descriptor).st_size if self._descriptor >= 0 else 0
+        return self._read(0, self._size if self._stamp else size)
+
+    def find(self, id: str) -> Record | None:
+        """A record by its id, if it is visible here."""
+        recent = self._recent.get(id)
+        if recent is not None:
+            return self.records([Where(0, *recent)])[0]
+        where = self._shared.index.find(self.no, id)
+        if where is None:
+            return None
+        return self._shared.records([where], self)[0]
+
+    def records(self, places: Sequence[Where]) -> list[Record]:
+        """The records at places of this file, in their order, each run of them read at once."""
+        found: list[Record] = []
+        at = 0
+        while at < len(places):
+            end = _run_end(places, at)
+            begin = places[at].start
+            last = places[end - 1]
+            data = self._read(begin, last.start + last.length - begin)
+            for where in places[at:end]:
+                start = where.start - begin
+                found.append(self._record(data[start : start + where.length], where.start))
+            at = end
+        return found
+
+    def _record(self, text: bytes, start: int) -> Record:
+        try:
+            line = parse(self._bytes, text, self.path)
+        except Corrupt as error:
+            raise self.corrupt(Damage(start, error.fields["reason"])) from error
+        large = None
+        if line.spilled is not None:
+            try:
+                large = self._shared.blobs.get(line.spilled)
+            except NotFound:
+                place = f"{self.path} record {line.seq}"
+                raise Corrupt(place, f"its body is blob {line.spilled}, which is missing") from None
+        return line.record(self.id, large)
+
+    # --- appending ---
+
+    def _transact(self, batch: list[Ticket[Any]]) -> None:
+        """Write a batch, filling in what became of each ticket; failed ones leave no trace."""
+        shared = self._shared
+        try:
+            shared.check()
+            with (
+                self.mutex,
+                shared.writing_to(self.path),
+                self.lock.held(EXCLUSIVE, shared.busy_seconds),
+            ):
+                shared.with_index(lambda: self._write(batch))
+        except ClewError as error:
+            for ticket in batch:
+                if ticket.error is None:
+                    ticket.error = error
+        shared.notify()
+
+    def _write(self, batch: list[Ticket[Any]]) -> None:
+        if self._torn or not self._is_current():
+            self.catch_up(exclusive=True)
+        work = Batch(self.head, self.find, self._shared, self.lock.descriptor)
+        for ticket in batch:
+            ticket.error = None
+            try:
+                ticket.result = ticket.work(work)
+            except ClewError as error:
+                ticket.error = error
+        if work.new:
+            self._append(work)
+
+    def _append(self, work: Batch) -> None:
+        pieces = work.lines(self._bytes)
+        self._put(b"".join(pieces))
+        start = self._size
+        for record, piece in zip(work.new, pieces, strict=True):
+            self._recent[record.id] = start, len(piece) - 1
+            start += len(piece)
+        self._size = start
+        self.head = work.head
+        self._stamp = self._stamp_now()
+        if len(self._recent) > RECENT_MAX:
+            try:
+                self.index_up()
+            except apsw.Error:
+                self._shared.index.fall_back()
+
+    def _put(self, data: bytes) -> None:
+        """One write, one sync. After an error nobody may build on bytes that may not be on disk."""
+        disk = self._shared.disk
+        try:
+            write_all(disk, self._descriptor, data)
+            self._shared.mark(self._mark)
+            disk.sync(self._descriptor)
+        except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        self._stamp = ""
+        try:
+            self._shared.disk.truncate(self._descriptor, self._size)
+        except OSError as error:
+            self._shared.disk.give_up(self.path, error)
+
+
+def _run_end(places: Sequence[Where], at: int) -> int:
+    """The end of a run of places that lie close together, so that one read gets them all."""
+    end = at + 1
+    begin = places[at].start
+    while end < len(places):
+        before, here = places[end - 1], places[end]
+        if here.start - before.start - before.length > 4096 or here.start < before.start:
+            break
+        if here.start + here.length - begin > CHUNK_BYTES:
+            break
+        end += 1
+    return end
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a file that must be a file: not a link, not a pipe, not a folder."""
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS) and flags & os.O_RDWR:
+            return open_regular(path, flags & ~os.O_RDWR)
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
+        raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
+    return descriptor

@@ -1,0 +1,119 @@
+"""Locks among processes: flock on files that are never removed.
+
+flock belongs to the open file, not to the process: two handles of one process exclude each other
+as well, and closing some other descriptor of the file does not drop the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from clew.errors import Unavailable
+
+SHARED = fcntl.LOCK_SH
+EXCLUSIVE = fcntl.LOCK_EX
+_FIRST_NAP_SECONDS = 0.00005
+_NAP_SECONDS_MAX = 0.002
+
+
+class FileLock:
+    """One lock file, opened. It serves one thread at a time: callers have a mutex of their own."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self.descriptor = os.open(path, flags, 0o600)
+
+    def try_take(self, kind: int) -> bool:
+        try:
+            fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def take(self, kind: int, seconds: float) -> None:
+        """Wait for the lock, but not for ever: whoever has it may have been stopped."""
+        if self.try_take(kind):
+            return
+        deadline = time.monotonic() + seconds
+        nap = _FIRST_NAP_SECONDS
+        while not self.try_take(kind):
+            if time.monotonic() > deadline:
+                text = f"another process holds {self.path} for over {seconds:g} seconds; "
+                raise Unavailable(text + "nothing was written")
+            # Not the same for all who wait, or they would meet again.
+            time.sleep(nap * random.uniform(0.5, 1.5))
+            nap = min(nap * 2, _NAP_SECONDS_MAX)
+
+    def release(self) -> None:
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    @contextmanager
+    def held(self, kind: int, seconds: float) -> Iterator[None]:
+        self.take(kind, seconds)
+        try:
+            yield
+        finally:
+            self.release()
+
+
+class Gate:
+    """Shared by those who add references (forks, blobs), closed by those who remove things.
+
+    The threads of a process share one descriptor, so they are counted here: the first takes the
+    lock, the last gives it back.
+    """
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self._lock = FileLock(path)
+        self._seconds = seconds
+        self._mutex = threading.Condition()
+        self._inside = 0
+        self._closed_by: int | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Inside, nothing that is there will be removed."""
+        me = threading.get_ident()
+        with self._mutex:
+            self._mutex.wait_for(lambda: self._closed_by in (None, me))
+            if not self._inside and self._closed_by is None:
+                self._lock.take(SHARED, self._seconds)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._inside -= 1
+                if not self._inside and self._closed_by is None:
+                    self._lock.release()
+                self._mutex.notify_all()
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Alone: nobody is inside, in any process."""
+        with self._mutex:
+            self._mutex.wait_for(lambda: not self._inside and self._closed_by is None)
+            self._lock.take(EXCLUSIVE, self._seconds)
+            self._closed_by = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._closed_by = None
+                self._lock.release()
+                self._mutex.notify_all()
+
+    def close(self) -> None:
+        self._lock.close()

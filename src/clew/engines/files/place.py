@@ -1,0 +1,189 @@
+"""The folder of a store: its marker, its rooms, and who has it open."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from clew.codec import new_id
+from clew.engines.files import names
+from clew.engines.files.disk import Disk
+from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
+from clew.engines.sqlite.place import refuse_network
+from clew.errors import Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
+
+FORMAT = "clew.files"
+VERSION = 1
+MARKER = "clew.json"
+ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
+_MARKER_BYTES_MAX = 64 * 1024
+_IGNORED_BY_GIT = "/index/\n/locks/\n"
+
+
+class _Marker(Struct):
+    format: str
+    version: int
+
+
+class Place:
+    """Where things lie in a store's folder. Paths are strings: they are made at every append."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.threads = f"{self.root}/threads"
+        self.purged = f"{self.root}/purged"
+        self.blobs = f"{self.root}/blobs"
+        self.locks = f"{self.root}/locks"
+        self.index = f"{self.root}/index/index.db"
+        self.changed = f"{self.root}/index/changed"
+        self.recovered = f"{self.root}/recovered"
+
+    def thread(self, id: str) -> str:
+        return f"{self.threads}/{names.stem(id)}.jsonl"
+
+    def husk(self, key: str) -> str:
+        """What forks still need of a purged thread. The key was read from a file: it is checked."""
+        if not (key.isascii() and key.isalnum()):
+            raise Corrupt(f"{self.purged}", f"{key!r} is not the key of a thread")
+        return f"{self.purged}/{key}.jsonl"
+
+    def lock(self, id: str) -> str:
+        return f"{self.locks}/{names.anonymous(id)}"
+
+    def mark(self, id: str) -> str:
+        return f"{self.changed}/{names.stem(id)}"
+
+
+def prepare(root: Path, disk: Disk, *, create: bool) -> Place:
+    """Make sure that the folder is a store of ours, or say why it is not."""
+    place = Place(root)
+    try:
+        if root.exists() and not root.is_dir():
+            raise Unsupported(f"{root} is a file, not a folder; a store of files is a folder")
+        if not (root / MARKER).exists():
+            _make(root, disk, create=create)
+        _read_marker(root / MARKER)
+        refuse_network(root)
+        _make_rooms(root, disk)
+    except OSError as error:
+        text = f"{root} cannot be opened: {error.strerror}"
+        raise Unavailable(text, retryable=False) from error
+    return place
+
+
+def _make(root: Path, disk: Disk, *, create: bool) -> None:
+    if not create:
+        raise NotFound("store", str(root))
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        try:
+            disk.make_folder(str(folder))
+        except FileExistsError:
+            pass  # somebody makes the same store at the same time
+        disk.sync_folder(str(folder.parent))
+    refuse_network(root)
+    foreign = [name for name in os.listdir(root) if not _is_leftover(name)]
+    if foreign:
+        text = (
+            f"{root} is not a Clew store, and not empty (it has {foreign[0]!r}): nothing was done"
+        )
+        raise Unsupported(text)
+    about = "A store of Clew: one JSONL file for each thread, in threads/. See docs/format.md."
+    marker = {"format": FORMAT, "version": VERSION, "about": about}
+    # The marker comes last: a folder without it holds nothing yet.
+    put_file(disk, str(root), ".gitignore", _IGNORED_BY_GIT.encode())
+    put_file(disk, str(root), MARKER, msgspec.json.encode(marker) + b"\n")
+
+
+def _is_leftover(name: str) -> bool:
+    """What an interrupted making of a store may leave, or another one is about to finish."""
+    return name in (".gitignore", MARKER) or name.endswith(".new")
+
+
+def put_file(disk: Disk, folder: str, name: str, data: bytes) -> None:
+    """A whole file under a name, durably, or nothing under it."""
+    temporary = f"{folder}/.{new_id()}.new"
+    try:
+        descriptor = disk.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        try:
+            write_all(disk, descriptor, data)
+            disk.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        disk.rename(temporary, f"{folder}/{name}")
+    except BaseException:
+        remove_quietly(disk, temporary)
+        raise
+    disk.sync_folder(folder)
+
+
+def write_all(disk: Disk, descriptor: int, data: bytes) -> None:
+    """Short writes happen: go on until all is written, or an error says why not."""
+    written = disk.write(descriptor, data)
+    while written < len(data):
+        written += disk.write(descriptor, data[written:])
+
+
+def remove_quietly(disk: Disk, path: str) -> None:
+    try:
+        disk.unlink(path)
+    except OSError:
+        pass  # the error that led here is the one that matters
+
+
+def _read_marker(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unsupported(f"{path} is not a file")
+        data = os.read(descriptor, _MARKER_BYTES_MAX)
+    finally:
+        os.close(descriptor)
+    try:
+        marker = msgspec.json.decode(data, type=_Marker)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corrupt(str(path), f"the format marker cannot be read: {error}") from error
+    if marker.format != FORMAT or marker.version < 1:
+        raise Unsupported(f"{path.parent} is not a Clew store of files: {path.name} says otherwise")
+    if marker.version > VERSION:
+        raise FormatTooNew(str(path.parent), found=marker.version, known=VERSION)
+
+
+def _make_rooms(root: Path, disk: Disk) -> None:
+    made = False
+    for room in ROOMS:
+        try:
+            mode = os.lstat(root / room).st_mode
+        except FileNotFoundError:
+            try:
+                disk.make_folder(str(root / room))
+                made = True
+            except FileExistsError:
+                pass
+            continue
+        if not stat.S_ISDIR(mode):
+            raise Unsupported(f"{root / room} must be a folder, and no symbolic link")
+    if made:
+        disk.sync_folder(str(root))
+
+
+def in_use(place: Place) -> FileLock:
+    """Held, shared, as long as a store is open, so that `repair` knows whether it is alone."""
+    lock = FileLock(f"{place.locks}/open")
+    if not lock.try_take(SHARED):
+        lock.close()
+        raise Unavailable(f"{place.root} is being repaired; open it when that is done")
+    return lock
+
+
+def alone(place: Place) -> FileLock:
+    """The same lock for one alone: nobody else has the store open, and nobody can open it."""
+    lock = FileLock(f"{place.locks}/open")
+    if not lock.try_take(EXCLUSIVE):
+        lock.close()
+        raise Unavailable(f"{place.root} is in use; close every program that has it open")
+    return lock

@@ -1,0 +1,156 @@
+"""Removing a thread for good, but for the entries that forks share with it.
+
+Those stay in a file of their own, in purged/, under the thread's key. The gate is shut meanwhile:
+nobody makes a fork, reads across one, or refers to a blob.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import apsw
+from msgspec.structs import replace
+
+from clew.engines.files.journal import Journal
+from clew.engines.files.lines import Header, Source, header_line, record_line
+from clew.engines.files.locks import EXCLUSIVE
+from clew.engines.files.place import put_file
+from clew.engines.files.shared import Shared
+from clew.engines.files.surveying import Survey
+from clew.engines.sqlite import purge as sql
+from clew.engines.sqlite import rows
+from clew.engines.sqlite.query import every, value
+from clew.errors import NotFound
+from clew.model import Purged, Swept
+
+
+def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
+    survey.refresh_all()
+    journal = shared.journal(thread)
+    with journal.mutex:
+        journal.refresh_index()
+        no, header = journal.no, journal.header
+        assert header is not None
+        with journal.lock.held(EXCLUSIVE, shared.busy_seconds):
+            journal.catch_up(exclusive=True)
+            forks, records, kept = _weigh(shared, no)
+            blobs = _bodies(shared, rows.everything_of(no))
+            if kept:
+                _keep(shared, journal, header, kept)
+            shared.disk.unlink(journal.path)
+            shared.disk.sync_folder(shared.place.threads)
+            shared.disk.truncate(journal.lock.descriptor, 0)
+        shared.index.forget(no, file=not kept)
+    if kept:
+        _index_husk(shared, header)
+    else:
+        _collect(shared, header.source)
+    _remove_unused(shared, blobs)
+    _wipe(shared)
+    return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
+
+
+def _weigh(shared: Shared, no: int) -> tuple[tuple[str, ...], int, list[int]]:
+    """The forks that need something of a thread, how many records it has, and which must stay."""
+    with shared.index.lock:
+        db = shared.index.db
+        forks, needed = sql.needs(db, no)
+        mine = every(
+            db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", rows.everything_of(no)
+        )
+        kept = [
+            record
+            for record, type in mine
+            # Inside of what is needed, moves and facts may hold what was meant to go.
+            if type == rows.ENTRY and any(first <= record <= last for first, last in needed)
+        ]
+        return forks, len(mine), kept
+
+
+def _keep(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> None:
+    places = [shared.index.places((no, no))[0] for no in kept]
+    entries = journal.records(places)
+    thread = header.draft.id.encode("utf-8")
+    spilled = {no: blob for no in kept for blob in _bodies(shared, (no, no))}
+    lines = [
+        record_line(thread, entry, blob=spilled.get(no))
+        for no, entry in zip(kept, entries, strict=True)
+    ]
+    data = b"".join([header_line(replace(header, purged=True)), *lines])
+    name = os.path.basename(shared.place.husk(header.key))
+    put_file(shared.disk, shared.place.purged, name, data)
+
+
+def _bodies(shared: Shared, span: rows.Range) -> list[str]:
+    """The blobs that hold the bodies of some records."""
+    with shared.index.lock:
+        query = "SELECT blob FROM uses WHERE body AND record BETWEEN ? AND ?"
+        return [blob for (blob,) in every(shared.index.db, query, span)]
+
+
+def _index_husk(shared: Shared, header: Header) -> None:
+    husk = shared.husk(Source(header.draft.id, header.key, 0))
+    with husk.mutex:
+        husk.refresh_index()
+
+
+def _collect(shared: Shared, source: Source | None) -> None:
+    """Look at what a purged thread hung on: it may be left of a purged one, and unneeded now."""
+    while source is not None:
+        owner = shared.owner(source)
+        with owner.mutex:
+            try:
+                owner.refresh_index()
+            except NotFound:
+                return
+            header, no = owner.header, owner.no
+            if header is None or not header.purged:
+                return
+            _, records, kept = _weigh(shared, no)
+            if len(kept) == records:
+                return
+            blobs = _bodies(shared, rows.everything_of(no))
+            if kept:
+                _keep(shared, owner, header, kept)
+            else:
+                shared.disk.unlink(owner.path)
+                shared.disk.sync_folder(shared.place.purged)
+            shared.index.forget(no, file=not kept)
+        if kept:
+            _index_husk(shared, header)
+        _remove_unused(shared, blobs)
+        if kept:
+            return
+        source = header.source
+
+
+def _remove_unused(shared: Shared, blobs: Iterable[str]) -> None:
+    """Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace."""
+    for hash in blobs:
+        if not _is_used(shared.index.db, hash):
+            shared.blobs.remove(hash)
+
+
+def _is_used(db: apsw.Connection, hash: str) -> bool:
+    return value(db, "SELECT 1 FROM uses WHERE blob = ?", (hash,)) is not None
+
+
+def _wipe(shared: Shared) -> None:
+    """What was removed must not live on in the index's log."""
+    with shared.index.lock:
+        try:
+            shared.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            pass
+
+
+def sweep(shared: Shared, survey: Survey, before_us: int) -> Swept:
+    survey.refresh_all()
+    blobs = size = 0
+    for stored in list(shared.blobs.all()):
+        if stored.put_us <= before_us and not _is_used(shared.index.db, stored.hash):
+            size += shared.blobs.size_of(stored)
+            shared.disk.unlink(stored.path)
+            blobs += 1
+    return Swept(blobs=blobs, size_bytes=size)

@@ -1,0 +1,129 @@
+"""Looking over the whole store: which threads there are, and which have changed.
+
+The first look of a handle goes through the folder and compares how every file looks with what
+the index remembers, so changes by hand, by a sync tool or before a loss of power are seen. After
+that, writers leave a mark for each thread that they change, and only those are looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+from clew.engines.files import names
+from clew.engines.files.journal import HEADER_BYTES_MAX, open_regular
+from clew.engines.files.lines import Header, Source, parse_header
+from clew.engines.files.shared import Shared
+from clew.engines.sqlite.query import value
+from clew.errors import ClewError, NotFound
+from clew.model import Stats
+
+_log = logging.getLogger("clew")
+
+
+class Survey:
+    """What a handle knows about all threads."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._mutex = threading.Lock()
+        self._epoch = -1
+
+    def refresh(self) -> None:
+        """Bring the index up to date. A thread that cannot be read stays as it was known."""
+        with self._mutex:
+            epoch = self._shared.index.epoch
+            changed = self._marked() if self._epoch == epoch else self._changed_files()
+            for stem in changed:
+                try:
+                    self._update(stem)
+                except (ClewError, OSError) as error:
+                    _log.warning("%s cannot be read, it is listed as it was: %s", stem, error)
+            self._epoch = epoch
+
+    def refresh_all(self) -> None:
+        """The same for those who remove things: they must know everything, or not begin."""
+        with self._mutex:
+            for stem in self._changed_files():
+                self._update(stem)
+            for key, _ in thread_files(self._shared.place.purged):
+                self._update_husk(key)
+
+    def _changed_files(self) -> list[str]:
+        known = self._shared.index.stamps()
+        changed = []
+        for name, stamp in thread_files(self._shared.place.threads):
+            if known.pop(name, None) != stamp:
+                changed.append(name)
+        return changed + list(known)  # the rest has gone
+
+    def _marked(self) -> list[str]:
+        return os.listdir(self._shared.place.changed)
+
+    def _update(self, stem: str) -> None:
+        shared = self._shared
+        try:
+            os.unlink(f"{shared.place.changed}/{stem}")  # first: a later change marks it again
+        except OSError:
+            pass
+        try:
+            id = read_header(f"{shared.place.threads}/{stem}.jsonl").draft.id
+            if names.stem(id) != stem:
+                return  # a copy under another name is not a thread; verify tells
+            journal = shared.journal(id)
+            with journal.mutex:
+                journal.refresh_index()
+        except (NotFound, FileNotFoundError):
+            shared.index.forget_name(stem)
+
+    def _update_husk(self, key: str) -> None:
+        shared = self._shared
+        header = read_header(shared.place.husk(key))
+        known = shared.index.known(header.key)
+        if known is None:
+            husk = shared.husk(Source(header.draft.id, header.key, 0))
+            with husk.mutex:
+                husk.refresh_index()
+
+
+def thread_files(folder: str) -> Iterator[tuple[str, str]]:
+    """The files of threads, by name without ending, and how they look."""
+    with os.scandir(folder) as found:
+        for item in found:
+            if item.name.endswith(".jsonl") and not item.name.startswith("."):
+                look = item.stat(follow_symlinks=False)
+                stamp = f"{look.st_ino} {look.st_size} {look.st_mtime_ns}"
+                yield item.name.removesuffix(".jsonl"), stamp
+
+
+def read_header(path: str) -> Header:
+    if not os.path.lexists(path):
+        raise FileNotFoundError(path)
+    descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
+    finally:
+        os.close(descriptor)
+    return parse_header(line if newline else b"", f"{path} line 1")
+
+
+def stats(shared: Shared, survey: Survey) -> Stats:
+    survey.refresh()
+    with shared.index.lock:
+        db = shared.index.db
+
+        def number(sql: str) -> int:
+            return int(value(db, sql) or 0)
+
+        blobs = list(shared.blobs.all())
+        return Stats(
+            threads=number("SELECT count(*) FROM threads WHERE shelf < 2"),
+            deleted=number("SELECT count(*) FROM threads WHERE shelf = 2"),
+            entries=number("SELECT count(*) FROM records WHERE type = 0"),
+            records=number("SELECT count(*) FROM records"),
+            blobs=len(blobs),
+            blob_bytes=sum(shared.blobs.size_of(blob) for blob in blobs),
+            stored_bytes=number("SELECT sum(size) FROM files") + sum(blob.size for blob in blobs),
+        )

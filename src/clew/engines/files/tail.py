@@ -1,0 +1,124 @@
+"""Going through the lines of a file, and telling a torn end from damage.
+
+Every append is one write, and every line says how many of that write are still to come (`left`).
+What an interrupted write leaves at the end was never acknowledged, and is no damage:
+
+- a beginning of it: a line without its newline, or whole lines whose last ones are missing;
+- all of its length, with sectors that never reached the disk and read as NUL.
+
+Anything else that does not match its checksum was changed after it was written. So is a hole
+with a later write behind it: that write was acknowledged, and with it all that came before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from clew.engines.files.lines import Line, is_sound, parse, take_apart
+from clew.errors import Corrupt
+
+SECTOR_BYTES = 512
+_NULS = re.compile(rb"\0+")
+
+
+class Found(Struct, frozen=True):
+    """A record's line and where it lies."""
+
+    line: Line
+    start: int
+    length: int
+
+
+class Scan(Struct):
+    """The whole writes of a piece of a file, and what is left behind them."""
+
+    found: list[Found]
+    end: int  # behind the last whole write
+    seq: int
+    torn: bytes = b""
+    unended: bool = False  # `torn` is whole but for its newline
+
+
+class Damage(Exception):
+    """A line that is not as it was written: where it begins, and why."""
+
+    def __init__(self, start: int, reason: str) -> None:
+        super().__init__(reason)
+        self.start = start
+        self.reason = reason
+
+
+def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False) -> Scan:
+    """Go through all whole writes. Stops at the first line that is not sound, without judging it.
+
+    With `gaps` some records are missing, as in what is left of a purged thread.
+    """
+    result = Scan([], start, seq)
+    pending: list[Found] = []
+    at = 0
+    while (newline := data.find(b"\n", at)) >= 0:
+        text = data[at:newline]
+        if not is_sound(thread, text):
+            break
+        line = _take_apart(text, start + at)
+        seq = _next(line, seq, pending, start + at, gaps=gaps)
+        pending.append(Found(line, start + at, newline - at))
+        at = newline + 1
+        if line.left == 0:
+            result.found += pending
+            result.end, result.seq = start + at, seq
+            pending = []
+    return result
+
+
+def _take_apart(text: bytes, start: int) -> Line:
+    try:
+        return take_apart(text, "")
+    except Corrupt as error:
+        raise Damage(start, error.fields["reason"]) from error
+
+
+def _next(line: Line, seq: int, pending: list[Found], start: int, *, gaps: bool) -> int:
+    if line.seq <= seq or (line.seq != seq + 1 and not gaps):
+        raise Damage(start, f"record {line.seq} follows record {seq}")
+    if pending and pending[-1].line.left != line.left + 1:
+        raise Damage(start, "records that were written together are missing")
+    return line.seq
+
+
+def judge(thread: bytes, rest: bytes, start: int) -> bool:
+    """What lies behind the last whole write: torn, or Damage. True: only the newline is missing."""
+    *ended, open_end = rest.split(b"\n")
+    at = start
+    for text in ended:
+        sound = is_sound(thread, text)
+        behind = at - start + len(text) + 1
+        if sound and parse(thread, text, "").left == 0 and behind < len(rest):
+            raise Damage(_first_bad(thread, rest, start), "it is damaged, and sound ones follow it")
+        if not sound and not _has_hole(text, at, at == start):
+            raise Damage(at, "the line does not match its checksum")
+        at += len(text) + 1
+    if is_sound(thread, open_end[:-1]):
+        raise Damage(at, "the line does not end with a newline")
+    whole = is_sound(thread, open_end) and parse(thread, open_end, "").left == 0
+    return whole and all(is_sound(thread, text) for text in ended)
+
+
+def _first_bad(thread: bytes, rest: bytes, start: int) -> int:
+    for text in rest.split(b"\n"):
+        if not is_sound(thread, text):
+            return start
+        start += len(text) + 1
+    return start
+
+
+def _has_hole(text: bytes, start: int, first: bool) -> bool:
+    """Whether sectors are missing in a line; the one that a write begins in may be half old."""
+    for nuls in _NULS.finditer(text):
+        begin, end = start + nuls.start(), start + nuls.end()
+        begins = begin % SECTOR_BYTES == 0 or (first and nuls.start() == 0)
+        if begins and end % SECTOR_BYTES == 0:
+            return True
+    return False

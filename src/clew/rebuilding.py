@@ -1,0 +1,377 @@
+"""A new store from what was salvaged of a damaged one, written through the waist.
+
+Entries keep their ids, times, order and bodies. A lost entry becomes a placeholder that says so,
+under the id that it had, so that what hangs on it still hangs on something. A lost move or fact
+leaves an empty fact in its place, so that the records after it keep their seqs. Threads that
+were purged are made, forked and purged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from clew.carrying import BATCH_BYTES, BATCH_RECORDS, find_entry, size_of, to_draft
+from clew.codec import decode, encode, new_id
+from clew.engine import Engine, Progress
+from clew.errors import ClewError
+from clew.model import Draft, Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, Record
+from clew.salvage import Lost, LostBlob, Salvage, SalvagedThread
+
+LOST_KEY = "clew.lost"
+
+
+class Tally(Struct):
+    """What came of it."""
+
+    threads: int = 0
+    records: int = 0
+    blobs: int = 0
+    placeholders: int = 0
+    rehashed: int = 0
+    lost: list[Lost] = []
+    lost_blobs: list[LostBlob] = []
+
+
+def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) -> Tally:
+    """Write everything that was salvaged into an empty engine."""
+    work = _Rebuild(salvage, target, progress)
+    work.run()
+    return work.tally
+
+
+def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]:
+    """Origins before forks, and those who shared an id one after the other.
+
+    A thread can only have got an id again after it was purged, so after all forks of the one
+    before it were made; the one that has the id now was the last.
+    """
+    known = {thread.key: thread for thread in threads}
+    forks: dict[str, list[str]] = {}
+    by_id: dict[str, list[SalvagedThread]] = {}
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for thread in known.values():
+        sorter.add(thread.key)
+        if thread.origin_key in known:
+            sorter.add(thread.key, thread.origin_key)
+            forks.setdefault(thread.origin_key, []).append(thread.key)
+        by_id.setdefault(thread.draft.id, []).append(thread)
+    for same in by_id.values():
+        same.sort(key=lambda thread: not thread.purged)
+        for earlier, later in zip(same, same[1:], strict=False):
+            sorter.add(later.key, earlier.key, *forks.get(earlier.key, ()))
+    try:
+        return [known[key] for key in sorter.static_order()]
+    except CycleError:
+        return list(known.values())
+
+
+class _Rebuild:
+    def __init__(self, salvage: Salvage, target: Engine, progress: Progress | None) -> None:
+        self._salvage = salvage
+        self._target = target
+        self._progress = progress
+        self.tally = Tally()
+        self._threads = in_creation_order(salvage.threads())
+        self._ids = {thread.key: thread.draft.id for thread in self._threads}
+        self._standing: set[str] = set()  # ids of purged threads that forks may still need
+        self._total = sum(thread.size for thread in self._threads)
+        self._done = 0
+
+    def run(self) -> None:
+        self._put_loose_blobs()
+        for thread in self._threads:
+            if thread.draft.id in self._standing:
+                self._target.purge(thread.draft.id)
+                self._standing.remove(thread.draft.id)
+            self._write(thread)
+            if thread.purged:
+                self._standing.add(thread.draft.id)
+            else:
+                self.tally.threads += 1
+        for id in self._standing:
+            self._target.purge(id)
+
+    def _put_loose_blobs(self) -> None:
+        for hash in self._salvage.loose_blobs():
+            try:
+                self._target.put_blobs([self._salvage.blob(hash)])
+                self.tally.blobs += 1
+            except ClewError as error:
+                if error.code == "unavailable":
+                    raise
+                # An entry that names it will say so; one that nobody names is no loss.
+
+    def _write(self, thread: SalvagedThread) -> None:
+        origin = self._origin(thread)
+        self._target.create(replace(thread.draft, origin=origin, facts=()))
+        wanted = [
+            fork.draft.origin.entry
+            for fork in self._threads
+            if fork.origin_key == thread.key and fork.draft.origin is not None
+        ]
+        plan = _Plan(self._target, thread, wanted)
+        writer = _Writer(self._salvage, self._target, thread, plan, self.tally)
+        for item in thread.records():
+            writer.take(item)
+            self._tell()
+        writer.end()
+
+    def _origin(self, thread: SalvagedThread) -> Origin | None:
+        """Where the fork begins, with the hash that the entry has now."""
+        origin = thread.draft.origin
+        if origin is None:
+            return None
+        source = self._ids.get(thread.origin_key or "", origin.thread)
+        if origin.entry is None:
+            return Origin(source, None, None)
+        entry = find_entry(self._target, source, origin.entry)
+        if entry is None:
+            return None  # the salvage has said why
+        return Origin(source, entry.id, entry.hash)
+
+    def _tell(self) -> None:
+        self._done += 1
+        if self._progress is not None and self._done % 100 == 0:
+            self._progress(min(self._done, self._total), self._total)
+
+
+class _Plan:
+    """What becomes of the lost records of a thread: which of them were entries, and their ids.
+
+    Whatever is named as a parent, as a leaf or as a fork's origin was an entry. If nothing says
+    where it stood, it was most likely the last lost record before it is first named.
+    """
+
+    def __init__(self, target: Engine, thread: SalvagedThread, wanted: list[str | None]) -> None:
+        self._target = target
+        self._id = thread.draft.id
+        self.own: set[str] = set()
+        self.named: dict[str, int | None] = {}  # an id that is not there → where it is first named
+        self.lost: list[Lost] = []
+        self.broken = False
+        for item in thread.records():
+            self._note(item)
+        if self.lost and thread.leaf is not UNSET:
+            wanted = [*wanted, thread.leaf]
+        for id in wanted:
+            self._name(id, None)
+        for id in self.own:
+            self.named.pop(id, None)
+        # Lost record by seq → the id of its placeholder; and those that have no place of theirs.
+        self.placeholders: dict[int, str] = {}
+        self.extra: dict[int | None, list[str]] = {}
+        self._assign()
+
+    def _note(self, item: Record | Lost) -> None:
+        if isinstance(item, Lost):
+            self.lost.append(item)
+        elif isinstance(item, Entry):
+            self._name(item.parent, item.seq)
+            self.own.add(item.id)
+        elif isinstance(item, Move):
+            self._name(item.leaf, item.seq)
+
+    def _name(self, id: str | None, seq: int | None) -> None:
+        if id is None or id in self.own or id in self.named:
+            return
+        if find_entry(self._target, self._id, id) is None:  # not inherited either
+            self.named[id] = seq
+
+    def _assign(self) -> None:
+        free: list[int] = []
+        for lost in self.lost:
+            if lost.seq is None:
+                continue
+            if lost.id is not None and (lost.sort == "entry" or lost.id in self.named):
+                self.placeholders[lost.seq] = lost.id
+            elif lost.sort in ("entry", "record"):
+                free.append(lost.seq)
+        for id in [id for id in self.named if id not in self.placeholders.values()]:
+            self._find_place(id, free)
+        for lost in self.lost:
+            if lost.sort == "entry" and lost.seq in free:
+                self.placeholders[lost.seq] = new_id()
+
+    def _find_place(self, id: str, free: list[int]) -> None:
+        before = self.named[id]
+        fitting = [seq for seq in free if before is None or seq < before]
+        # A damaged row may have a damaged id: one that nobody names gives way.
+        doubtful = [
+            seq
+            for seq, given in self.placeholders.items()
+            if given not in self.named and (before is None or seq < before)
+        ]
+        if fitting or doubtful:
+            seq = max(fitting or doubtful)
+            self.placeholders[seq] = id
+            if seq in free:
+                free.remove(seq)
+        else:
+            self.extra.setdefault(before, []).append(id)
+
+
+class _Writer:
+    """Appends what there is of one thread, in batches."""
+
+    def __init__(
+        self,
+        salvage: Salvage,
+        target: Engine,
+        thread: SalvagedThread,
+        plan: _Plan,
+        tally: Tally,
+    ) -> None:
+        self._salvage = salvage
+        self._target = target
+        self._thread = thread
+        self._plan = plan
+        self._tally = tally
+        info = target.thread(thread.draft.id)
+        self._seq = info.seq
+        self._last = info.leaf  # the last entry before a lost one
+        self._time_us = info.updated_us
+        self._deleted = False
+        self._seen: set[str] = set()
+        self._batch: list[Draft] = []
+        self._hashes: dict[str, str] = {}
+        self._bytes = 0
+
+    def take(self, item: Record | Lost) -> None:
+        if isinstance(item, Lost):
+            self._take_lost(item)
+        elif item.id in self._seen:
+            place = f"thread {item.thread!r}, record {item.seq}"
+            reason = "another record has its id"
+            self._drop(Lost(place=place, reason=reason, seq=item.seq, id=item.id))
+        else:
+            self._take_record(item)
+
+    def end(self) -> None:
+        for id in self._plan.extra.get(None, ()):
+            self._add_placeholder(id, Lost(place=f"entry {id}", reason="its record is gone"))
+        self._flush()
+        self._stand()
+
+    def _take_record(self, record: Record) -> None:
+        for id in self._plan.extra.get(record.seq, ()):
+            self._add_placeholder(id, Lost(place=f"entry {id}", reason="its record is gone"))
+        if self._thread.purged:
+            self._fill(record.seq)
+        draft = to_draft(record)
+        if isinstance(draft, EntryDraft):
+            draft = self._with_blobs(draft)
+            self._last = draft.id
+        elif isinstance(record, Fact) and record.key == "deleted_us":
+            self._deleted = record.value is not None
+        restores = isinstance(record, Fact) and record.key == "deleted_us"
+        if self._deleted and not restores:
+            # Its restoration is among what is lost: nothing else can follow a deletion.
+            self._add(_empty_fact("deleted_us", record.time_us))
+            self._deleted = False
+        self._hashes[record.id] = record.hash
+        self._time_us = record.time_us
+        self._tally.records += 1
+        self._add(draft, size_of(record))
+
+    def _with_blobs(self, draft: EntryDraft) -> EntryDraft:
+        """The entry without the blobs that are gone, which are noted in its meta instead.
+
+        An entry must not name a blob that is not there; what it named is not forgotten.
+        """
+        gone = []
+        for hash in draft.blobs:
+            if self._target.has_blobs([hash]):
+                continue
+            try:
+                self._target.put_blobs([self._salvage.blob(hash)])
+                self._tally.blobs += 1
+            except ClewError as error:
+                if error.code == "unavailable":
+                    raise
+                gone.append(hash)
+                thread = self._thread.draft.id
+                lost = LostBlob(thread=thread, entry=draft.id, blob=hash, reason=str(error))
+                self._tally.lost_blobs.append(lost)
+        if not gone:
+            return draft
+        meta = {} if draft.meta_data is None else decode(draft.meta_data)
+        meta["lost_blobs"] = gone
+        kept = tuple(hash for hash in draft.blobs if hash not in gone)
+        return replace(draft, blobs=kept, meta_data=encode(meta))
+
+    # --- what is lost ---
+
+    def _take_lost(self, lost: Lost) -> None:
+        id = None if lost.seq is None else self._plan.placeholders.get(lost.seq)
+        if id is None or id in self._seen:
+            self._drop(lost)
+        else:
+            self._add_placeholder(id, lost)
+
+    def _drop(self, lost: Lost) -> None:
+        self._tally.lost.append(replace(lost, thread=self._thread.draft.id))
+        if not self._thread.purged:
+            self._add(_empty_fact(LOST_KEY, self._time_us))
+
+    def _add_placeholder(self, id: str, lost: Lost) -> None:
+        parent = self._last
+        if isinstance(lost.parent, str) and self._has(lost.parent):
+            parent = lost.parent
+        if self._thread.purged and lost.seq is not None:
+            self._fill(lost.seq)
+        thread = self._thread.draft.id
+        self._tally.lost.append(replace(lost, thread=thread, id=id, sort="entry", parent=UNSET))
+        self._tally.placeholders += 1
+        if self._deleted:
+            self._add(_empty_fact("deleted_us", self._time_us))
+            self._deleted = False
+        body = {"lost": {"place": lost.place, "reason": lost.reason, "seq": lost.seq}}
+        draft = EntryDraft(
+            id=id, kind="custom", data=encode(body), time_us=self._time_us, parent=parent
+        )
+        self._last = id
+        self._add(draft)
+
+    def _has(self, id: str) -> bool:
+        return id in self._seen or find_entry(self._target, self._thread.draft.id, id) is not None
+
+    def _fill(self, seq: int) -> None:
+        while self._seq + 1 < seq:
+            self._add(_empty_fact(LOST_KEY, self._time_us))
+
+    # --- writing ---
+
+    def _add(self, draft: Draft, size: int = 200) -> None:
+        self._seq += 1
+        self._seen.add(draft.id)
+        self._batch.append(draft)
+        self._bytes += size
+        if len(self._batch) >= BATCH_RECORDS or self._bytes > BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._batch:
+            return
+        for record in self._target.append(self._thread.draft.id, self._batch):
+            known = self._hashes.get(record.id, record.hash)
+            self._tally.rehashed += isinstance(record, Entry) and record.hash != known
+        self._batch.clear()
+        self._hashes.clear()
+        self._bytes = 0
+
+    def _stand(self) -> None:
+        """Back to where the thread stood, if a move to it may be among what is lost."""
+        leaf = self._thread.leaf
+        if not self._plan.lost or leaf is UNSET or self._thread.purged or self._deleted:
+            return
+        id = self._thread.draft.id
+        if self._target.thread(id).leaf != leaf and (leaf is None or self._has(leaf)):
+            self._target.append(id, [MoveDraft(id=new_id(), leaf=leaf, time_us=self._time_us)])
+
+
+def _empty_fact(key: str, time_us: int) -> FactDraft:
+    return FactDraft(id=new_id(), key=key, data=b"null", time_us=time_us)

@@ -1,0 +1,143 @@
+"""What can be read of a damaged store: the shapes that salvage readers give and repair takes.
+
+A salvage reader is written for one engine. It never works on the store itself but on a copy,
+and it steps over what it cannot read, telling what that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+
+from clew.engine import Engine
+from clew.model import Problem, Record, ThreadDraft
+
+Sort = Literal["entry", "move", "fact", "record"]
+
+
+class Lost(Struct, frozen=True, kw_only=True):
+    """A record that cannot be read, or is not what was written; all that is known of it.
+
+    `sort` is "record" when it is not known whether it was an entry, a move or a fact.
+    """
+
+    place: str
+    reason: str
+    thread: str = ""
+    seq: int | None = None
+    id: str | None = None
+    sort: Sort = "record"
+    parent: str | UnsetType | None = UNSET
+
+
+class SalvagedThread(Protocol):
+    """A thread, with everything about it that is legible.
+
+    `key` is unique even among purged threads of one id. The draft has no facts. `origin_key` is
+    the thread that its origin was in. `leaf` is where it stood, if that is noted anywhere
+    beside the records.
+    """
+
+    key: str
+    draft: ThreadDraft
+    origin_key: str | None
+    purged: bool
+    leaf: str | UnsetType | None
+    size: int
+
+    def records(self) -> Iterator[Record | Lost]:
+        """What there is of its records, by seq; each call reads them anew.
+
+        A purged thread has gaps, which are no loss: only what forks need is kept of it.
+        """
+        ...
+
+
+class Salvage(Protocol):
+    """A reader of one damaged store. `notes` says what it had to guess, in words."""
+
+    notes: list[str]
+    unverified: set[tuple[str, str]]  # thread and entry: kept, though nothing vouches for them
+
+    def threads(self) -> list[SalvagedThread]:
+        """Every thread, also purged ones that forks hang on."""
+        ...
+
+    def blob(self, hash: str) -> bytes:
+        """The bytes, checked against their hash, or any ClewError."""
+        ...
+
+    def loose_blobs(self) -> Iterator[str]:
+        """The hashes of blobs that were put, whether or not an entry names them yet."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Workshop(Protocol):
+    """Where a store is repaired: alone with it, on copies, in a folder beside it.
+
+    Made for one store; leaving it removes the folder, whatever happened.
+    """
+
+    place: str
+
+    def open_copy(self) -> Engine:
+        """A copy of the store, opened in the normal way; raises if that cannot be done."""
+        ...
+
+    def salvage(self) -> Salvage:
+        """A reader of that copy. Unsupported: there is nothing in it that Clew wrote."""
+        ...
+
+    def create(self) -> Engine:
+        """A new, empty store of the same engine."""
+        ...
+
+    def finish(self, ids: dict[str, str]) -> None:
+        """Take over what is no record, such as leases, by the keys and ids of live threads."""
+        ...
+
+    def swap(self) -> str:
+        """The new store into the place of the old one; where the old one is now."""
+        ...
+
+    def keep(self) -> str:
+        """Leave the folder, because what is in it is wanted; where it is."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LostBlob(Struct, frozen=True, kw_only=True):
+    """A blob that an entry names and that is not there, or not whole."""
+
+    thread: str
+    entry: str
+    blob: str
+    reason: str
+
+
+class RepairReport(Struct, frozen=True, kw_only=True):
+    """What a repair found, saved and lost.
+
+    `whole`: nothing was damaged. `original`: where the damaged store is now, None if nothing
+    was changed. `rehashed` entries are as they were but have another hash, because something
+    before them is lost. `unverified` ones are kept although what would vouch for them is lost.
+    """
+
+    place: str
+    whole: bool
+    original: str | None = None
+    problems: tuple[Problem, ...] = ()
+    threads: int = 0
+    records: int = 0
+    blobs: int = 0
+    placeholders: int = 0
+    rehashed: int = 0
+    unverified: int = 0
+    lost: tuple[Lost, ...] = ()
+    lost_blobs: tuple[LostBlob, ...] = ()
+    notes: tuple[str, ...] = ()

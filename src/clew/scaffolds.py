@@ -1,0 +1,169 @@
+"""Purged threads, built up again for as long as forks have to be made from them.
+
+A fork shares the path of a thread that may be gone: purged, but for the entries that the fork
+still needs. To make such a fork elsewhere its origin has to stand there under its own id, for
+a moment. A scaffold is that: the entries that the fork's path has of the thread, each with the
+seq that it had, and fillers for the records between them. Once the fork is made the scaffold is
+purged like the thread that it stands for, and what the fork needs of it stays.
+
+A scaffold is marked by its parent, so that one that an interruption left behind is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from msgspec.structs import replace
+
+from clew.carrying import BATCH_RECORDS, Carried, Carrier, find_entry, find_thread, holds, to_draft
+from clew.codec import new_id
+from clew.engine import Engine
+from clew.errors import ClewError, Corrupt
+from clew.model import (
+    PAGE_MAX,
+    Draft,
+    Entry,
+    FactDraft,
+    Origin,
+    ThreadDraft,
+    ThreadInfo,
+    ThreadQuery,
+)
+
+MARK = "clew.scaffold"
+
+Group = tuple[str, list[Entry]]  # the id of a thread, and the entries of it on a path
+
+
+class Blocked(ClewError):
+    """A scaffold cannot stand: another thread has its id."""
+
+
+def inherited(source: Engine, fork: ThreadInfo) -> list[Group]:
+    """The path that a fork inherits, thread by thread, from the root to its origin."""
+    origin = fork.origin
+    assert origin is not None
+    path = [] if origin.entry is None else source.path(fork.id, origin.entry)
+    groups: list[Group] = []
+    for entry in path:
+        # A smaller seq under the same id is a thread that was made anew after a purge.
+        if not groups or groups[-1][0] != entry.thread or groups[-1][1][-1].seq >= entry.seq:
+            groups.append((entry.thread, []))
+        groups[-1][1].append(entry)
+    if not groups or groups[-1][0] != origin.thread:
+        groups.append((origin.thread, []))  # it had inherited the entry itself
+    return groups
+
+
+class Scaffolds:
+    """Those that stand in one target. `close` takes them down."""
+
+    def __init__(self, source: Engine, target: Engine, carried: Carried) -> None:
+        self._source = source
+        self._target = target
+        self._carried = carried
+        self._standing: set[str] = set()
+        left = ThreadQuery(parent=MARK, limit=PAGE_MAX)
+        while found := target.threads(left).items:
+            for info in found:  # an interrupted copy has left it behind
+                target.purge(info.id)
+
+    def provide(self, fork: ThreadInfo) -> None:
+        """See to it that a fork can be created: that its origin is there, then its id is free."""
+        origin = fork.origin
+        if origin is not None and not self._is_there(origin):
+            self._build(fork.id, inherited(self._source, fork), origin)
+        self.make_room(fork.id)
+
+    def make_room(self, id: str) -> None:
+        if id in self._standing:
+            self._target.purge(id)
+            self._standing.remove(id)
+
+    def close(self) -> None:
+        for id in list(self._standing):
+            self.make_room(id)
+
+    def _is_there(self, origin: Origin) -> bool:
+        if origin.entry is None:
+            return find_thread(self._target, origin.thread) is not None
+        return holds(self._target, origin.thread, origin.entry, origin.hash)
+
+    def _build(self, fork: str, groups: Sequence[Group], origin: Origin) -> None:
+        done, base = self._foundation(groups)
+        for name, entries in groups[done:]:
+            base = self._raise(fork, name, entries, base)
+        assert base is None or base.entry == origin.entry
+
+    def _foundation(self, groups: Sequence[Group]) -> tuple[int, Origin | None]:
+        """How many of the groups the target has already, and the entry where they end."""
+        for n in range(len(groups), 0, -1):
+            name, entries = groups[n - 1]
+            if entries and holds(self._target, name, entries[-1].id, entries[-1].hash):
+                return n, Origin(name, entries[-1].id, entries[-1].hash)
+        return 0, None
+
+    def _raise(self, fork: str, name: str, entries: list[Entry], base: Origin | None) -> Origin:
+        """One storey: a thread of this id that has these entries, on top of `base`."""
+        there = find_thread(self._target, name)
+        if there is not None and name not in self._standing:
+            raise Blocked(f"it was forked from {name!r}, but the target has another thread there")
+        missing = entries
+        if there is not None and self._can_extend(there, entries):
+            missing = [entry for entry in entries if entry.seq > there.seq]
+        else:
+            base = self._begin(name, base, entries[0].time_us if entries else 0)
+        self._fill(fork, name, missing)
+        last = entries[-1] if entries else None
+        if last is not None:
+            return Origin(name, last.id, last.hash)
+        return Origin(name, None, None) if base is None else replace(base, thread=name)
+
+    def _can_extend(self, there: ThreadInfo, entries: list[Entry]) -> bool:
+        """Whether what is missing can come after what stands, at the seqs that it had."""
+        present = [entry for entry in entries if entry.seq <= there.seq]
+        missing = entries[len(present) :]
+        if not missing or find_entry(self._target, there.id, missing[0].id) is not None:
+            return False  # or it is there already, but inherited
+        if present:
+            return holds(self._target, there.id, present[-1].id, present[-1].hash)
+        parent = entries[0].parent
+        return parent is None or there.leaf == parent
+
+    def _begin(self, name: str, base: Origin | None, time_us: int) -> Origin | None:
+        if base is not None and base.thread == name:
+            # It hangs on an earlier thread of its own id: something must hold that meanwhile.
+            bridge = f"{MARK}.{new_id()}"
+            self._create(bridge, base, time_us)
+            base = Origin(bridge, base.entry, base.hash)
+        self.make_room(name)
+        self._create(name, base, time_us)
+        return base
+
+    def _create(self, name: str, base: Origin | None, time_us: int) -> None:
+        draft = ThreadDraft(id=name, created_us=time_us, parent=MARK, origin=base)
+        self._target.create(draft)
+        self._standing.add(name)
+
+    def _fill(self, fork: str, name: str, entries: list[Entry]) -> None:
+        carrier = Carrier(self._source, self._target, fork, self._carried)
+        carrier.check(entries)
+        carrier.bring_blobs(entries)
+        seq = self._target.thread(name).seq
+        queue = with_fillers(entries, seq)
+        hashes = {entry.id: (entry.seq, entry.hash) for entry in entries}
+        while batch := list(islice(queue, BATCH_RECORDS)):
+            for record in self._target.append(name, batch):
+                if hashes.get(record.id, (record.seq, record.hash)) != (record.seq, record.hash):
+                    raise Corrupt(f"thread {name!r}, record {record.seq}", "it came out different")
+
+
+def with_fillers(entries: Sequence[Entry], seq: int) -> Iterator[Draft]:
+    """Drafts of the entries with empty facts between them, so that each gets the seq it had."""
+    for entry in entries:
+        while seq + 1 < entry.seq:
+            yield FactDraft(id=new_id(), key=MARK, data=b"null", time_us=entry.time_us)
+            seq += 1
+        yield to_draft(entry)
+        seq += 1

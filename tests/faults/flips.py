@@ -1,0 +1,156 @@
+"""Bits flipped, records and blobs dropped, swapped and doubled: verify finds what changes data.
+
+A damage counts as found when verify names something, or when the store refuses to open. It need
+not be found when everything that can be read is as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+from faults import operations
+from faults.operations import HASHES, entry
+from faults.points import Outcome
+from faults.stores import Image, Kind, View, load, look, store
+
+from clew.engine import Engine
+from clew.errors import ClewError
+
+Damage = Callable[[Path, random.Random], str]
+
+
+class Flips:
+    """A closed store with a bit of everything, to be damaged again and again."""
+
+    def __init__(self, kind: Kind, folder: Path) -> None:
+        self._kind, self._folder = kind, folder
+        with kind.open(store({}, folder)) as engine:
+            fill(engine)
+        with kind.open(folder) as engine:
+            self._view = look(engine, HASHES)
+            assert list(engine.check()) == []
+        self._image = load(folder)
+        self.seen: Counter[str] = Counter()
+
+    def run(self, damage: Damage, count: int, seed: int, outcome: Outcome) -> None:
+        chance = random.Random(f"{damage.__name__} {seed}")
+        for _ in range(count):
+            store(self._image, self._folder)
+            what = damage(self._folder, chance)
+            outcome.add(f"{self._kind.name}, {what}", self._judge())
+
+    def _judge(self) -> str | None:
+        try:
+            with self._kind.open(self._folder) as engine:
+                if list(engine.check()):
+                    return self._note("named by verify")
+                return self._compare(engine)
+        except ClewError:
+            return self._note("refused")
+        except Exception as error:
+            return f"a raw error: {type(error).__name__}: {error}"
+
+    def _compare(self, engine: Engine) -> str | None:
+        try:
+            found = look(engine, HASHES)
+        except Exception as error:
+            return f"verify is content, but reading fails: {type(error).__name__}: {error}"
+        if found == self._view:
+            return self._note("changes nothing")
+        return f"verify is content, but data has changed: {differences(self._view, found)}"
+
+    def _note(self, what: str) -> None:
+        self.seen[what] += 1
+
+
+def fill(engine: Engine) -> None:
+    """Enough data that most of the bytes of the store mean something."""
+    for step in operations.SEQUENCE[: operations.SEQUENCE.index(operations.purge)]:
+        step(engine)
+    engine.append("new", [entry("loose", "no blob is loose", blobs=HASHES[:3])])
+    chance = random.Random(4)
+    for n in range(60):
+        text = "".join(chance.choices("abcdefghij ", k=chance.randrange(200, 3000)))
+        engine.append("new", [entry(f"new{n}", {"text": text}, meta_data=b'{"model":"m"}')])
+        engine.append("fork", [entry(f"fork{n}", [n, text[:100]])])
+
+
+def differences(one: View, two: View) -> str:
+    if set(one.threads) != set(two.threads):
+        return f"threads {set(one.threads) ^ set(two.threads)}"
+    for id, view in one.threads.items():
+        for name in ("info", "records", "path", "segments", "tips", "lease"):
+            left, right = getattr(view, name), getattr(two.threads[id], name)
+            if left != right:
+                return f"{name} of {id!r}: {left!r:.300} is now {right!r:.300}"
+    return "the list by update" if one.listed != two.listed else "blobs"
+
+
+# --- damages --------------------------------------------------------------------------------
+
+
+def flip(folder: Path, chance: random.Random) -> str:
+    """One bit, somewhere."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    path = chance.choices(files, [path.stat().st_size for path in files])[0]
+    data = bytearray(path.read_bytes())
+    place, bit = chance.randrange(len(data)), chance.randrange(8)
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+    return f"bit {bit} of byte {place} of {path.relative_to(folder)}"
+
+
+_RECORD = "type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body, blob"
+_ROW_DAMAGES = {
+    "record {a} dropped": "DELETE FROM records WHERE no = {a}",
+    "records {a} and {b} swapped": (
+        "CREATE TEMP TABLE two AS SELECT * FROM records WHERE no IN ({a}, {b});"
+        "DELETE FROM records WHERE no IN ({a}, {b});"
+        "UPDATE two SET no = {a} + {b} - no; INSERT INTO records SELECT * FROM two"
+    ),
+    "record {a} doubled as {c}": (
+        f"INSERT OR REPLACE INTO records (no, {_RECORD})"
+        f" SELECT {{c}}, {_RECORD} FROM records WHERE no = {{a}}"
+    ),
+    "bodies of {a} and {b} swapped": (
+        "CREATE TEMP TABLE two AS SELECT no, body, blob FROM records WHERE no IN ({a}, {b});"
+        "UPDATE records SET (body, blob) = (SELECT body, blob FROM two WHERE two.no = {a} + {b}"
+        " - records.no) WHERE no IN ({a}, {b})"
+    ),
+    "blob {x} dropped": "DELETE FROM blobs WHERE no = {x}",
+    "blobs {x} and {y} swapped": (
+        "CREATE TEMP TABLE two AS SELECT no, size, codec, stored, data FROM blobs"
+        " WHERE no IN ({x}, {y});"
+        "UPDATE blobs SET (size, codec, stored, data) = (SELECT size, codec, stored, data"
+        " FROM two WHERE two.no = {x} + {y} - blobs.no) WHERE no IN ({x}, {y})"
+    ),
+    "blob {x} doubled": (
+        "INSERT INTO blobs (hash, size, codec, stored, put_us, data)"
+        " SELECT hash || '0', size, codec, stored, put_us, data FROM blobs WHERE no = {x}"
+    ),
+}
+
+
+def mix_rows(folder: Path, chance: random.Random) -> str:
+    """A record or blob of a SQLite store dropped, doubled, or swapped with another one."""
+    db = apsw.Connection(str(folder / "threads.db"))
+    records = [no for (no,) in db.execute("SELECT no FROM records ORDER BY no")]
+    blobs = [no for (no,) in db.execute("SELECT no FROM blobs ORDER BY no")]
+    a, b = chance.sample(records, 2)
+    x, y = chance.sample(blobs, 2)
+    free = chance.choice(records) + chance.choice((0, 1, 2, 100))
+    names = {"a": a, "b": b, "c": free if free != a else free + 1, "x": x, "y": y}
+    what, script = chance.choice(sorted(_ROW_DAMAGES.items()))
+    try:
+        db.execute(script.format(**names))
+    except apsw.ConstraintError:
+        what = f"refused by SQLite itself: {what}"
+    db.close()
+    return what.format(**names)
+
+
+DAMAGES: dict[str, tuple[Damage, ...]] = {"sqlite": (flip, mix_rows)}

@@ -1,0 +1,194 @@
+"""The durable engines under the harness, and what can be read of a store through the waist."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from faults.layers import DEATHS, ERRORS, LESS, Layer
+from faults.vfs import LayeredVFS, folders_through, quiet
+
+from clew.engine import Engine
+from clew.engines.sqlite import SQLiteEngine, connections
+from clew.errors import NotFound
+from clew.leasing import Instant
+from clew.model import Entry, Fact, Inspect, Lease, Record, Segment, ThreadInfo, ThreadQuery
+
+WALL_US = 1_700_000_000_000_000
+
+
+def clock() -> Instant:
+    """A clock that stands still, so that two runs of one operation end in the same state."""
+    return Instant(1_000_000_000, "era", WALL_US)
+
+
+# --- engines --------------------------------------------------------------------------------
+
+
+class SQLiteKind:
+    name = "sqlite"
+    faults = tuple(fault for fault in (*ERRORS, *DEATHS) if fault != LESS)
+    never_kept = ("threads.db-shm", "threads.db-lock")
+    cache = None
+
+    @contextmanager
+    def open(
+        self, folder: Path, layer: Layer | None = None, durability: str = "full"
+    ) -> Iterator[Engine]:
+        """The engine of a store in a folder; a layer sees everything, closing too."""
+        options: dict[str, Any] = {"durability": durability, "clock": clock, "busy_seconds": 5.0}
+        with ExitStack() as stack:
+            if layer is not None:
+                vfs = LayeredVFS(layer)
+                stack.callback(vfs.unregister)
+                stack.enter_context(folders_through(layer))
+                stack.enter_context(quiet())
+                options["vfs"] = vfs.name
+            engine = SQLiteEngine(folder / "threads.db", **options)
+            stack.callback(engine.close)
+            yield engine
+
+    def address(self, folder: Path) -> str:
+        return str(folder / "threads.db")
+
+    def often(self) -> AbstractContextManager[object]:
+        """What the engine does only now and then, it does often here: the checkpoint."""
+        return mock.patch.object(connections, "CHECKPOINT_PAGES", 40)
+
+
+class FilesKind:
+    name = "files"
+    faults = (*ERRORS, *DEATHS)
+    never_kept = ()
+    cache = "threads/index"
+
+    @contextmanager
+    def open(
+        self, folder: Path, layer: Layer | None = None, durability: str = "full"
+    ) -> Iterator[Engine]:
+        from faults.disks import LayeredDisk
+
+        from clew.engines.files import FilesEngine
+
+        options: dict[str, Any] = {"durability": durability, "clock": clock, "busy_seconds": 5.0}
+        if layer is not None:
+            options["disk"] = LayeredDisk(layer)
+        engine = FilesEngine(folder / "threads", **options)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+    def address(self, folder: Path) -> str:
+        return f"files:{folder / 'threads'}"
+
+    def often(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+Kind = SQLiteKind | FilesKind
+KINDS: dict[str, Kind] = {"sqlite": SQLiteKind()}
+if (Path(sys.modules[SQLiteEngine.__module__].__file__).parents[1] / "files/engine.py").exists():
+    KINDS["files"] = FilesKind()
+
+
+# --- a folder as data -----------------------------------------------------------------------
+
+Image = dict[str, bytes | None]  # relative path → content; None for a folder
+
+
+def load(folder: Path) -> Image:
+    """Everything in a folder."""
+    image: Image = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        image[name] = None if path.is_dir() else path.read_bytes()
+    return image
+
+
+def store(image: Image, folder: Path) -> Path:
+    """Make a folder hold exactly an image."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    for name, data in image.items():
+        path = folder / name
+        if data is None:
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            os.chmod(path, 0o600)
+    return folder
+
+
+# --- everything that can be read ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ThreadView:
+    info: ThreadInfo
+    records: list[Record]
+    path: list[Entry]
+    segments: list[Segment]
+    tips: list[list[Entry]]
+    lease: Lease | None
+
+
+@dataclass(frozen=True)
+class View:
+    """What a store says when it is asked for everything."""
+
+    threads: dict[str, ThreadView] = field(default_factory=dict)
+    listed: list[str] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+
+    def without(self, *names: str) -> View:
+        threads = {id: view for id, view in self.threads.items() if id not in names}
+        return View(threads, [id for id in self.listed if id not in names], self.blobs)
+
+    @property
+    def ids(self) -> set[tuple[str, str]]:
+        return {(r.thread, r.id) for view in self.threads.values() for r in view.records}
+
+
+def look(engine: Engine, hashes: tuple[str, ...] = ()) -> View:
+    """Read everything through the waist. Raises what the engine raises."""
+    infos = [
+        info
+        for query in (ThreadQuery(archived=None, limit=1000), ThreadQuery(deleted=True, limit=1000))
+        for info in engine.threads(query).items
+    ]
+    listed = [info.id for info in engine.threads(ThreadQuery(order="updated", limit=1000)).items]
+    threads = {info.id: _look_at(engine, info) for info in infos}
+    blobs: dict[str, bytes] = {}
+    for hash in hashes:
+        try:
+            blobs[hash] = engine.get_blob(hash)
+        except NotFound:
+            pass
+    return View(threads, listed, blobs)
+
+
+def _look_at(engine: Engine, info: ThreadInfo) -> ThreadView:
+    assert engine.thread(info.id) == info
+    records = engine.read(info.id, limit=100_000)
+    for record in records:
+        if isinstance(record, Fact):
+            record.value  # noqa: B018
+    segments = engine.segments(info.id)
+    return ThreadView(
+        info,
+        records,
+        engine.path(info.id),
+        segments,
+        [engine.path(info.id, segment.last) for segment in segments],
+        engine.lease(info.id, Inspect()),
+    )

@@ -1,0 +1,84 @@
+"""The last record cut at every byte, and filled with NULs from every byte on.
+
+That is what a writer leaves that dies in the middle of it, and what a file system leaves that
+wrote down the new size of a file and not its new bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from faults.operations import HASHES, append, append_batch, prepare, warm
+from faults.points import Outcome, whole
+from faults.stores import Image, Kind, View, load, look, store
+
+from clew.engine import Engine
+from clew.errors import ClewError
+
+LAST: dict[str, Callable[[Engine], None]] = {"append": append, "append a batch": append_batch}
+
+
+class Tail:
+    """A store with one more record, and without it, as a killed process leaves them."""
+
+    def __init__(self, kind: Kind, name: str, folder: Path) -> None:
+        self._kind, self._name, self._folder, self._run = kind, name, folder, LAST[name]
+        with kind.open(store({}, folder)) as engine:
+            prepare(engine)
+            warm(engine)
+            self.before, image = look(engine, HASHES), self._image()
+            self._run(engine)
+            self.after, self._whole = look(engine, HASHES), self._image()
+        self._file, self._start = _grown(image, self._whole)
+
+    def _image(self) -> Image:
+        image = load(self._folder)
+        return {name: data for name, data in image.items() if name not in self._kind.never_kept}
+
+    def damages(self) -> Iterator[tuple[str, bytes]]:
+        data = self._whole[self._file]
+        assert data is not None
+        for offset in range(self._start, len(data)):
+            yield f"cut at {offset}", data[:offset]
+            yield f"NULs from {offset}", data[:offset] + bytes(len(data) - offset)
+
+    def run(self, outcome: Outcome, step: int = 1) -> None:
+        for n, (name, data) in enumerate(self.damages()):
+            if n % step == 0:
+                point = f"{self._kind.name}, {self._name}, {self._file} {name}"
+                outcome.add(point, self._try(data))
+
+    def _try(self, data: bytes) -> str | None:
+        store(self._whole | {self._file: data}, self._folder)
+        try:
+            with self._kind.open(self._folder) as engine:
+                return self._judge(engine)
+        except (ClewError, AssertionError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    def _judge(self, engine: Engine) -> str | None:
+        found = look(engine, HASHES)
+        if _history(found) not in (_history(self.before), _history(self.after)):
+            return "more is gone than the last record, or only a part of it"
+        for problem in engine.check():
+            if problem.thread != "t" or (problem.seq or 0) <= self.before.threads["t"].info.seq:
+                return f"verify: {problem}"
+        self._run(engine)
+        if _history(look(engine, HASHES)) != _history(self.after):
+            return "a retry did not lead to the state of one successful try"
+        return whole(engine)
+
+
+def _history(view: View) -> View:
+    """What must be right: a blob may be there before the record that it is for."""
+    return View(view.threads, view.listed)
+
+
+def _grown(before: Image, after: Image) -> tuple[str, int]:
+    """The file at whose end the last record was written, and where it begins there."""
+    for name, data in after.items():
+        old = before.get(name)
+        if data is not None and old and len(data) > len(old) and data.startswith(old):
+            return name, len(old)
+    raise AssertionError("no file has grown at its end")
