@@ -21,9 +21,9 @@ FUNCTION_LINES_MAX = 70
 # Each layer may import itself and what stands before it.
 LAYERS = [
     {"errors", "codec", "checks", "model", "hashes", "text", "lazy", "drafts"},
-    {"engine", "state", "leasing", "carrying", "scaffolds", "copying"},
+    {"engine", "state", "leasing", "carrying", "scaffolds", "copying", "salvage", "rebuilding"},
     {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},
-    {"engines", "leases", "turn", "projecting", "tree", "thread", "store", "opening"},
+    {"engines", "leases", "turn", "projecting", "tree", "thread", "store", "opening", "mending"},
     {"_facets", "conversation", "runs", "sessions"},
     {"hops", "aio", "testing", ""},
     {"cli", "__main__"},

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.engine import Engine
+from clew.engines._swap import refuse_half_done
 from clew.errors import InvalidInput, NotFound, Unsupported
 from clew.store import Store
 
@@ -36,23 +37,30 @@ def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store
 
 def open_engine(address: str | os.PathLike[str] | None = None, **options: Any) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
+    engine, path = locate(address)
+    if path is None:
+        return _memory(options)
+    refuse_half_done(path)
+    return (_files if engine == "files" else _sqlite)(path, options)
+
+
+def locate(address: str | os.PathLike[str] | None) -> tuple[str, Path | None]:
+    """The name of the engine behind an address, and where its store lies."""
     if address is None:
-        return _sqlite(default_path(), options)
+        return "sqlite", default_path()
     if not isinstance(address, str):
-        return _sqlite(Path(address), options)
+        return "sqlite", Path(address).expanduser()
     if not address:
         raise InvalidInput("address", "is empty; leave it out to open the default store")
     scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", address)  # two letters: C: is a drive
     if scheme is None:
-        return _sqlite(Path(address), options)
+        return "sqlite", Path(address).expanduser()
     rest = address[scheme.end() :]
     match scheme[0].lower():
         case "memory:" if not rest:
-            return _memory(options)
-        case "sqlite:" if rest.removeprefix("///"):
-            return _sqlite(Path(rest.removeprefix("///")), options)
-        case "files:" if rest.removeprefix("///"):
-            return _files(Path(rest.removeprefix("///")), options)
+            return "memory", None
+        case "sqlite:" | "files:" as name if rest.removeprefix("///"):
+            return name[:-1], Path(rest.removeprefix("///")).expanduser()
         case _:
             known = "; ".join(_SCHEMES.values())
             raise Unsupported(
@@ -76,14 +84,14 @@ def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.sqlite import SQLiteEngine
 
     _check_options("sqlite", options, ("durability", "busy_seconds", "create", "vfs"))
-    return SQLiteEngine(path.expanduser(), **options)
+    return SQLiteEngine(path, **options)
 
 
 def _files(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.files import FilesEngine
 
     _check_options("files", options, ("durability", "busy_seconds", "create", "disk"))
-    return FilesEngine(path.expanduser(), **options)
+    return FilesEngine(path, **options)
 
 
 def _memory(options: dict[str, Any]) -> Engine:

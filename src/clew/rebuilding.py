@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -61,7 +62,7 @@ def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]
         by_id.setdefault(thread.draft.id, []).append(thread)
     for same in by_id.values():
         same.sort(key=lambda thread: not thread.purged)
-        for earlier, later in zip(same, same[1:], strict=False):
+        for earlier, later in pairwise(same):
             sorter.add(later.key, earlier.key, *forks.get(earlier.key, ()))
     try:
         return [known[key] for key in sorter.static_order()]
@@ -77,6 +78,11 @@ class _Rebuild:
         self.tally = Tally()
         self._threads = in_creation_order(salvage.threads())
         self._ids = {thread.key: thread.draft.id for thread in self._threads}
+        self._wanted: dict[str | None, list[str | None]] = {}  # what forks begin at
+        for thread in self._threads:
+            if thread.draft.origin is not None:
+                wanted = self._wanted.setdefault(thread.origin_key, [])
+                wanted.append(thread.draft.origin.entry)
         self._standing: set[str] = set()  # ids of purged threads that forks may still need
         self._total = sum(thread.size for thread in self._threads)
         self._done = 0
@@ -108,12 +114,7 @@ class _Rebuild:
     def _write(self, thread: SalvagedThread) -> None:
         origin = self._origin(thread)
         self._target.create(replace(thread.draft, origin=origin, facts=()))
-        wanted = [
-            fork.draft.origin.entry
-            for fork in self._threads
-            if fork.origin_key == thread.key and fork.draft.origin is not None
-        ]
-        plan = _Plan(self._target, thread, wanted)
+        plan = _Plan(self._target, thread, self._wanted.get(thread.key, []))
         writer = _Writer(self._salvage, self._target, thread, plan, self.tally)
         for item in thread.records():
             writer.take(item)
@@ -152,7 +153,6 @@ class _Plan:
         self.own: set[str] = set()
         self.named: dict[str, int | None] = {}  # an id that is not there → where it is first named
         self.lost: list[Lost] = []
-        self.broken = False
         for item in thread.records():
             self._note(item)
         if self.lost and thread.leaf is not UNSET:

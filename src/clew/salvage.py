@@ -83,6 +83,7 @@ class Workshop(Protocol):
     """
 
     place: str
+    finished: str | None  # an interrupted repair was brought to its end; where the old store is
 
     def open_copy(self) -> Engine:
         """A copy of the store, opened in the normal way; raises if that cannot be done."""

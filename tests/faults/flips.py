@@ -15,7 +15,7 @@ import apsw
 from faults import operations
 from faults.operations import HASHES, entry
 from faults.points import Outcome
-from faults.stores import Image, Kind, View, load, look, store
+from faults.stores import Kind, differences, load, look, store
 
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -77,17 +77,6 @@ def fill(engine: Engine) -> None:
         text = "".join(chance.choices("abcdefghij ", k=chance.randrange(200, 3000)))
         engine.append("new", [entry(f"new{n}", {"text": text}, meta_data=b'{"model":"m"}')])
         engine.append("fork", [entry(f"fork{n}", [n, text[:100]])])
-
-
-def differences(one: View, two: View) -> str:
-    if set(one.threads) != set(two.threads):
-        return f"threads {set(one.threads) ^ set(two.threads)}"
-    for id, view in one.threads.items():
-        for name in ("info", "records", "path", "segments", "tips", "lease"):
-            left, right = getattr(view, name), getattr(two.threads[id], name)
-            if left != right:
-                return f"{name} of {id!r}: {left!r:.300} is now {right!r:.300}"
-    return "the list by update" if one.listed != two.listed else "blobs"
 
 
 # --- damages --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faults.layers import DEATHS, OF_WRITES, WRITE, Call, Injector, in_child
 from faults.operations import HASHES, PROBED, Operation, prepare, probe, warm
-from faults.stores import Image, Kind, View, load, look, store
+from faults.stores import Image, Kind, View, differences, load, look, store
 
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -169,12 +169,11 @@ class Sweep:
         if not set(before.blobs) & set(after.blobs) <= set(found.blobs):
             return "a blob is missing"
         expected = [before] if ended == REFUSED else [before, after]
-        found = View(found.threads, found.listed)
-        if found in [View(view.threads, view.listed) for view in expected]:
+        if found.history in [view.history for view in expected]:
             return None
         if not self._operation.atomic:
             return between(before, found, after)
-        return f"neither the state before it nor, if that were possible, after it ({ended})"
+        return f"it was {ended}, and {differences(before, found)}"
 
 
 def between(before: View, found: View, after: View) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any
 from faults.layers import SYNC, SYNC_FOLDER, UNCHECKED_SYNC, WRITE, Call, Layer
 from faults.operations import HASHES, SEQUENCE
 from faults.points import Outcome, whole
-from faults.stores import Image, Kind, View, load, look, store
+from faults.stores import Image, Kind, View, differences, load, look, store
 
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -272,9 +272,8 @@ def _judge(kind: Kind, folder: Path, views: list[View], acknowledged: int) -> st
 def _compare(found: View, views: list[View], acknowledged: int) -> str | None:
     """The state of the last acknowledgement, or of the step that was under way."""
     possible = views[max(0, acknowledged - 1) : acknowledged + 1]
-    if View(found.threads, found.listed) not in [View(v.threads, v.listed) for v in possible]:
-        lost = possible[0].ids - found.ids
-        return f"not where it was acknowledged to stand; lost records: {sorted(lost)[:3]}"
+    if found.history not in [view.history for view in possible]:
+        return f"not where it was acknowledged to stand: {differences(possible[0], found)}"
     if acknowledged and not set.intersection(*(set(v.blobs) for v in possible)) <= set(found.blobs):
         return "a blob is missing"
     return None

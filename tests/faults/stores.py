@@ -21,7 +21,7 @@ from clew.errors import NotFound
 from clew.leasing import Instant
 from clew.model import Entry, Fact, Inspect, Lease, Record, Segment, ThreadInfo, ThreadQuery
 
-WALL_US = 1_700_000_000_000_000
+WALL_US = 4_000_000_000_000_000  # later than the time that files get from the system
 
 
 def clock() -> Instant:
@@ -155,8 +155,25 @@ class View:
         return View(threads, [id for id in self.listed if id not in names], self.blobs)
 
     @property
+    def history(self) -> View:
+        """Without the blobs: one may be there before the record that it is for."""
+        return View(self.threads, self.listed)
+
+    @property
     def ids(self) -> set[tuple[str, str]]:
         return {(r.thread, r.id) for view in self.threads.values() for r in view.records}
+
+
+def differences(one: View, two: View) -> str:
+    """The first thing that is not the same in two views."""
+    if set(one.threads) != set(two.threads):
+        return f"threads {set(one.threads) ^ set(two.threads)}"
+    for id, view in one.threads.items():
+        for name in ("info", "records", "path", "segments", "tips", "lease"):
+            left, right = getattr(view, name), getattr(two.threads[id], name)
+            if left != right:
+                return f"{name} of {id!r}: {left!r:.300} is now {right!r:.300}"
+    return "the list by update" if one.listed != two.listed else "blobs"
 
 
 def look(engine: Engine, hashes: tuple[str, ...] = ()) -> View:

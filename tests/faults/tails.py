@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faults.operations import HASHES, append, append_batch, prepare, warm
 from faults.points import Outcome, whole
-from faults.stores import Image, Kind, View, load, look, store
+from faults.stores import Image, Kind, load, look, store
 
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -30,7 +30,7 @@ class Tail:
             self.before, image = look(engine, HASHES), self._image()
             self._run(engine)
             self.after, self._whole = look(engine, HASHES), self._image()
-        self._file, self._start = _grown(image, self._whole)
+        self._file, self._start = grown(kind, image, self._whole)
 
     def _image(self) -> Image:
         image = load(self._folder)
@@ -59,26 +59,23 @@ class Tail:
 
     def _judge(self, engine: Engine) -> str | None:
         found = look(engine, HASHES)
-        if _history(found) not in (_history(self.before), _history(self.after)):
+        if found.history not in (self.before.history, self.after.history):
             return "more is gone than the last record, or only a part of it"
         for problem in engine.check():
             if problem.thread != "t" or (problem.seq or 0) <= self.before.threads["t"].info.seq:
                 return f"verify: {problem}"
         self._run(engine)
-        if _history(look(engine, HASHES)) != _history(self.after):
+        if look(engine, HASHES).history != self.after.history:
             return "a retry did not lead to the state of one successful try"
         return whole(engine)
 
 
-def _history(view: View) -> View:
-    """What must be right: a blob may be there before the record that it is for."""
-    return View(view.threads, view.listed)
-
-
-def _grown(before: Image, after: Image) -> tuple[str, int]:
+def grown(kind: Kind, before: Image, after: Image) -> tuple[str, int]:
     """The file at whose end the last record was written, and where it begins there."""
     for name, data in after.items():
         old = before.get(name)
+        if kind.cache is not None and name.startswith(kind.cache):
+            continue
         if data is not None and old and len(data) > len(old) and data.startswith(old):
             return name, len(old)
     raise AssertionError("no file has grown at its end")

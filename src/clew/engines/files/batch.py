@@ -24,8 +24,7 @@ class Batch:
         self._shared = shared
         self._ids: dict[str, Record] = {}
         self._spilled: dict[str, str] = {}
-        now = shared.clock()
-        self._lease = leases.read(lock, now).state.live(head.thread, now)
+        self._lease = leases.live(lock, head.thread, shared.clock)
 
     def append(
         self,

@@ -20,8 +20,9 @@ from clew.engines.files.index import Index
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import Header, Source, is_sound, take_apart
 from clew.engines.files.locks import EXCLUSIVE
+from clew.engines.files.opening import read_header
 from clew.engines.files.shared import Shared
-from clew.engines.files.surveying import Survey, read_header, thread_files
+from clew.engines.files.surveying import Survey, thread_files
 from clew.engines.sqlite import rows
 from clew.engines.sqlite.query import every, one
 from clew.errors import ClewError, NotFound

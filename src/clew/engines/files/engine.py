@@ -6,8 +6,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from clew.engine import Progress
 from clew.engines import _clock
 from clew.engines._packing import Packed, pack
 from clew.engines.files import check, leases, making, purge, surveying
+from clew.engines.files.batch import Batch
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk
 from clew.engines.files.journal import Journal
@@ -30,6 +31,7 @@ from clew.leasing import Instant, step_lease
 from clew.model import (
     Draft,
     Entry,
+    EntryDraft,
     Inspect,
     Lease,
     LeaseRequest,
@@ -106,7 +108,6 @@ class FilesEngine:
             shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
             spilled = {id: blob.hash for id, blob in large.items()}
             shared.with_index(lambda: making.create(shared, draft, spilled))
-        shared.notify()
         return self.thread(draft.id)
 
     def append(
@@ -119,17 +120,26 @@ class FilesEngine:
     ) -> list[Record]:
         shared = self._enter()
         large = _pack(drafts)
-        refers = large or any(getattr(draft, "blobs", ()) for draft in drafts)
-        spilled = {id: blob.hash for id, blob in large.items()}
-        with shared.gate.open() if refers else nullcontext():
-            if large:
-                with shared.writing_to(self._place.blobs):
-                    shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
-            journal = shared.journal(thread)
-            found: list[Record] = journal.commits.run(
-                lambda batch: batch.append(drafts, spilled, expect, fence)
-            )
-            return found
+        if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
+            return self._append(thread, drafts, {}, expect, fence)
+        with shared.gate.open():
+            with shared.writing_to(self._place.blobs):
+                shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
+            spilled = {id: blob.hash for id, blob in large.items()}
+            return self._append(thread, drafts, spilled, expect, fence)
+
+    def _append(
+        self,
+        thread: str,
+        drafts: Sequence[Draft],
+        spilled: Mapping[str, str],
+        expect: str | UnsetType | None,
+        fence: int | None,
+    ) -> list[Record]:
+        def work(batch: Batch) -> list[Record]:
+            return batch.append(drafts, spilled, expect, fence)
+
+        return self._shared.journal(thread).commits.run(work)
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
         shared = self._enter()

@@ -7,12 +7,11 @@ read from where it was known to end.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import stat
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import apsw
@@ -25,14 +24,14 @@ from clew.engines.files.index import Where
 from clew.engines.files.indexing import Extent, apply
 from clew.engines.files.lines import VERSION, Header, declared_version, parse, parse_header
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
+from clew.engines.files.opening import HEADER_BYTES_MAX, open_regular
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.shared import Shared
 from clew.engines.files.tail import Damage, Found, judge, scan
-from clew.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.errors import ClewError, Corrupt, FormatTooNew, NotFound
 from clew.model import Record
 from clew.state import Head
 
-HEADER_BYTES_MAX = 32 * 1024
 CHUNK_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 32
 RECENT_MAX = 20_000  # records that wait for the index, at most
@@ -62,7 +61,7 @@ class Journal:
         self.no = 0
         self.head = Head(self.id)
         self._inode = -1
-        self._stamp = ""
+        self._looked = -1  # the size of the file when it was last looked at; -1: look again
         self._size = 0  # of what is known and acknowledged
         self._indexed = 0
         self._torn = False  # there is more behind it, which the next writer cuts off
@@ -104,7 +103,9 @@ class Journal:
     def refresh(self) -> None:
         """Know the file as it is now. NotFound if there is none."""
         if not self._is_current():
-            with self.lock.held(SHARED, self._shared.busy_seconds):
+            # What is left of a purged thread is only ever replaced, as a whole.
+            husk = self._name is None
+            with nullcontext() if husk else self.lock.held(SHARED, self._shared.busy_seconds):
                 self.catch_up()
         source = self.header.source if self.header is not None else None
         if source is not None:
@@ -114,37 +115,40 @@ class Journal:
         """The same, and the index knows it too: for those who read through it."""
         self.refresh()
         self.index_up()
-        if not self._stamp:  # the index was made anew
+        if self._looked < 0:  # the index was made anew
             self.refresh()
 
     def _is_current(self) -> bool:
-        return self._stamp_now() == self._stamp and self._epoch == self._shared.index.epoch
+        found = self._look()
+        return (
+            found.st_size == self._looked
+            and found.st_ino == self._inode
+            and self._epoch == self._shared.index.epoch
+        )
 
-    def _stamp_now(self) -> str:
+    def _look(self) -> os.stat_result:
         try:
-            found = os.stat(self.path, follow_symlinks=False)
+            return os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError:
             self._close_file()
             raise NotFound("thread", self.id) from None
-        return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
     def catch_up(self, *, exclusive: bool = False) -> None:
         """Read what others have written. Needs the lock; `exclusive`, a torn end is cut off."""
-        stamp = self._stamp_now()
-        inode, size = (int(part) for part in stamp.split(" ")[:2])
-        if self._descriptor < 0 or inode != self._inode:
+        found = self._look()
+        if self._descriptor < 0 or found.st_ino != self._inode:
             self._open()
         header = self._known_header()
         if header.source is not None:
             self._shared.ensure(header.source)
-        seq = self._find_beginning(header, size)
-        self._read_on(header, seq, size, stamp, exclusive=exclusive)
+        seq = self._find_beginning(header, found.st_size)
+        self._read_on(header, seq, found.st_size, exclusive=exclusive)
         self._recent.clear()
         self._epoch = self._shared.index.epoch
         self.no = self._shared.index.number(header.key)
         self.head = self._shared.index.head(self.no)
         self._indexed = self._size
-        self._stamp = self._stamp_now() if exclusive else stamp
+        self._looked = self._size if exclusive else found.st_size
 
     def _open(self) -> None:
         self._close_file()
@@ -179,7 +183,7 @@ class Journal:
         self._size = len(line) + 1
         return 0
 
-    def _read_on(self, header: Header, seq: int, size: int, stamp: str, *, exclusive: bool) -> None:
+    def _read_on(self, header: Header, seq: int, size: int, *, exclusive: bool) -> None:
         """From where the file is known to its end, piece by piece, into the index."""
         self._torn = False
         chunk = CHUNK_BYTES
@@ -194,7 +198,7 @@ class Journal:
             moved = found.end > self._size
             seq = found.seq
             self._size = found.end
-            self._take_over(header, found.found, stamp if final and not rest else "")
+            self._take_over(header, found.found)
             if final:
                 break
             if not moved:
@@ -202,8 +206,10 @@ class Journal:
         if rest:
             self._settle(header, rest, seq, exclusive=exclusive)
 
-    def _take_over(self, header: Header, found: list[Found], stamp: str) -> None:
+    def _take_over(self, header: Header, found: list[Found]) -> None:
         last = os.pread(self._descriptor, LAST_BYTES, max(0, self._size - LAST_BYTES))
+        look = os.fstat(self._descriptor)
+        stamp = stamp_of(look) if look.st_size == self._size else ""
         extent = Extent(self._size, last, stamp)
         apply(self._shared.index, header, self._name, found, extent, self._shared.blobs.get)
 
@@ -225,7 +231,7 @@ class Journal:
                 disk.truncate(self._descriptor, self._size)
             disk.sync(self._descriptor)
         if whole:
-            self._read_on(header, seq, self._size + len(rest) + 1, "", exclusive=False)
+            self._read_on(header, seq, self._size + len(rest) + 1, exclusive=False)
 
     def _set_aside(self, rest: bytes) -> None:
         name = f"{names.stem(self.id)}-{self._size}-{new_id()}.cut"
@@ -250,11 +256,11 @@ class Journal:
             return
         known = self._shared.index.known(self.header.key)
         if known is None or known.size > self._size:
-            self._stamp = ""
+            self._looked = -1
             return
         data = self._read(known.size, self._size - known.size)
         found = scan(self._bytes, data, known.size, known.seq)
-        self._take_over(self.header, found.found, self._stamp)
+        self._take_over(self.header, found.found)
         self._indexed = self._size
         self._recent.clear()
 
@@ -272,7 +278,7 @@ class Journal:
     def contents(self) -> bytes:
         """The file as far as it was written, or as far as it is known, if that is less."""
         size = os.fstat(self._descriptor).st_size if self._descriptor >= 0 else 0
-        return self._read(0, self._size if self._stamp else size)
+        return self._read(0, self._size if self._looked >= 0 else size)
 
     def find(self, id: str) -> Record | None:
         """A record by its id, if it is visible here."""
@@ -320,17 +326,22 @@ class Journal:
         shared = self._shared
         try:
             shared.check()
-            with (
-                self.mutex,
-                shared.writing_to(self.path),
-                self.lock.held(EXCLUSIVE, shared.busy_seconds),
-            ):
-                shared.with_index(lambda: self._write(batch))
+            with self.mutex:
+                lock = self.lock
+                lock.take(EXCLUSIVE, shared.busy_seconds)
+                try:
+                    self._write(batch)
+                except apsw.Error:
+                    shared.index.fall_back()  # it failed before anything was written
+                    self._write(batch)
+                finally:
+                    lock.release()
+        except OSError as error:
+            _fail(batch, shared.explain(self.path, error))
         except ClewError as error:
-            for ticket in batch:
-                if ticket.error is None:
-                    ticket.error = error
-        shared.notify()
+            _fail(batch, error)
+        if shared.waiting:
+            shared.notify()
 
     def _write(self, batch: list[Ticket[Any]]) -> None:
         if self._torn or not self._is_current():
@@ -353,8 +364,8 @@ class Journal:
             self._recent[record.id] = start, len(piece) - 1
             start += len(piece)
         self._size = start
+        self._looked = start
         self.head = work.head
-        self._stamp = self._stamp_now()
         if len(self._recent) > RECENT_MAX:
             try:
                 self.index_up()
@@ -373,11 +384,23 @@ class Journal:
             raise
 
     def _undo(self) -> None:
-        self._stamp = ""
+        self._looked = -1
         try:
             self._shared.disk.truncate(self._descriptor, self._size)
         except OSError as error:
             self._shared.disk.give_up(self.path, error)
+
+
+def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
+    """The whole batch failed: those that had failed on their own keep their own error."""
+    for ticket in batch:
+        if ticket.error is None:
+            ticket.error = error
+
+
+def stamp_of(look: os.stat_result) -> str:
+    """How a file looks from outside: if this is the same, it is taken to be the same."""
+    return f"{look.st_ino} {look.st_size} {look.st_mtime_ns}"
 
 
 def _run_end(places: Sequence[Where], at: int) -> int:
@@ -392,19 +415,3 @@ def _run_end(places: Sequence[Where], at: int) -> int:
             break
         end += 1
     return end
-
-
-def open_regular(path: str, flags: int) -> int:
-    """Open a file that must be a file: not a link, not a pipe, not a folder."""
-    try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EROFS) and flags & os.O_RDWR:
-            return open_regular(path, flags & ~os.O_RDWR)
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
-        raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
-    return descriptor

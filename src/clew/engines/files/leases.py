@@ -9,6 +9,7 @@ from the clock.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,7 @@ from msgspec.structs import astuple, replace
 from clew.engines.files.disk import Disk
 from clew.engines.files.lines import is_sound, summed
 from clew.leasing import Instant, LeaseState
+from clew.model import Lease
 
 SLOT_BYTES = 8192  # an owner and a turn of 512 bytes each, escaped
 
@@ -44,10 +46,25 @@ _NAMES = LeaseState.__struct_fields__
 _decoder = msgspec.json.Decoder(_Slot)
 
 
-def read(descriptor: int, now: Instant) -> Slots:
+_NEVER_LEASED = Slots()
+
+
+def live(descriptor: int, thread: str, clock: Callable[[], Instant]) -> Lease | None:
+    """The lease that is in force. Most threads never had one, and pay one read of nothing."""
     data = os.pread(descriptor, 2 * SLOT_BYTES, 0)
     if not data:
-        return Slots()
+        return None
+    now = clock()
+    return _judge(data, now).state.live(thread, now)
+
+
+def read(descriptor: int, now: Instant) -> Slots:
+    return _judge(os.pread(descriptor, 2 * SLOT_BYTES, 0), now)
+
+
+def _judge(data: bytes, now: Instant) -> Slots:
+    if not data:
+        return _NEVER_LEASED
     halves = [data[:SLOT_BYTES], data[SLOT_BYTES:]]
     found = [slot for slot in map(_parse, halves) if slot is not None]
     damaged = len(found) < sum(map(_is_written, halves))

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -17,10 +17,11 @@ from clew.engines.files.disk import GuardedDisk
 from clew.engines.files.index import Index, Where
 from clew.engines.files.lines import Source
 from clew.engines.files.locks import Gate
+from clew.engines.files.opening import read_header
 from clew.engines.files.place import Place
 from clew.engines.sqlite import rows
 from clew.engines.sqlite.query import one
-from clew.errors import Closed, Corrupt, NotFound, Unavailable
+from clew.errors import ClewError, Closed, Corrupt, Unavailable
 from clew.leasing import Instant
 from clew.model import Record
 
@@ -74,14 +75,15 @@ class Shared:
         try:
             yield
         except OSError as error:
-            if self.disk.poison is not None:
-                text = self.disk.poison
-                raise Unavailable(text, retryable=False, committed=None) from error
-            if error.errno in _FULL:
-                text = f"the disk of {path} is full; nothing was written"
-                raise Unavailable(text) from error
-            text = f"{path}: {error.strerror or error}; nothing was written"
-            raise Unavailable(text, retryable=False) from error
+            raise self.explain(path, error) from error
+
+    def explain(self, path: str, error: OSError) -> Unavailable:
+        if self.disk.poison is not None:
+            return _because(error, self.disk.poison, retryable=False, committed=None)
+        if error.errno in _FULL:
+            return _because(error, f"the disk of {path} is full; nothing was written")
+        text = f"{path}: {error.strerror or error}; nothing was written"
+        return _because(error, text, retryable=False)
 
     def twin(self, index: Index) -> Shared:
         """The same store with another index."""
@@ -93,16 +95,15 @@ class Shared:
 
     def mark(self, path: str) -> None:
         """Note that a thread has changed, for whoever lists; after the write, so none is missed."""
-        if not os.path.exists(path):
+        if not os.access(path, os.F_OK):
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             except OSError:
                 pass  # a list may show the thread as it was, until it is next looked at
 
     def notify(self) -> None:
-        if self.waiting:
-            with self.changed:
-                self.changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
 
     # --- threads ---
 
@@ -159,15 +160,12 @@ class Shared:
 
     def owner(self, source: Source) -> Journal:
         """The file that holds a record: the thread's own, or what a purge left of it."""
-        journal = self.journal(source.thread)
-        with journal.mutex:
-            try:
-                journal.refresh()
-                if journal.header is not None and journal.header.key == source.key:
-                    return journal
-            except NotFound:
-                pass
-        return self.husk(source)
+        # Only a look at the header: to refresh the thread could lead back here.
+        try:
+            live = read_header(self.place.thread(source.thread)).key == source.key
+        except (FileNotFoundError, ClewError):
+            live = False
+        return self.journal(source.thread) if live else self.husk(source)
 
     def records(self, places: Sequence[Where], own: Journal) -> list[Record]:
         """The records at places of several files, in their order."""
@@ -224,3 +222,9 @@ class Shared:
         for journal in list(self._journals.values()):
             journal.close()
         self.gate.close()
+
+
+def _because(error: OSError, text: str, **fields: Any) -> Unavailable:
+    failure = Unavailable(text, **fields)
+    failure.__cause__ = error
+    return failure

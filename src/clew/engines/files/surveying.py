@@ -13,8 +13,9 @@ import threading
 from collections.abc import Iterator
 
 from clew.engines.files import names
-from clew.engines.files.journal import HEADER_BYTES_MAX, open_regular
-from clew.engines.files.lines import Header, Source, parse_header
+from clew.engines.files.journal import stamp_of
+from clew.engines.files.lines import Source
+from clew.engines.files.opening import read_header
 from clew.engines.files.shared import Shared
 from clew.engines.sqlite.query import value
 from clew.errors import ClewError, NotFound
@@ -94,19 +95,7 @@ def thread_files(folder: str) -> Iterator[tuple[str, str]]:
         for item in found:
             if item.name.endswith(".jsonl") and not item.name.startswith("."):
                 look = item.stat(follow_symlinks=False)
-                stamp = f"{look.st_ino} {look.st_size} {look.st_mtime_ns}"
-                yield item.name.removesuffix(".jsonl"), stamp
-
-
-def read_header(path: str) -> Header:
-    if not os.path.lexists(path):
-        raise FileNotFoundError(path)
-    descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
-    finally:
-        os.close(descriptor)
-    return parse_header(line if newline else b"", f"{path} line 1")
+                yield item.name.removesuffix(".jsonl"), stamp_of(look)
 
 
 def stats(shared: Shared, survey: Survey) -> Stats:

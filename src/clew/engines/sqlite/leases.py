@@ -9,8 +9,8 @@ from clew.engines.sqlite.query import one
 from clew.leasing import Instant, LeaseState, step_lease
 from clew.model import Lease, LeaseRequest
 
-_NAMES = "fence, owner, turn, created_us, until_us, until_ns, era"
-COLUMNS = ", ".join(f"l.{name}" for name in _NAMES.split(", "))
+NAMES = "fence, owner, turn, created_us, until_us, until_ns, era"
+COLUMNS = ", ".join(f"l.{name}" for name in NAMES.split(", "))
 
 
 def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) -> Lease | None:
@@ -23,13 +23,13 @@ def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) 
 
 
 def load(db: apsw.Connection, no: int) -> LeaseState:
-    row = one(db, f"SELECT {_NAMES} FROM leases WHERE thread = ?", (no,))
+    row = one(db, f"SELECT {NAMES} FROM leases WHERE thread = ?", (no,))
     return LeaseState() if row is None else LeaseState(*row)
 
 
 def _store(db: apsw.Connection, no: int, state: LeaseState) -> None:
     db.execute(
-        f"INSERT OR REPLACE INTO leases (thread, {_NAMES}) VALUES (?,?,?,?,?,?,?,?)",
+        f"INSERT OR REPLACE INTO leases (thread, {NAMES}) VALUES (?,?,?,?,?,?,?,?)",
         (
             no,
             state.fence,

@@ -1,0 +1,372 @@
+"""What can be read of a damaged SQLite store, row by row.
+
+Works on a copy. Rows are looked up by their numbers, so that a page that cannot be read costs
+only the rows in it; ids of lost rows come from the index, which lies elsewhere in the file.
+Nothing derived is believed: segments, facts and sums are made anew from the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import apsw
+from msgspec import UNSET, Struct, UnsetType
+
+from clew.engines.sqlite import blobs, rows
+from clew.engines.sqlite.journal import PURGED
+from clew.engines.sqlite.query import Row, one
+from clew.errors import ClewError, Corrupt, NotFound
+from clew.hashes import entry_hash, fact_hash, move_hash, thread_hash
+from clew.model import Entry, Fact, Move, Origin, Record, ThreadDraft
+from clew.salvage import Lost, SalvagedThread, Sort
+
+T = TypeVar("T")
+
+# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
+UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
+_SORTS: dict[Any, Sort] = {rows.ENTRY: "entry", rows.MOVE: "move", rows.FACT: "fact"}
+_SLACK = 10_000  # a seq in a thread's row that is further out than this is damaged itself
+_THREAD = (
+    "no, id, created_us, parent, origin, origin_entry, origin_hash, origin_no, hash, shelf, leaf,"
+    " seq"
+)
+
+
+class _Row(Struct):
+    """A thread's row, or what other places know of it."""
+
+    no: int
+    id: str
+    created_us: int
+    parent: str | None = None
+    origin: str | None = None
+    origin_entry: str | None = None
+    origin_hash: str | None = None
+    origin_no: int | None = None
+    hash: str | None = None
+    shelf: int = 0
+    leaf: str | UnsetType | None = UNSET
+    seq: int = 0
+    invented: bool = False  # nothing tells its id
+
+
+class SQLiteSalvage:
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self.notes: list[str] = []
+        self.unverified: set[tuple[str, str]] = set()
+        self._ids = self._indexed("SELECT no, id FROM records INDEXED BY records_by_id")
+        self._tops: dict[int, int] = {}
+        for no in self._ids:
+            self._saw(no)
+        for (no,) in self._legible("SELECT no FROM records ORDER BY no"):
+            self._saw(no)
+        self._blobs: dict[str, int] | None = None
+        self._threads = self._find_threads()
+
+    def _saw(self, no: Any) -> None:
+        if isinstance(no, int) and no > 0:
+            top = self._tops.get(no >> 32, 0)
+            self._tops[no >> 32] = max(top, no & rows.SEQ_MAX)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._threads
+
+    def threads(self) -> list[SalvagedThread]:
+        return list(self._threads.values())
+
+    def close(self) -> None:
+        self._db.close(True)
+
+    # --- reading what can be read ---
+
+    def _indexed(self, sql: str) -> dict[int, Any]:
+        """An index as a map, as far as it is legible from either end."""
+        found: dict[int, Any] = dict(self._legible(sql))
+        found.update(self._legible(f"{sql} ORDER BY id DESC"))
+        return found
+
+    def _legible(self, sql: str) -> Iterator[Row]:
+        try:
+            yield from self._db.execute(sql)
+        except UNREADABLE:
+            return
+
+    def rows(self, no: int, last: int) -> Iterator[tuple[int, Row | Exception | None]]:
+        """Every seq of a thread up to the last: its row, why there is none, or None."""
+        seq = 1
+        while seq <= last:
+            try:
+                for row in rows.raw(self._db, (rows.number(no, seq), rows.number(no, last))):
+                    found = row[0] & rows.SEQ_MAX
+                    yield from ((gap, None) for gap in range(seq, found))
+                    if found >= seq:
+                        yield found, row
+                        seq = found + 1
+                yield from ((gap, None) for gap in range(seq, last + 1))
+                return
+            except UNREADABLE:
+                yield seq, self._one(lambda: one_of(self._db, no, seq))  # noqa: B023
+                seq += 1
+
+    def _one(self, read: Callable[[], T]) -> T | Exception:
+        try:
+            return read()
+        except UNREADABLE as error:
+            return error
+
+    # --- threads ---
+
+    def _find_threads(self) -> dict[int, SalvagedThread]:
+        listed = self._listed()
+        last = max([*self._tops, *listed, self._sequence(), 0])
+        found: dict[int, _Row] = {}
+        for no in range(1, min(last, 1 << 31) + 1):
+            row = self._one(lambda: self._thread_row(no))  # noqa: B023
+            if isinstance(row, _Row):
+                found[no] = row
+            elif no in listed or no in self._tops or isinstance(row, Exception):
+                found[no] = self._guess(no, listed.get(no))
+        for row in list(found.values()):
+            source = None if row.origin_no is None else row.origin_no >> 32
+            if source is None or source <= 0 or row.origin is None:
+                continue
+            if source not in found:
+                found[source] = self._guess(source, None, row.origin)
+            elif found[source].invented:
+                found[source].id, found[source].invented = row.origin, False
+        taken: set[str] = set()
+        for row in found.values():
+            self._settle(row, found)
+            if row.shelf != PURGED and row.id in taken:
+                row.id = f"{row.id} (no. {row.no})"
+                self.notes.append(f"two threads had one id; one of them is now {row.id!r}")
+            if row.shelf != PURGED:
+                taken.add(row.id)
+        return {no: _Thread(self, row, self._last(row)) for no, row in sorted(found.items())}
+
+    def _listed(self) -> dict[int, Row]:
+        sql = "SELECT no, shelf, created_us, id FROM threads INDEXED BY threads_by_created"
+        return {row[0]: row for row in self._legible(sql) if isinstance(row[0], int)}
+
+    def _sequence(self) -> int:
+        found = self._one(
+            lambda: one(self._db, "SELECT seq FROM sqlite_sequence WHERE name = 'threads'")
+        )
+        number = found[0] if isinstance(found, tuple) else 0
+        return number if isinstance(number, int) and number < 1 << 24 else 0
+
+    def _thread_row(self, no: int) -> _Row | None:
+        row = one(self._db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
+        if row is None:
+            return None
+        texts = (row[1], *(row[n] or "" for n in (3, 4, 5, 6, 8)))
+        if not (all(isinstance(text, str) for text in texts) and row[1]):
+            raise TypeError("its row has values of the wrong type")
+        return _Row(*row)
+
+    def _guess(self, no: int, listed: Row | None, name: str | None = None) -> _Row:
+        """A thread whose row is gone: the index knows some of it, its records the rest."""
+        if listed is not None and isinstance(listed[3], str):
+            row = _Row(no, listed[3], int(listed[2]), shelf=int(listed[1]))
+        elif name is not None:
+            row = _Row(no, name, 0, shelf=PURGED)
+        else:
+            row = _Row(no, f"lost-thread-{no}", self._first_time(no), invented=True)
+        self._find_origin(row)
+        return row
+
+    def _first_time(self, no: int) -> int:
+        for _, row in self.rows(no, min(self._tops.get(no, 0), 100)):
+            if isinstance(row, tuple) and isinstance(row[2], int):
+                return row[2]
+        return 0
+
+    def _find_origin(self, row: _Row) -> None:
+        """A fork shows by its first entry, whose parent is in another thread."""
+        for _, found in self.rows(row.no, min(self._tops.get(row.no, 0), 100)):
+            if not isinstance(found, tuple) or found[12] != rows.ENTRY:
+                continue
+            query = "SELECT no FROM records WHERE id = ? AND type = 0 AND no >> 32 < ?"
+            place = self._one(lambda: one(self._db, query, (found[4], row.no)))  # noqa: B023
+            if isinstance(place, tuple):
+                row.origin_no = place[0]
+            return
+
+    def _settle(self, row: _Row, known: dict[int, _Row]) -> None:
+        """If a row does not match its hash, what else points to what it said is tried."""
+        if row.hash is None:
+            self._follow(row, known)
+            self.notes.append(f"the row of thread no. {row.no} is lost; it is kept as {row.id!r}")
+            return
+        names = [row.id, *(other.origin for other in known.values() if _points_to(other, row.no))]
+        before = row.origin, row.origin_entry, row.origin_hash
+        for name in dict.fromkeys(name for name in names if name):
+            row.origin, row.origin_entry, row.origin_hash = before
+            for _ in range(2):
+                if thread_hash(name, row.created_us, row.parent, _origin(row)) == row.hash:
+                    row.id = name
+                    return
+                self._follow(row, known)
+        row.origin, row.origin_entry, row.origin_hash = before
+        if row.origin_no is not None:
+            self._follow(row, known)
+        self.notes.append(f"the row of thread {row.id!r} does not match its hash; kept as it is")
+
+    def _follow(self, row: _Row, known: dict[int, _Row]) -> None:
+        """The origin as the number of its record tells it."""
+        if row.origin_no is None:
+            return
+        source = known.get(row.origin_no >> 32)
+        found = self._one(lambda: one_of(self._db, row.origin_no or 0))
+        if source is not None:
+            row.origin = source.id
+        if isinstance(found, tuple) and isinstance(found[1], str):
+            row.origin_entry, row.origin_hash = found[1], found[3]
+
+    def _last(self, row: _Row) -> int:
+        top = self._tops.get(row.no, 0)
+        sane = isinstance(row.seq, int) and row.seq <= top + _SLACK and row.shelf != PURGED
+        return max(top, row.seq) if sane else top
+
+    # --- records ---
+
+    def id_of(self, no: int) -> str | None:
+        found = self._ids.get(no)
+        return found if isinstance(found, str) and found else None
+
+    def sort_of(self, no: int) -> Sort:
+        for sort, sql in (
+            ("entry", "SELECT 1 FROM segments WHERE first = ?"),
+            ("entry", "SELECT 1 FROM threads WHERE origin_no = ?"),
+            ("fact", "SELECT 1 FROM facts WHERE record = ?"),
+        ):
+            if isinstance(self._one(lambda: one(self._db, sql, (no,))), tuple):  # noqa: B023
+                return sort  # type: ignore[return-value]
+        return "record"
+
+    def record(self, name: str, row: Row) -> Record:
+        record = rows.to_record(self._db, name, row)
+        if not isinstance(record.id, str) or not isinstance(record.hash, str):
+            raise TypeError("its row has values of the wrong type")
+        return record
+
+    def hashes_elsewhere(self, id: str) -> tuple[str, ...]:
+        """The hashes of entries with this id, in any thread."""
+        query = "SELECT hash FROM records WHERE id = ? AND type = 0"
+        found = self._one(lambda: self._db.execute(query, (id,)).fetchall())
+        return tuple(str(row[0]) for row in found) if isinstance(found, list) else ()
+
+    # --- blobs ---
+
+    def blob(self, hash: str) -> bytes:
+        try:
+            return blobs.get(self._db, hash)
+        except UNREADABLE:
+            no = self._blob_numbers().get(hash)
+        if no is None:
+            raise NotFound("blob", hash)
+        try:
+            return blobs.fetch(self._db, no)
+        except UNREADABLE as error:
+            raise Corrupt(f"blob {hash}", str(error)) from error
+
+    def loose_blobs(self) -> Iterator[str]:
+        bodies = self._indexed("SELECT blob, no FROM records WHERE blob IS NOT NULL") or {}
+        for hash, no in self._blob_numbers().items():
+            if no not in bodies:
+                yield hash
+
+    def _blob_numbers(self) -> dict[str, int]:
+        if self._blobs is None:
+            self._blobs = {}
+            for sql in (
+                "SELECT no, hash FROM blobs ORDER BY no",
+                "SELECT no, hash FROM blobs ORDER BY no DESC",
+                "SELECT no, hash FROM blobs INDEXED BY blobs_by_hash",
+            ):
+                self._blobs.update({hash: no for no, hash in self._legible(sql)})
+        return self._blobs
+
+
+class _Thread:
+    """One thread, as `SalvagedThread` wants it."""
+
+    def __init__(self, salvage: SQLiteSalvage, row: _Row, last: int) -> None:
+        self._salvage = salvage
+        self._no = row.no
+        self._invented = row.invented
+        self._last = self.size = last
+        self.key = str(row.no)
+        self.purged = row.shelf == PURGED
+        self.leaf: str | UnsetType | None = UNSET if self.purged else row.leaf
+        origin = _origin(row)
+        self.origin_key = None if row.origin_no is None else str(row.origin_no >> 32)
+        self.draft = ThreadDraft(
+            id=row.id, created_us=row.created_us, parent=row.parent, origin=origin
+        )
+
+    def records(self) -> Iterator[Record | Lost]:
+        hashes: dict[str, tuple[str, ...]] = {}
+        for seq, row in self._salvage.rows(self._no, self._last):
+            if row is None:
+                if not self.purged:
+                    yield self._lost(seq, "it is missing")
+            elif isinstance(row, Exception):
+                yield self._lost(seq, f"it cannot be read: {row}")
+            else:
+                yield self._judge(seq, row, hashes)
+
+    def _judge(self, seq: int, row: Row, hashes: dict[str, tuple[str, ...]]) -> Record | Lost:
+        try:
+            record = self._salvage.record(self.draft.id, row)
+            good = self._is_good(record, hashes)
+        except UNREADABLE as error:
+            return self._lost(seq, f"it cannot be read: {error}", row)
+        return record if good else self._lost(seq, "it does not match its hash", row)
+
+    def _is_good(self, record: Record, hashes: dict[str, tuple[str, ...]]) -> bool:
+        if self._invented and not isinstance(record, Entry):
+            return True  # its hash covers the thread's id, which nobody knows
+        if isinstance(record, Move):
+            return move_hash(self.draft.id, record.seq, record) == record.hash
+        if isinstance(record, Fact):
+            return fact_hash(self.draft.id, record.seq, record) == record.hash
+        assert isinstance(record, Entry)
+        above: tuple[str | None, ...] = (None,)
+        if record.parent is not None:
+            above = hashes.get(record.parent) or self._salvage.hashes_elsewhere(record.parent)
+        right = [entry_hash(record, record.parent, parent) for parent in above]
+        # If only its own hash is damaged, what hangs on it was made with the right one.
+        hashes[record.id] = (record.hash, *right)
+        if not above:
+            self._salvage.unverified.add((self.draft.id, record.id))
+        return record.hash in right or not above
+
+    def _lost(self, seq: int, reason: str, row: Row | None = None) -> Lost:
+        no = rows.number(self._no, seq)
+        id, parent, sort = self._salvage.id_of(no), UNSET, self._salvage.sort_of(no)
+        if row is not None:
+            sort = _SORTS.get(row[12], sort)
+            id = row[1] if isinstance(row[1], str) and row[1] else id
+            parent = row[4] if sort == "entry" else UNSET
+        place = f"records row {no}"
+        return Lost(place=place, reason=reason, seq=seq, id=id, sort=sort, parent=parent)
+
+
+def one_of(db: apsw.Connection, thread: int, seq: int | None = None) -> Row | None:
+    """A record's row by its number, or by its thread's and its seq."""
+    no = thread if seq is None else rows.number(thread, seq)
+    return next(iter(rows.raw(db, (no, no))), None)
+
+
+def _points_to(row: _Row, no: int) -> bool:
+    return row.origin_no is not None and row.origin_no >> 32 == no
+
+
+def _origin(row: _Row) -> Origin | None:
+    if row.origin is None:
+        return None
+    return Origin(row.origin, row.origin_entry, row.origin_hash)

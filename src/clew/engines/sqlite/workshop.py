@@ -1,0 +1,188 @@
+"""Where a SQLite store is repaired: alone with it, on a copy, in a folder beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import apsw
+
+from clew.engines import _swap
+from clew.engines._migrate import migrations
+from clew.engines.sqlite import leases
+from clew.engines.sqlite.connections import APPLICATION_ID
+from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.salvage import UNREADABLE, SQLiteSalvage
+from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
+
+PAGE_BYTES = 4096
+_MAGIC = b"SQLite format 3\0"
+_LEASE = f"thread, {leases.NAMES}"
+
+
+class SQLiteWorkshop:
+    """See `clew.salvage.Workshop`."""
+
+    def __init__(self, path: Path, stamp: str) -> None:
+        self._path = path = path.absolute()
+        self.place = str(path)
+        self._swap = _swap.Swap(path, stamp, companions=("-wal", "-shm"))
+        if not path.is_file() and not _swap.note_of(path).exists():
+            raise NotFound("store", str(path))
+        self._swapped = path.with_name(path.name + "-lock").exists()
+        self._lock = _alone(path)
+        try:
+            self.finished = self._swap.finish()
+            self._swap.begin()
+            self._copy = self._swap.folder / "damaged.db"
+            self._new = self._swap.folder / "repaired.db"
+            for end in ("", "-wal"):
+                if path.with_name(path.name + end).exists():
+                    shutil.copyfile(str(path) + end, str(self._copy) + end)
+        except BaseException:
+            self.close()
+            raise
+
+    def open_copy(self) -> SQLiteEngine:
+        return SQLiteEngine(self._copy, create=False)
+
+    def salvage(self) -> SQLiteSalvage:
+        _fit(self._copy)
+        db = _open(self._copy)
+        if not _has_tables(db):
+            _refuse_foreign(db, self._path)
+            db.close()
+            _transplant(self._copy, self._swap.folder / "empty.db")
+            db = _open(self._copy)
+        _refuse_newer(db, self._path)
+        found = SQLiteSalvage(db)
+        if found.is_empty and self._path.stat().st_size > 0 and not _is_ours(db):
+            found.close()
+            raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
+        return found
+
+    def create(self) -> SQLiteEngine:
+        return SQLiteEngine(self._new)
+
+    def finish(self, ids: dict[str, str]) -> None:
+        """Leases are no records, but their fences must go on growing."""
+        old, new = _open(self._copy), apsw.Connection(str(self._new))
+        try:
+            for row in old.execute(f"SELECT {_LEASE} FROM leases"):
+                new.execute(
+                    f"INSERT OR IGNORE INTO leases ({_LEASE})"
+                    " SELECT no, ?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
+                    (*row[1:], ids.get(str(row[0]), "")),
+                )
+        except UNREADABLE:
+            pass  # whoever held one is gone: nobody else has the store open
+        finally:
+            old.close(True)
+            new.close(True)
+
+    def swap(self) -> str:
+        self._swapped = True
+        return self._swap.run(self._new)
+
+    def keep(self) -> str:
+        return self._swap.keep()
+
+    def close(self) -> None:
+        self._swap.close()
+        if not self._swapped:  # nothing of ours beside what may be somebody else's file
+            self._path.with_name(self._path.name + "-lock").unlink()
+        os.close(self._lock)
+
+
+def _alone(path: Path) -> int:
+    """The store's lock for one alone; the lock file stays, so that it goes on to be the same."""
+    import fcntl
+
+    lock = path.with_name(path.name + "-lock")
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise Unavailable(
+            f"{path} is in use; close every program that has it open, then repair it"
+        ) from None
+    return descriptor
+
+
+def _open(path: Path) -> apsw.Connection:
+    db = apsw.Connection(str(path))
+    db.set_busy_timeout(0)
+    return db
+
+
+def _fit(path: Path) -> None:
+    """Let the header of a copy that was cut off say how many pages there really are.
+
+    SQLite reads nothing at all of a file that is shorter than its header says.
+    """
+    size = path.stat().st_size // PAGE_BYTES
+    with path.open("r+b") as file:
+        if int.from_bytes(file.read(32)[28:], "big") > size:
+            file.seek(28)
+            file.write(size.to_bytes(4, "big"))
+
+
+def _has_tables(db: apsw.Connection) -> bool:
+    try:
+        found = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+        db.execute("SELECT count(*) FROM (SELECT 1 FROM records LIMIT 0)").fetchall()
+    except UNREADABLE:
+        return False
+    return {"threads", "records", "segments", "facts", "tags", "leases", "blobs"} <= found
+
+
+def _is_ours(db: apsw.Connection) -> bool:
+    return bool(db.pragma("application_id") == APPLICATION_ID)
+
+
+def _refuse_foreign(db: apsw.Connection, path: Path) -> None:
+    """A database in good order that has none of our tables is somebody else's."""
+    try:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema")]
+    except UNREADABLE:
+        return
+    if names and not _is_ours(db):
+        raise Unsupported(f"{path} is a SQLite database, but not a Clew store; left as it is")
+
+
+def _refuse_newer(db: apsw.Connection, path: Path) -> None:
+    """A newer format is none of our business, unless the number alone is damaged."""
+    known = migrations("sqlite")
+    found = db.pragma("user_version")
+    if found > len(known) and not _has_our_schema(db):
+        raise FormatTooNew(str(path), found=found, known=len(known))
+
+
+def _has_our_schema(db: apsw.Connection) -> bool:
+    fresh = apsw.Connection(":memory:")
+    for migration in migrations("sqlite"):
+        fresh.execute(migration.sql)
+    query = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+    return bool(db.execute(query).fetchall() == fresh.execute(query).fetchall())
+
+
+def _transplant(path: Path, scratch: Path) -> None:
+    """Give a copy whose first page is damaged the first page of an empty store.
+
+    Tables are made once, in one order, when a store is new, so they begin at the same pages in
+    every store. Unused pages are not listed any more, which does not matter to a reader.
+    """
+    SQLiteEngine(scratch).close()
+    page = bytearray(scratch.read_bytes()[:PAGE_BYTES])
+    size = path.stat().st_size
+    page[28:32] = (size // PAGE_BYTES).to_bytes(4, "big")
+    page[32:40] = bytes(8)  # no free pages
+    page[92:96] = page[24:28]  # the size above is valid for this change counter
+    assert page.startswith(_MAGIC)
+    with path.open("r+b") as file:
+        file.write(page)
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists():
+        wal.unlink()  # it may hold the damaged page again

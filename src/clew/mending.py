@@ -1,0 +1,124 @@
+"""Repair: a new store from what can be read of a damaged one. The damaged one is kept.
+
+Nothing is ever changed in place. The store is copied, the copy is read, what can be saved is
+written into a new store, and only when that is whole does it take the old one's place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from clew.engine import Progress
+from clew.errors import ClewError, Corrupt, Unavailable, Unsupported
+from clew.model import Problem
+from clew.opening import locate
+from clew.rebuilding import Tally, rebuild
+from clew.salvage import RepairReport, Salvage, Workshop
+
+
+def repair(
+    address: str | os.PathLike[str] | None = None,
+    *,
+    reindex: bool = False,
+    progress: Progress | None = None,
+) -> RepairReport:
+    """Repair the store at an address, alone with it. A store that is whole is left as it is.
+
+    What cannot be read becomes a placeholder or is reported; see the report. The damaged store
+    stays beside the new one, byte for byte, under the name that the report gives. `reindex`
+    builds everything derived anew even if nothing is damaged.
+
+    Unavailable: somebody has it open, or there is no room for it; nothing was changed.
+    """
+    engine, path = locate(address)
+    if path is None:
+        raise Unsupported("a store in memory cannot be repaired")
+    try:
+        shop = _workshop(engine, path)
+        try:
+            return _repair(shop, reindex, progress)
+        finally:
+            shop.close()
+    except OSError as error:
+        text = f"{path} cannot be repaired: {error.strerror}; it is as it was"
+        raise Unavailable(text, retryable=False) from error
+
+
+def _workshop(engine: str, path: Path) -> Workshop:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    taken = path.with_name(f"{path.name}.damaged-{stamp}").exists()
+    stamp = f"{stamp}-{os.urandom(2).hex()}" if taken else stamp
+    if engine == "files":
+        from clew.engines.files.salvage import FilesWorkshop
+
+        return FilesWorkshop(path, stamp)
+    from clew.engines.sqlite.workshop import SQLiteWorkshop
+
+    return SQLiteWorkshop(path, stamp)
+
+
+def _repair(shop: Workshop, reindex: bool, progress: Progress | None) -> RepairReport:
+    problems = _problems(shop)
+    if not problems and (not reindex or shop.finished is not None):
+        return RepairReport(place=shop.place, whole=True, original=shop.finished)
+    salvage = shop.salvage()
+    try:
+        tally = _rebuild(shop, salvage, progress)
+        shop.finish({thread.key: thread.draft.id for thread in salvage.threads() if _live(thread)})
+    finally:
+        salvage.close()
+    return RepairReport(
+        place=shop.place,
+        whole=not problems,
+        original=shop.swap(),
+        problems=tuple(problems),
+        threads=tally.threads,
+        records=tally.records,
+        blobs=tally.blobs,
+        placeholders=tally.placeholders,
+        rehashed=tally.rehashed,
+        unverified=len(salvage.unverified),
+        lost=tuple(tally.lost),
+        lost_blobs=tuple(tally.lost_blobs),
+        notes=tuple(salvage.notes),
+    )
+
+
+def _live(thread: Any) -> bool:
+    return not thread.purged
+
+
+def _problems(shop: Workshop) -> list[Problem]:
+    try:
+        copy = shop.open_copy()
+    except ClewError as error:
+        if error.retryable:  # no room for it, and the like
+            raise
+        return [Problem(code="unreadable", message=str(error))]
+    try:
+        return list(copy.check())
+    except ClewError as error:
+        return [Problem(code="unreadable", message=str(error))]
+    finally:
+        copy.close()
+
+
+def _rebuild(shop: Workshop, salvage: Salvage, progress: Progress | None) -> Tally:
+    """Build the new store and prove it; if it is not whole, both are left to be looked at."""
+    new = shop.create()
+    try:
+        tally = rebuild(salvage, new, progress)
+        left = list(new.check())
+    except Unavailable as error:
+        text = f"{shop.place} cannot be repaired: {error}; it is as it was"
+        raise Unavailable(text, retryable=False) from error
+    finally:
+        new.close()
+    if left:
+        kept = shop.keep()
+        reason = f"the new store is not whole either ({left[0].message}); both are left: {kept}"
+        raise Corrupt(shop.place, reason)
+    return tally
