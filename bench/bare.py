@@ -1,16 +1,20 @@
-"""The bare parts: one table in SQLite, through the same binding, with the same durability.
+"""The bare parts, as durable: a table in SQLite through the same binding, and a file.
 
 This is the limit: nothing is checked, hashed, indexed or remembered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
 import msgspec
+
+from clew.engines.files.disk import Disk
 
 
 class BareTable:
@@ -41,3 +45,19 @@ class BareTable:
 
     def close(self) -> None:
         self._db.close()
+
+
+class BareFile:
+    """Lines in a file: one write and one sync for each, by the calls that the engine uses."""
+
+    def __init__(self, path: Path, lines: Sequence[bytes]) -> None:
+        self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        self._supply = itertools.cycle(lines)
+        self._sync = Disk().sync
+
+    def append(self) -> None:
+        os.write(self._descriptor, next(self._supply))
+        self._sync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)

@@ -61,9 +61,9 @@ def rate(name: str, per_second: Sequence[float]) -> Figure:
     return Figure(name, median(per_second), "/s", None, ">=", _middle_half(per_second))
 
 
-def milliseconds(name: str, seconds: Sequence[float]) -> Figure:
+def milliseconds(name: str, seconds: Sequence[float], *, at_most: float | None = None) -> Figure:
     values = [value * 1e3 for value in seconds]
-    return Figure(name, median(values), "ms", middle_half=_middle_half(values))
+    return Figure(name, median(values), "ms", at_most, middle_half=_middle_half(values))
 
 
 def _middle_half(values: Sequence[float]) -> tuple[float, float] | None:

@@ -1,6 +1,7 @@
 """A disk whose syncs take longer, as on network volumes and cheap drives.
 
-A shim over SQLite's own file layer; everything but the syncs goes straight through.
+A shim over SQLite's own file layer, and one over that of the files engine; everything but the
+syncs goes straight through.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import apsw
+
+from clew.engines.files.disk import Disk
 
 _SYSTEM = ""  # apsw's name for the file layer that SQLite uses by default
 
@@ -43,3 +46,14 @@ class _SlowFile(apsw.VFSFile):
     def xSync(self, flags: int) -> None:
         time.sleep(self._delay_seconds)
         super().xSync(flags)
+
+
+class SlowFiles(Disk):
+    """For a folder of files: `disk=SlowFiles(0.002)`."""
+
+    def __init__(self, delay_seconds: float) -> None:
+        self._delay_seconds = delay_seconds
+
+    def sync(self, descriptor: int) -> None:
+        time.sleep(self._delay_seconds)
+        super().sync(descriptor)

@@ -48,7 +48,7 @@ class Workshop:
         folder.mkdir()
         return folder / "store.db"
 
-    def open(self, path: Path | None = None, **options: Any) -> clew.Store:
+    def open(self, path: Path | str | None = None, **options: Any) -> clew.Store:
         """A store that stays open until the end of the run."""
         return self._open.enter_context(clew.open(path or self.new_path(), **options))
 

@@ -8,6 +8,7 @@ from bench.figures import Figure
 from bench.groups import (
     append,
     context,
+    files,
     flat,
     fork,
     group_commit,
@@ -24,6 +25,7 @@ GROUPS: dict[str, Callable[[Workshop], Iterable[Figure]]] = {
     "append": append.measure,
     "group": group_commit.measure,
     "flat": flat.measure,
+    "files": files.measure,
     "fork": fork.measure,
     "load": load.measure,
     "context": context.measure,

@@ -84,13 +84,20 @@ def fill(engine: Engine) -> None:
 
 def flip(folder: Path, chance: random.Random) -> str:
     """One bit, somewhere."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
-    path = chance.choices(files, [path.stat().st_size for path in files])[0]
+    path = _choose(folder, chance)
     data = bytearray(path.read_bytes())
     place, bit = chance.randrange(len(data)), chance.randrange(8)
     data[place] ^= 1 << bit
     path.write_bytes(data)
     return f"bit {bit} of byte {place} of {path.relative_to(folder)}"
+
+
+def _choose(folder: Path, chance: random.Random) -> Path:
+    """A file by its size; a cache is large and matters little, so it is chosen now and then."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    wanted = chance.random() < 0.05
+    found = [path for path in files if (path.parent.name == "index") == wanted] or files
+    return chance.choices(found, [path.stat().st_size for path in found])[0]
 
 
 _RECORD = "type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body, blob"
@@ -142,4 +149,83 @@ def mix_rows(folder: Path, chance: random.Random) -> str:
     return what.format(**names)
 
 
-DAMAGES: dict[str, tuple[Damage, ...]] = {"sqlite": (flip, mix_rows)}
+def mix_lines(folder: Path, chance: random.Random) -> str:
+    """A line or blob of a files store dropped, doubled, or swapped with another one.
+
+    Not dropped: the last line of a file. Without it the file is what it was before that append.
+    """
+    threads = sorted(folder.glob("threads/threads/*.jsonl"))
+    blobs = sorted(path for path in folder.glob("threads/blobs/*/*") if path.is_file())
+    damages = (_drop_line, _swap_lines, _double_line, _move_line, _swap_files)
+    damage = chance.choice((*damages, _drop_file, _double_file))
+    of_blobs = damage in (_drop_file, _double_file) or (
+        damage is _swap_files and chance.random() < 0.5
+    )
+    return damage(blobs if of_blobs else threads, chance)
+
+
+def _drop_line(files: list[Path], chance: random.Random) -> str:
+    path, lines = _long(files, chance)
+    at = chance.randrange(len(lines) - 1)
+    path.write_bytes(b"".join(lines[:at] + lines[at + 1 :]))
+    return f"line {at + 1} of {path.name} dropped"
+
+
+def _swap_lines(files: list[Path], chance: random.Random) -> str:
+    path, lines = _long(files, chance)
+    a, b = chance.sample(range(len(lines)), 2)
+    lines[a], lines[b] = lines[b], lines[a]
+    path.write_bytes(b"".join(lines))
+    return f"lines {a + 1} and {b + 1} of {path.name} swapped"
+
+
+def _double_line(files: list[Path], chance: random.Random) -> str:
+    path, lines = _long(files, chance)
+    a, b = chance.randrange(len(lines)), chance.randrange(len(lines) + 1)
+    path.write_bytes(b"".join([*lines[:b], lines[a], *lines[b:]]))
+    return f"line {a + 1} of {path.name} doubled before line {b + 1}"
+
+
+def _move_line(files: list[Path], chance: random.Random) -> str:
+    source, lines = _long(files, chance)
+    target = chance.choice(files)
+    there = target.read_bytes().splitlines(keepends=True)
+    a, b = chance.randrange(len(lines)), chance.randrange(len(there))
+    there[b] = lines[a]
+    target.write_bytes(b"".join(there))
+    return f"line {b + 1} of {target.name} replaced by line {a + 1} of {source.name}"
+
+
+def _swap_files(files: list[Path], chance: random.Random) -> str:
+    a, b = chance.sample(files, 2)
+    one, two = a.read_bytes(), b.read_bytes()
+    a.write_bytes(two)
+    b.write_bytes(one)
+    return f"{a.name} and {b.name} swapped"
+
+
+def _drop_file(files: list[Path], chance: random.Random) -> str:
+    path = chance.choice(files)
+    path.unlink()
+    return f"{path.name} dropped"
+
+
+def _double_file(files: list[Path], chance: random.Random) -> str:
+    a, b = chance.sample(files, 2)
+    b.write_bytes(a.read_bytes())
+    return f"{b.name} replaced by {a.name}"
+
+
+def _long(files: list[Path], chance: random.Random) -> tuple[Path, list[bytes]]:
+    """A file of at least two lines."""
+    while True:
+        path = chance.choice(files)
+        lines = path.read_bytes().splitlines(keepends=True)
+        if len(lines) > 1:
+            return path, lines
+
+
+DAMAGES: dict[str, tuple[Damage, ...]] = {
+    "sqlite": (flip, mix_rows),
+    "files": (flip, mix_lines),
+}

@@ -273,7 +273,8 @@ def _compare(found: View, views: list[View], acknowledged: int) -> str | None:
     """The state of the last acknowledgement, or of the step that was under way."""
     possible = views[max(0, acknowledged - 1) : acknowledged + 1]
     if found.history not in [view.history for view in possible]:
-        return f"not where it was acknowledged to stand: {differences(possible[0], found)}"
+        near = min(possible, key=lambda view: len(view.ids ^ found.ids))
+        return f"not where it was acknowledged to stand: {differences(near, found)}"
     if acknowledged and not set.intersection(*(set(v.blobs) for v in possible)) <= set(found.blobs):
         return "a blob is missing"
     return None

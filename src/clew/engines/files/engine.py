@@ -154,6 +154,8 @@ class FilesEngine:
                 if after != slots.state:
                     leases.write(shared.disk, descriptor, slots, after)
                     shared.disk.sync(descriptor)
+                    if slots.generation < 0:  # its first lease: the file's name must last too
+                        shared.disk.sync_folder(self._place.locks)
                 return answer
 
     def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:

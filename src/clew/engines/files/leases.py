@@ -1,9 +1,9 @@
 """A thread's lease, in its lock file: two slots, written in turn.
 
-The newest sound slot is the lease. A write that was torn leaves the other slot, which is what
-was acknowledged before it, so a half-written lease neither blocks a thread nor lets the fence
-fall back: where a slot is not sound, the fence skips a number, and where none is, it goes on
-from the clock.
+The newest sound slot is the lease. A slot says its generation at both ends: where they differ, a
+write was torn, and the other slot is what was acknowledged before it. So a half-written lease
+cannot block a thread. Where a slot is damaged, the lease is over and the fence skips a number, and
+where both are, the fence goes on from the clock: it never falls back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from clew.leasing import Instant, LeaseState
 from clew.model import Lease
 
 SLOT_BYTES = 8192  # an owner and a turn of 512 bytes each, escaped
+END_BYTES = 64
 
 
 class Slots(Struct, frozen=True):
@@ -66,8 +67,14 @@ def _judge(data: bytes, now: Instant) -> Slots:
     if not data:
         return _NEVER_LEASED
     halves = [data[:SLOT_BYTES], data[SLOT_BYTES:]]
-    found = [slot for slot in map(_parse, halves) if slot is not None]
-    damaged = len(found) < sum(map(_is_written, halves))
+    found: list[_Slot] = []
+    damaged = False
+    for half in halves:
+        try:
+            slot = _parse(half)
+            found += [] if slot is None else [slot]
+        except ValueError:
+            damaged = True
     if not found:
         return Slots(LeaseState(fence=now.wall_us), -1, damaged) if damaged else Slots()
     newest = max(found, key=lambda slot: slot.generation)
@@ -87,22 +94,43 @@ def write(disk: Disk, descriptor: int, slots: Slots, state: LeaseState) -> None:
 def _write(disk: Disk, descriptor: int, generation: int, state: LeaseState) -> None:
     members = {"generation": generation, **dict(zip(_NAMES, astuple(state), strict=True))}
     line = summed(b"lease", msgspec.json.encode(members)[:-1])
-    data = line[:-1].ljust(SLOT_BYTES - 1) + b"\n"
+    data = line[:-1].ljust(SLOT_BYTES - END_BYTES) + _end(generation)
     offset = generation % 2 * SLOT_BYTES
+    before = os.pread(descriptor, SLOT_BYTES, offset)
+    try:
+        _write_all(disk, descriptor, data, offset)
+    except OSError:
+        _write_all(disk, descriptor, before, offset)
+        raise
+
+
+def _write_all(disk: Disk, descriptor: int, data: bytes, offset: int) -> None:
     written = 0
-    while written < SLOT_BYTES:
+    while written < len(data):
         written += disk.write_at(descriptor, data[written:], offset + written)
 
 
-def _is_written(half: bytes) -> bool:
-    return bool(half.strip(b"\0 \n"))
+def _end(generation: int) -> bytes:
+    """The end of a slot, checked on its own: it may be older or newer than the rest."""
+    return b" " + summed(b"lease", b"%d" % generation).rjust(END_BYTES - 1)
 
 
 def _parse(half: bytes) -> _Slot | None:
-    line = half.rstrip(b"\0 \n")
-    if not line or not is_sound(b"lease", line):
+    """What a slot says; None if nothing, or a torn write. ValueError if it was damaged."""
+    line = half[:-END_BYTES].rstrip(b" ") if len(half) == SLOT_BYTES else half.rstrip(b" \0")
+    end = half[-END_BYTES:] if len(half) == SLOT_BYTES else b""
+    slot = None
+    if line.strip(b"\0"):
+        if len(half) < SLOT_BYTES:
+            return None  # the file ends inside of it: the first write of all was torn
+        if not is_sound(b"lease", line):
+            raise ValueError("the slot does not match its checksum")
+        slot = _decoder.decode(line)
+    elif not end.strip(b"\0"):
+        return None  # never written
+    near = [slot.generation] if slot is not None else [0, 1]
+    if slot is not None and end == _end(slot.generation):
+        return slot
+    if any(end in (_end(n - 2), _end(n), _end(n + 2)) for n in near) or not end.strip(b"\0"):
         return None
-    try:
-        return _decoder.decode(line)
-    except msgspec.MsgspecError:
-        return None
+    raise ValueError("the end of the slot does not match its checksum")

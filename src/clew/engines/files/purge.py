@@ -37,18 +37,26 @@ def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
             forks, records, kept = _weigh(shared, no)
             blobs = _bodies(shared, rows.everything_of(no))
             if kept:
-                _keep(shared, journal, header, kept)
+                _put_husk(shared, header, _rest(shared, journal, header, kept))
+            # First from the index: what it remembers and is not there counts as lost.
+            shared.index.forget(no, file=not kept)
+            _wipe(shared)
             shared.disk.unlink(journal.path)
             shared.disk.sync_folder(shared.place.threads)
-            shared.disk.truncate(journal.lock.descriptor, 0)
-        shared.index.forget(no, file=not kept)
+            _end_lease(shared, journal)
     if kept:
         _index_husk(shared, header)
     else:
         _collect(shared, header.source)
     _remove_unused(shared, blobs)
-    _wipe(shared)
     return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
+
+
+def _end_lease(shared: Shared, journal: Journal) -> None:
+    try:
+        shared.disk.truncate(journal.lock.descriptor, 0)
+    except OSError:
+        pass  # the thread is gone; whoever makes one of that id again ends it
 
 
 def _weigh(shared: Shared, no: int) -> tuple[tuple[str, ...], int, list[int]]:
@@ -68,7 +76,8 @@ def _weigh(shared: Shared, no: int) -> tuple[tuple[str, ...], int, list[int]]:
         return forks, len(mine), kept
 
 
-def _keep(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> None:
+def _rest(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> bytes:
+    """The file of what stays: the same lines but for their header, and what batch they were in."""
     places = [shared.index.places((no, no))[0] for no in kept]
     entries = journal.records(places)
     thread = header.draft.id.encode("utf-8")
@@ -77,7 +86,10 @@ def _keep(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> 
         record_line(thread, entry, blob=spilled.get(no))
         for no, entry in zip(kept, entries, strict=True)
     ]
-    data = b"".join([header_line(replace(header, purged=True)), *lines])
+    return b"".join([header_line(replace(header, purged=True)), *lines])
+
+
+def _put_husk(shared: Shared, header: Header, data: bytes) -> None:
     name = os.path.basename(shared.place.husk(header.key))
     put_file(shared.disk, shared.place.purged, name, data)
 
@@ -111,12 +123,14 @@ def _collect(shared: Shared, source: Source | None) -> None:
             if len(kept) == records:
                 return
             blobs = _bodies(shared, rows.everything_of(no))
+            rest = _rest(shared, owner, header, kept)
+            shared.index.forget(no, file=not kept)
+            _wipe(shared)
             if kept:
-                _keep(shared, owner, header, kept)
+                _put_husk(shared, header, rest)
             else:
                 shared.disk.unlink(owner.path)
                 shared.disk.sync_folder(shared.place.purged)
-            shared.index.forget(no, file=not kept)
         if kept:
             _index_husk(shared, header)
         _remove_unused(shared, blobs)
@@ -137,7 +151,7 @@ def _is_used(db: apsw.Connection, hash: str) -> bool:
 
 
 def _wipe(shared: Shared) -> None:
-    """What was removed must not live on in the index's log."""
+    """Make the index durable, and its log empty: what is removed must not live on there."""
     with shared.index.lock:
         try:
             shared.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
