@@ -41,17 +41,25 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 
 
 def _bare(workshop: Workshop) -> Iterable[Figure]:
-    """The bare side writes the very lines that an append of these messages wrote before."""
+    """The bare side writes the very lines that an append of these messages wrote before.
+
+    A sync may take ten times as long from one second to the next, so the rounds are short. What
+    an append adds to it shows without a sync.
+    """
     path = workshop.new_path()
-    store = workshop.open(f"files:{path}")
-    thread = store.create()
+    thread = workshop.open(f"files:{path}").create()
+    relaxed = workshop.open(f"files:{workshop.new_path()}", durability="relaxed").create()
     append_all(thread, messages(_TURNS))
     with closing(BareFile(workshop.new_path(), _lines(path))) as bare:
-        ours, theirs = in_rounds(_ROUNDS, lambda: take_turns(_TURNS, appender(thread), bare.append))
+        ours, theirs, unsynced = in_rounds(
+            _ROUNDS * 4,
+            lambda: take_turns(_TURNS // 4, appender(thread), bare.append, appender(relaxed)),
+        )
     name = "files: append"
     yield ratio(f"{name} / bare write and sync, rate", theirs, ours, at_least=0.6)
     yield milliseconds(name, ours)
     yield milliseconds("files: bare write and sync of the same bytes", theirs)
+    yield milliseconds(f"{name} without its sync (relaxed)", unsynced)
 
 
 def _lines(store: Path) -> list[bytes]:

@@ -225,7 +225,4 @@ def _long(files: list[Path], chance: random.Random) -> tuple[Path, list[bytes]]:
             return path, lines
 
 
-DAMAGES: dict[str, tuple[Damage, ...]] = {
-    "sqlite": (flip, mix_rows),
-    "files": (flip, mix_lines),
-}
+MIXES: dict[str, Damage] = {"sqlite": mix_rows, "files": mix_lines}

@@ -1,19 +1,20 @@
 """A disk that fills up: clear errors, nothing lost, and it works again with space.
 
 The disk is a small tmpfs in a mount namespace of its own, so that nothing stays mounted behind.
-Where the system does not allow that, a layer counts bytes instead and says that it did.
-Run as a script inside of it: `full.py KIND DISK PLACE`.
+Where the system does not allow that, a layer counts bytes instead, and the outcome says so.
+Run as a script inside of it: `full.py KIND FOLDER real|counted`.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import os
+import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,17 @@ if __name__ == "__main__":
 
 from faults import operations
 from faults.layers import WRITE, Call, Layer
-from faults.points import Outcome, between, whole
-from faults.stores import KINDS, Kind, look
+from faults.points import Outcome, whole
+from faults.stores import KINDS, Kind, View, look
 
 from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
 from clew.errors import ClewError, Unavailable
 from clew.store import Store
 
-SIZE_BYTES = 3 * 1024 * 1024
-BALLAST_BYTES = 1024 * 1024
-REAL, COUNTED = "a tmpfs", "a layer that counts bytes"
+SIZE_BYTES = 12 * 1024 * 1024
+BALLAST_BYTES = 11 * 1024 * 1024
+REAL, COUNTED = "real", "counted"
 
 
 class Counting(Layer):
@@ -50,99 +51,155 @@ class Counting(Layer):
 
 
 class Disk:
-    """The small disk, with ballast on it that can be thrown off."""
+    """A small disk, empty but for ballast that can be thrown off."""
 
-    def __init__(self, folder: Path, real: bool) -> None:
-        self.folder = folder
-        self._ballast = folder / "ballast"
-        self.layer = None if real else Counting()
+    def __init__(self, kind: Kind, folder: Path, real: bool) -> None:
+        self._kind = kind
+        self._store, self._ballast = folder / "store", folder / "ballast"
+        self._layer = None if real else Counting()
+        for rest in folder.iterdir():
+            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+        self._store.mkdir()
         if real:
             self._ballast.write_bytes(bytes(BALLAST_BYTES))
 
+    def open(self) -> AbstractContextManager[Engine]:
+        return self._kind.open(self._store, self._layer)
+
     def free(self) -> None:
-        if self.layer is None:
+        if self._layer is None:
             self._ballast.unlink()
         else:
-            self.layer.left = 100 * SIZE_BYTES
-
-    @contextmanager
-    def open(self, kind: Kind) -> Any:
-        with kind.open(self.folder / "store", self.layer) as engine:
-            yield engine
+            self._layer.left = 100 * SIZE_BYTES
 
 
-def run(kind: Kind, disk: Disk, outcome: Outcome) -> None:
-    """Everything that fills a disk, one after the other; each must end well."""
-    (disk.folder / "store").mkdir()
-    for name, part in (("append", _append), ("copy", _copy)):
-        try:
-            problem = part(kind, disk)
-        except (ClewError, AssertionError) as error:
-            problem = f"{type(error).__name__}: {error}"
-        outcome.add(f"{kind.name}, {name} on a full disk", problem)
-        _renew(disk)
+# --- what fills it --------------------------------------------------------------------------
 
 
-def _renew(disk: Disk) -> None:
-    subprocess.run(["rm", "-rf", *map(str, disk.folder.iterdir())], check=True)
-    (disk.folder / "store").mkdir()
-    disk.__init__(disk.folder, disk.layer is None)  # type: ignore[misc]
-
-
-def _append(kind: Kind, disk: Disk) -> str | None:
-    with disk.open(kind) as engine:
+def fill_by_appending(disk: Disk) -> str | None:
+    with disk.open() as engine:
         operations.prepare(engine)
-        before = _until_full(engine)
-        assert look(engine) == before, "a refused append has changed something"
+        last = _append_until_full(engine)
+        before = look(engine)
+        assert ("t", f"x{last}") in before.ids, "an acknowledged append is missing"
+        assert ("t", f"x{last + 1}") not in before.ids, "a refused append is there"
         disk.free()
-        engine.append("t", [operations.entry("freed", "again")])
+        engine.append("t", [_entry(last + 1)])
         after = look(engine)
-        assert between(before, look(engine), after) is None
-    with disk.open(kind) as engine:
-        assert look(engine) == after, "not what was acknowledged"
+        assert after.ids == before.ids | {("t", f"x{last + 1}")}
+    return _reopened(disk, after)
+
+
+def fill_by_appending_and_reopening(disk: Disk) -> str | None:
+    """The process that met the full disk is gone; the next one opens before there is space."""
+    with disk.open() as engine:
+        operations.prepare(engine)
+        last = _append_until_full(engine)
+        before = look(engine)
+    try:
+        with disk.open() as engine:
+            assert look(engine) == before, "not what was acknowledged"
+    except Unavailable:
+        pass  # there may be no room for what even reading needs
+    disk.free()
+    with disk.open() as engine:
+        assert look(engine) == before, "not what was acknowledged"
+        engine.append("t", [_entry(last + 1)])
+        after = look(engine)
+    return _reopened(disk, after)
+
+
+def fill_by_copying(disk: Disk) -> str | None:
+    source = MemoryEngine()
+    operations.prepare(source)
+    for n in range(90):
+        source.append("t", [_entry(n)])
+    with disk.open() as engine:
+        _refused(lambda: Store(source).copy_to(Store(engine)))
+        assert look(engine).ids <= look(source).ids, "there is something that nobody wrote"
+        disk.free()
+        report = Store(source).copy_to(Store(engine))
+        assert report.complete, f"{report}"
+        after = look(engine)
+        assert after.ids == look(source).ids, "not everything came over"
+    return _reopened(disk, after)
+
+
+def _append_until_full(engine: Engine) -> int:
+    """The number of the last append that was acknowledged."""
+    for n in range(100_000):
+        try:
+            engine.append("t", [_entry(n)])
+        except Unavailable as error:
+            _check_refusal(error)
+            assert n > 3, "the disk was full from the beginning"
+            return n - 1
+    raise AssertionError("the disk does not fill up")
+
+
+def _entry(n: int) -> Any:
+    """Large and small, and nothing that compression makes smaller; the same for the same n."""
+    size = (300, 7000, 60_000)[n % 3]
+    return operations.entry(f"x{n}", {"text": random.Random(n).randbytes(size).hex()})
+
+
+def _refused(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Unavailable as error:
+        _check_refusal(error)
+    else:
+        raise AssertionError("more was written than the disk holds")
+
+
+def _check_refusal(error: Unavailable) -> None:
+    assert (error.committed, error.retryable) == (False, True), f"{error.committed}: {error}"
+    assert "full" in str(error), str(error)
+
+
+def _reopened(disk: Disk, expected: View) -> str | None:
+    with disk.open() as engine:
+        assert look(engine) == expected, "not what was acknowledged"
         return whole(engine)
 
 
-def _until_full(engine: Engine) -> Any:
-    """Append until it is refused; what the store holds then."""
-    for n in range(100_000):
-        before = look(engine) if n % 50 == 0 else None
-        sizes = (200, 7000, 30_000)
-        text = os.urandom(sizes[n % 3] // 2).hex()
+TRIALS = (fill_by_appending, fill_by_appending_and_reopening, fill_by_copying)
+
+
+def trials(kind: Kind, folder: Path, real: bool) -> Outcome:
+    outcome = Outcome()
+    for trial in TRIALS:
         try:
-            engine.append("t", [operations.entry(f"x{n}", {"text": text})])
-            last = n
-        except Unavailable as error:
-            assert (error.committed, error.retryable) == (False, True), f"{error.committed}"
-            assert "full" in str(error), str(error)
-            break
-    assert n > 20, "the disk was full from the beginning"
-    assert before is None or True
-    found = look(engine)
-    ids = {id for _, id in found.ids}
-    assert f"x{last}" in ids, "an acknowledged append is missing"
-    assert f"x{last + 1}" not in ids, "a refused append is there"
-    return found
+            problem = trial(Disk(kind, folder, real))
+        except (ClewError, AssertionError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        outcome.add(f"{kind.name}, {trial.__name__}", problem)
+    return outcome
 
 
-def _copy(kind: Kind, disk: Disk) -> str | None:
-    source = MemoryEngine()
-    operations.prepare(source)
-    for n in range(200):
-        source.append("t", [operations.entry(f"c{n}", {"text": os.urandom(10_000).hex()})])
-    with disk.open(kind) as engine:
-        refused = _refused(lambda: Store(source).copy_to(Store(engine)))
-        assert refused is not None, "more was copied than the disk holds"
-        assert "full" in refused, refused
-        disk.free()
-        if disk.layer is None:
-            os.truncate(disk.folder / "store", 0) if False else None
-        return None
+# --- the disk itself ------------------------------------------------------------------------
 
 
-def _refused(work: Callable[[], object]) -> str | None:
-    try:
-        work()
-        return None
-    except Unavailable as error:
-        return str(error)
+def run(kind: Kind, folder: Path, outcome: Outcome, environment: dict[str, str]) -> str:
+    """Try it on a tmpfs of its own or, where none may be mounted, by counting; says which."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = f"mount -t tmpfs -o size={SIZE_BYTES} tmpfs {folder}"
+    script = f'{mount} && exec {sys.executable} {__file__} {kind.name} {folder} "$0"'
+    unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    allowed = shutil.which("unshare") and not subprocess.run([*unshare, mount], capture_output=True).returncode
+    command = (
+        [*unshare, script, REAL]
+        if allowed
+        else [sys.executable, __file__, kind.name, str(folder), COUNTED]
+    )
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    outcome.points += found["points"]
+    outcome.failures += found["failures"]
+    return REAL if allowed else COUNTED
+
+
+if __name__ == "__main__":
+    found = trials(KINDS[sys.argv[1]], Path(sys.argv[2]), sys.argv[3] == REAL)
+    print(json.dumps({"points": found.points, "failures": found.failures}))

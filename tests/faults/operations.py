@@ -15,6 +15,7 @@ from faults.stores import WALL_US
 from clew import compaction, drafts, projecting
 from clew.codec import digest, encode
 from clew.engine import Engine
+from clew.engines.memory import MemoryEngine
 from clew.errors import LeaseHeld, NotFound
 from clew.model import (
     Acquire,
@@ -52,8 +53,9 @@ class Operation:
     run: Callable[[Engine], object]
     prepare: Callable[[Engine], object] = lambda engine: None
     atomic: bool = True
-    opens: bool = False  # opening the store is the operation; nothing is opened before it
+    opens: bool = False  # opening the store is part of it: nothing is opened before
     empty: bool = False  # it begins with no store at all
+    torn: bool = False  # it begins with a store whose last append was torn by death
 
 
 def entry(id: str, body: object, kind: str = "user_message", **fields: object) -> EntryDraft:
@@ -216,6 +218,18 @@ def sweep(engine: Engine) -> None:
     engine.sweep(grace_seconds=0.0)
 
 
+def copy(engine: Engine) -> None:
+    """From a store with threads that are new here, known here, and a fork of a purged one."""
+    source = MemoryEngine()
+    prepare(source)
+    warm(source)
+    for step in (append, append_large, create, fork, purge_shared):
+        step(source)
+    source.append("f", [entry("f3", "and one that is new"), entry("f4", {"text": LARGE})])
+    report = Store(source).copy_to(Store(engine))
+    assert report.having("damaged", "blocked", "unrelated") == []
+
+
 def close(engine: Engine) -> None:
     engine.close()
 
@@ -242,7 +256,9 @@ OPERATIONS = [
     Operation("put blobs", put_blobs),
     Operation("sweep", sweep, prepare=put_blobs),
     Operation("close", close),
+    Operation("copy", copy, atomic=False),
     Operation("open", nothing, opens=True),
+    Operation("recover", append, opens=True, torn=True),
     Operation("migrate", nothing, opens=True, empty=True),
 ]
 

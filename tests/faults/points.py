@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults.layers import DEATHS, OF_WRITES, WRITE, Call, Injector, in_child
-from faults.operations import HASHES, PROBED, Operation, prepare, probe, warm
-from faults.stores import Image, Kind, View, differences, load, look, store
+from faults.operations import HASHES, PROBED, Operation, append, prepare, probe, warm
+from faults.stores import Image, Kind, View, differences, grown, load, look, store
 
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -40,38 +40,51 @@ class Sweep:
     # --- how it goes when nothing fails ---
 
     def _make_template(self) -> Image:
-        folder = store({}, self._folder)
         if self._operation.empty:
             return {}
+        folder = store({}, self._folder)
         with self._kind.open(folder) as engine:
             prepare(engine)
             self._operation.prepare(engine)
-            if not self._operation.opens:
-                image = None
-            else:
-                warm(engine)
-                image = load(folder)  # with everything that a killed process leaves open
-        return load(folder) if image is None else self._kept(image)
+            if self._operation.opens:
+                return self._left_behind(engine)
+        return load(folder)
 
-    def _kept(self, image: Image) -> Image:
+    def _left_behind(self, engine: Engine) -> Image:
+        """What a killed process leaves, perhaps in the middle of an append."""
+        warm(engine)
+        before = self._kept()
+        if not self._operation.torn:
+            return before
+        append(engine)
+        after = self._kept()
+        file, start = grown(self._kind, before, after)
+        torn = (after[file] or b"")[: (start + len(after[file] or b"")) // 2]
+        return after | {file: torn}
+
+    def _kept(self) -> Image:
+        image = load(self._folder)
         return {name: data for name, data in image.items() if name not in self._kind.never_kept}
 
     def _count(self) -> list[Call]:
         injector = Injector()
-        folder = store(self._template, self._folder)
         if self._operation.opens:
+            with self._kind.open(store(self._template, self._folder)) as engine:
+                self.before = look(engine, HASHES)
+            store(self._template, self._folder)
             injector.arm()
-            with self._kind.open(folder, injector) as engine:
+            with self._kind.open(self._folder, injector) as engine:
+                self._operation.run(engine)
                 injector.disarm()
-                self.before = self.after = look(engine, HASHES)
+                self.after = look(engine, HASHES)
             return injector.calls
-        with self._kind.open(folder, injector) as engine:
+        with self._kind.open(store(self._template, self._folder), injector) as engine:
             warm(engine)
             self.before = look(engine, HASHES)
             injector.arm()
             self._operation.run(engine)
             injector.disarm()
-        with self._kind.open(folder) as engine:
+        with self._kind.open(self._folder) as engine:
             self.after = look(engine, HASHES)
         return injector.calls
 

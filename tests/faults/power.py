@@ -24,6 +24,7 @@ from clew.errors import ClewError
 
 SECTOR_BYTES = 512
 LOST, KEPT, TORN = "lost", "kept", "torn"
+PROMPT, LATE, LYING = "prompt", "late", "lying"
 
 
 @dataclass(frozen=True)
@@ -35,19 +36,28 @@ class Mark:
 
 
 class Recorder(Layer):
-    """Writes down what happens. A liar says that it synced, and does not."""
+    """Writes down what happens. `LYING`: nothing is ever synced. `LATE`: only with the next call,
+    so that an acknowledgement comes before it."""
 
-    def __init__(self, kind: Kind, folder: Path, *, lies: bool = False) -> None:
-        self._kind, self._folder, self._lies = kind, folder, lies
+    def __init__(self, kind: Kind, folder: Path, syncs: str = PROMPT) -> None:
+        self._kind, self._folder, self._syncs = kind, folder, syncs
+        self._late: list[Call] = []
         self.log: list[Call | Mark] = []
 
     def around(self, call: Call, whole: Callable[[], Any], half: Any = None) -> Any:
         done = whole()
-        if not (self._lies and call.name in (SYNC, SYNC_FOLDER, UNCHECKED_SYNC)):
-            data = call.data[:done] if isinstance(done, int) and call.name == WRITE else call.data
-            name, target = (self._inside(path) for path in (call.path, call.target))
-            self.log.append(Call(call.name, name, data, call.offset, call.size, target))
+        data = call.data[:done] if isinstance(done, int) and call.name == WRITE else call.data
+        name, target = (self._inside(path) for path in (call.path, call.target))
+        self._note(Call(call.name, name, data, call.offset, call.size, target))
         return done
+
+    def _note(self, call: Call) -> None:
+        is_sync = call.name in (SYNC, SYNC_FOLDER, UNCHECKED_SYNC)
+        if not is_sync or self._syncs == PROMPT:
+            self.log += [*self._late, call]
+            self._late = []
+        elif self._syncs == LATE:
+            self._late.append(call)
 
     def acknowledge(self, view: View) -> None:
         cache = self._kind.cache
@@ -203,11 +213,11 @@ def record(
     folder: Path,
     *,
     durability: str = "full",
-    lies: bool = False,
+    syncs: str = PROMPT,
     steps: Sequence[Callable[[Engine], object]] = SEQUENCE,
 ) -> list[Call | Mark]:
     """Run everything from an empty folder on, and write down every change."""
-    recorder = Recorder(kind, store({}, folder), lies=lies)
+    recorder = Recorder(kind, store({}, folder), syncs)
     with kind.often(), kind.open(folder, recorder, durability) as engine:
         for step in (lambda _: None, *steps):
             step(engine)

@@ -17,7 +17,7 @@ from faults.vfs import LayeredVFS, folders_through, quiet
 
 from clew.engine import Engine
 from clew.engines.sqlite import SQLiteEngine, connections
-from clew.errors import NotFound
+from clew.errors import ClewError, NotFound
 from clew.leasing import Instant
 from clew.model import Entry, Fact, Inspect, Lease, Record, Segment, ThreadInfo, ThreadQuery
 
@@ -129,7 +129,22 @@ def store(image: Image, folder: Path) -> Path:
     return folder
 
 
+def grown(kind: Kind, before: Image, after: Image) -> tuple[str, int]:
+    """The file at whose end the last record was written, and where it begins there."""
+    for name, data in after.items():
+        old = before.get(name)
+        if kind.cache is not None and name.startswith(kind.cache):
+            continue
+        if data is not None and old and len(data) > len(old) and data.startswith(old):
+            return name, len(old)
+    raise AssertionError("no file has grown at its end")
+
+
 # --- everything that can be read ------------------------------------------------------------
+
+
+class Disagrees(ClewError):
+    """Two ways to ask for the same thing give different answers."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +210,8 @@ def look(engine: Engine, hashes: tuple[str, ...] = ()) -> View:
 
 
 def _look_at(engine: Engine, info: ThreadInfo) -> ThreadView:
-    assert engine.thread(info.id) == info
+    if engine.thread(info.id) != info:
+        raise Disagrees(f"thread {info.id!r} is not what the list says")
     records = engine.read(info.id, limit=100_000)
     for record in records:
         if isinstance(record, Fact):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from faults.operations import HASHES, append, append_batch, prepare, warm
 from faults.points import Outcome, whole
-from faults.stores import Image, Kind, load, look, store
+from faults.stores import Image, Kind, grown, load, look, store
 
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -68,14 +68,3 @@ class Tail:
         if look(engine, HASHES).history != self.after.history:
             return "a retry did not lead to the state of one successful try"
         return whole(engine)
-
-
-def grown(kind: Kind, before: Image, after: Image) -> tuple[str, int]:
-    """The file at whose end the last record was written, and where it begins there."""
-    for name, data in after.items():
-        old = before.get(name)
-        if kind.cache is not None and name.startswith(kind.cache):
-            continue
-        if data is not None and old and len(data) > len(old) and data.startswith(old):
-            return name, len(old)
-    raise AssertionError("no file has grown at its end")

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from clew.cli._render import Screen
 
 COMMANDS = {
+    "copy": "copy every thread of a store to another one; again: what is new",
     "demo": "watch an agent get killed, resume, fork and rewind",
     "list": "the threads of a store, newest first",
+    "repair": "make a new store of what can be read of a damaged one",
     "show": "one thread: its tree, or the full text of its current path",
     "verify": "read everything and prove it whole, or name what is damaged",
 }

@@ -23,8 +23,11 @@ examples:
   clew show 01k2j3                 a thread's tree; the first letters of its id will do
   clew show threads.db 01k2j3 --path
   clew verify threads.db
+  clew copy threads.db files:threads
+  clew repair threads.db
 
-STORE is a path or an address (sqlite:///threads.db). Without one it is your own store:
+STORE is a path or an address (sqlite:///threads.db, files:threads). Without one it is
+your own store:
   {place}
 """
 

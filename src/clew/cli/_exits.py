@@ -11,6 +11,8 @@ NOT_FOUND = 3
 CONFLICT = 4
 UNAVAILABLE = 5
 UNSUPPORTED = 6
+MISSING_BLOBS = 7
+UNREADABLE = 8
 BUG = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -23,6 +25,8 @@ MEANINGS = {
     CONFLICT: "somebody else was first, or holds the lease",
     UNAVAILABLE: "the storage cannot answer now",
     UNSUPPORTED: "this Clew cannot open that store or address",
+    MISSING_BLOBS: "blobs are missing, and nothing else is damaged",
+    UNREADABLE: "the store cannot be read at all",
     BUG: "a mistake in Clew itself",
     INTERRUPTED: "interrupted with Ctrl-C",
     BROKEN_PIPE: "nobody reads the output any more",

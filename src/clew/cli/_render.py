@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from clew.cli._progress import Bar
 from clew.cli._text import cells, clean, cut, escape_json, one_line
 
 Part = str | tuple[str, str]
@@ -88,6 +89,10 @@ class Screen:
         except BrokenPipeError:
             self.abandon()
         print(f"clew: {one_line(message)}", file=self._err)
+
+    def bar(self, label: str) -> Bar:
+        """Progress on standard error, where that is a terminal."""
+        return Bar(self._err if self._err.isatty() else None, label, width=self.width)
 
     def flush(self) -> None:
         self._out.flush()

@@ -11,12 +11,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import apsw
-
 from clew.engine import Progress
 from clew.engines.files import leases, names
 from clew.engines.files.blobs import Stored
-from clew.engines.files.index import Index
+from clew.engines.files.index import INDEX_ERRORS, Index
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import Header, Source, is_sound, take_apart
 from clew.engines.files.locks import EXCLUSIVE
@@ -224,7 +222,7 @@ class _Check:
             return hashes[id]
         try:
             found = journal.find(id)
-        except (ClewError, OSError, apsw.Error):
+        except (ClewError, OSError, *INDEX_ERRORS):
             return None
         return found.hash if isinstance(found, Entry) else None
 
@@ -245,7 +243,7 @@ class _Check:
                 known = every(index.db, "SELECT no, key, name, size FROM files WHERE size > 0")
                 for no, key, name, size in known:
                     yield from self._compare(index, afresh, no, key, name, size)
-        except apsw.Error as error:
+        except INDEX_ERRORS as error:
             text = f"the index cannot be read ({error}); it is made anew when it is next opened"
             yield Problem(code="damaged_index", message=text)
 
@@ -254,7 +252,7 @@ class _Check:
     ) -> Iterator[Problem]:
         there = one(
             afresh.db,
-            "SELECT f.no, f.size, t.id FROM files f JOIN threads t ON t.no = f.no WHERE key = ?",
+            "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?",
             (key,),
         )
         thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
@@ -267,7 +265,7 @@ class _Check:
             yield Problem(code="missing_records", message=text, thread=thread[0])
         elif self._damaged or there[1] != size:
             return
-        elif _facts_of(index, no) != _facts_of(afresh, there[0]):
+        elif name != there[2] or _facts_of(index, no) != _facts_of(afresh, there[0]):
             text = "the index does not say what the file says; clew repair --reindex"
             yield Problem(code="wrong_index", message=text, thread=thread[0])
 

@@ -7,9 +7,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -53,6 +52,8 @@ _ACKNOWLEDGED = {
     "full": "on this disk: survives the death of the process and loss of power",
     "relaxed": "handed to the system: survives the death of the process, not loss of power",
 }
+T = TypeVar("T")
+
 POLL_SECONDS = 0.02
 FORK_WAIT_SECONDS = 5.0
 
@@ -179,9 +180,12 @@ class FilesEngine:
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
-        with self._reading(id), self._shared.index.lock:
-            db = self._shared.index.db
-            return rows.thread_row(db, id).info(db)
+        def work(journal: Journal) -> ThreadInfo:
+            with self._shared.index.lock:
+                db = self._shared.index.db
+                return rows.thread_row(db, id).info(db)
+
+        return self._read(id, work)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         shared = self._enter()
@@ -195,9 +199,11 @@ class FilesEngine:
             return shared.with_index(work)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
-        with self._reading(thread) as journal:
+        def work(journal: Journal) -> list[Record]:
             span = rows.everything_of(journal.no, max(after, 0))
             return journal.records(self._shared.index.places(span, limit=limit))
+
+        return self._read(thread, work)
 
     def path(
         self,
@@ -208,36 +214,40 @@ class FilesEngine:
         limit: int | None = None,
     ) -> list[Entry]:
         shared = self._enter()
+
+        def work(journal: Journal) -> list[Entry]:
+            places = shared.index.path(thread, leaf, after, limit)
+            return shared.records(places, journal)  # type: ignore[return-value]
+
+        def again(journal: Journal) -> list[Entry]:
+            if journal.header.source is not None:
+                shared.ensure(journal.header.source, deep=True)
+            return work(journal)
+
         with shared.gate.open():  # what a fork shares must not go away while it is read
             try:
-                return self._path(thread, leaf, after, limit)
+                return self._read(thread, work)
             except Corrupt:
-                journal = shared.journal(thread)
-                if journal.header is None or journal.header.source is None:
-                    raise
-                shared.ensure(journal.header.source, deep=True)
-                return self._path(thread, leaf, after, limit)
-
-    def _path(
-        self, thread: str, leaf: str | UnsetType | None, after: str | None, limit: int | None
-    ) -> list[Entry]:
-        with self._reading(thread) as journal:
-            with self._shared.index.lock:
-                places = self._shared.index.path(thread, leaf, after, limit)
-            return self._shared.records(places, journal)  # type: ignore[return-value]
+                return self._read(thread, again)
 
     def segments(self, thread: str) -> list[Segment]:
-        with self._reading(thread), self._shared.index.lock:
-            return reading.segments(self._shared.index.db, thread)
+        def work(journal: Journal) -> list[Segment]:
+            with self._shared.index.lock:
+                return reading.segments(self._shared.index.db, thread)
 
-    @contextmanager
-    def _reading(self, thread: str) -> Iterator[Journal]:
-        """A thread that the index knows as it is now, and that stays so inside."""
+        return self._read(thread, work)
+
+    def _read(self, thread: str, work: Callable[[Journal], T]) -> T:
+        """Read a thread that the index knows as it is now, and that stays so meanwhile."""
         shared = self._enter()
         journal = shared.journal(thread)
+
+        def refreshed() -> T:
+            journal.refresh_index()
+            return work(journal)
+
         with journal.mutex, shared.writing_to(journal.path):
-            shared.with_index(journal.refresh_index)
-            yield journal
+            return shared.with_index(refreshed)
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
         """Woken by writers of this handle; the file's size is looked at in between."""

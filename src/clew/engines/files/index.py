@@ -46,6 +46,8 @@ CREATE TABLE uses (
 CREATE INDEX uses_by_record ON uses (record);
 """
 BUSY_SECONDS = 10.0
+# What a damaged index may raise. It is a cache: whoever gets one of these does without.
+INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
 
 class Known(Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 
 import apsw
 from msgspec import Struct
@@ -16,7 +15,7 @@ from clew.engines.sqlite.journal import IN_USE, PURGED, set_fact
 from clew.engines.sqlite.query import one, value
 from clew.errors import Corrupt
 from clew.hashes import thread_hash
-from clew.model import Fact, Origin, to_us
+from clew.model import Fact, Origin
 
 _INSERT = (
     "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
@@ -116,7 +115,7 @@ def _row(no: int, thread: str, item: Found, load: Load) -> tuple[object, ...]:
         rows.number(no, line.seq),
         _TYPES[line.type],
         line.id,
-        _time_us(line),
+        line.time_us,
         line.hash,
         parent,
         line.key or line.kind or None,
@@ -150,7 +149,7 @@ def _sum_up(
         if line.type == "fact":
             _set_fact(db, no, header.draft.id, line)
             continue
-        updated_us = _time_us(line)
+        updated_us = line.time_us
         if line.type == "move":
             leaf = line.leaf
             leaf_hash = value(db, "SELECT hash FROM records WHERE no = ?", (locate(leaf),))
@@ -174,7 +173,3 @@ def _set_fact(db: apsw.Connection, no: int, thread: str, line: Line) -> None:
     place = rows.number(no, line.seq)
     data = value(db, "SELECT body FROM records WHERE no = ?", (place,))
     set_fact(db, no, place, Fact(thread, line.seq, line.id, 0, line.hash, line.key, data))
-
-
-def _time_us(line: Line) -> int:
-    return to_us(datetime.fromisoformat(line.time))

@@ -14,21 +14,19 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import apsw
-
 from clew.codec import new_id
 from clew.engines._commit import GroupCommit, Ticket
 from clew.engines.files import names
 from clew.engines.files.batch import Batch
-from clew.engines.files.index import Where
+from clew.engines.files.index import INDEX_ERRORS, Where
 from clew.engines.files.indexing import Extent, apply
-from clew.engines.files.lines import VERSION, Header, declared_version, parse, parse_header
+from clew.engines.files.lines import Header, parse
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.files.opening import HEADER_BYTES_MAX, open_regular
+from clew.engines.files.opening import ThreadFile
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.shared import Shared
 from clew.engines.files.tail import Damage, Found, judge, scan
-from clew.errors import ClewError, Corrupt, FormatTooNew, NotFound
+from clew.errors import ClewError, Corrupt, NotFound
 from clew.model import Record
 from clew.state import Head
 
@@ -37,7 +35,6 @@ LAST_BYTES = 32
 RECENT_MAX = 20_000  # records that wait for the index, at most
 
 _log = logging.getLogger("clew")
-_FLAGS = os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Journal:
@@ -53,20 +50,28 @@ class Journal:
         self._mark = shared.place.mark(id)
         self._bytes = id.encode("utf-8")
         self._lock: FileLock | None = None
-        self._descriptor = -1
+        self._file: ThreadFile | None = None
         self._forget()
 
     def _forget(self) -> None:
-        self.header: Header | None = None
         self.no = 0
         self.head = Head(self.id)
-        self._inode = -1
         self._looked = -1  # the size of the file when it was last looked at; -1: look again
         self._size = 0  # of what is known and acknowledged
         self._indexed = 0
         self._torn = False  # there is more behind it, which the next writer cuts off
         self._recent: dict[str, tuple[int, int]] = {}  # id → start, length
         self._epoch = self._shared.index.epoch
+
+    @property
+    def file(self) -> ThreadFile:
+        if self._file is None:
+            raise NotFound("thread", self.id)
+        return self._file
+
+    @property
+    def header(self) -> Header:
+        return self.file.header
 
     @property
     def lock(self) -> FileLock:
@@ -85,14 +90,14 @@ class Journal:
         """Close, and leave the index as it should be. Needs the mutex."""
         try:
             self.index_up()
-        except (apsw.Error, OSError, ClewError):
+        except (OSError, ClewError, *INDEX_ERRORS):
             pass  # the next one who reads will do it
         self.close()
 
     def _close_file(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         self._forget()
 
     def __del__(self) -> None:
@@ -107,9 +112,8 @@ class Journal:
             husk = self._name is None
             with nullcontext() if husk else self.lock.held(SHARED, self._shared.busy_seconds):
                 self.catch_up()
-        source = self.header.source if self.header is not None else None
-        if source is not None:
-            self._shared.ensure(source)
+        if self.header.source is not None:
+            self._shared.ensure(self.header.source)
 
     def refresh_index(self) -> None:
         """The same, and the index knows it too: for those who read through it."""
@@ -122,7 +126,8 @@ class Journal:
         found = self._look()
         return (
             found.st_size == self._looked
-            and found.st_ino == self._inode
+            and self._file is not None
+            and found.st_ino == self._file.inode
             and self._epoch == self._shared.index.epoch
         )
 
@@ -136,13 +141,14 @@ class Journal:
     def catch_up(self, *, exclusive: bool = False) -> None:
         """Read what others have written. Needs the lock; `exclusive`, a torn end is cut off."""
         found = self._look()
-        if self._descriptor < 0 or found.st_ino != self._inode:
-            self._open()
-        header = self._known_header()
+        if self._file is None or found.st_ino != self._file.inode:
+            self._close_file()
+            self._file = ThreadFile(self.path, self.id, husk=self._name is None)
+        header = self.header
         if header.source is not None:
             self._shared.ensure(header.source)
-        seq = self._find_beginning(header, found.st_size)
-        self._read_on(header, seq, found.st_size, exclusive=exclusive)
+        seq = self._find_beginning(found.st_size)
+        self._read_on(seq, found.st_size, exclusive=exclusive)
         self._recent.clear()
         self._epoch = self._shared.index.epoch
         self.no = self._shared.index.number(header.key)
@@ -150,70 +156,50 @@ class Journal:
         self._indexed = self._size
         self._looked = self._size if exclusive else found.st_size
 
-    def _open(self) -> None:
-        self._close_file()
-        descriptor = open_regular(self.path, os.O_RDWR | _FLAGS)
-        self._descriptor = descriptor
-        self._inode = os.fstat(descriptor).st_ino
-        line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
-        version = declared_version(line)
-        if version is not None and version > VERSION:
-            raise FormatTooNew(self.path, found=version, known=VERSION)
-        header = parse_header(line if newline else b"", f"{self.path} line 1")
-        if header.draft.id != self.id or header.purged != (self._name is None):
-            raise Corrupt(self.path, f"it is the file of thread {header.draft.id!r}")
-        self.header = header
-        self._size = len(line) + 1
-
-    def _known_header(self) -> Header:
-        assert self.header is not None
-        return self.header
-
-    def _find_beginning(self, header: Header, size: int) -> int:
+    def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there."""
         index = self._shared.index
-        known = index.known(header.key)
+        known = index.known(self.header.key)
         if known is not None:
-            last = os.pread(self._descriptor, len(known.last), max(0, known.size - len(known.last)))
-            if known.size <= size and last == known.last and known.size:
+            last = self.file.read(max(0, known.size - len(known.last)), len(known.last))
+            if 0 < known.size <= size and last == known.last:
                 self._size = known.size
                 return known.seq
             index.forget(known.no, file=False)
-        line = os.pread(self._descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")[0]
-        self._size = len(line) + 1
+        self._size = self.file.start
         return 0
 
-    def _read_on(self, header: Header, seq: int, size: int, *, exclusive: bool) -> None:
+    def _read_on(self, seq: int, size: int, *, exclusive: bool) -> None:
         """From where the file is known to its end, piece by piece, into the index."""
         self._torn = False
         chunk = CHUNK_BYTES
         while True:
-            data = self._read(self._size, min(chunk, size - self._size))
+            data = self.file.read(self._size, min(chunk, size - self._size))
             final = self._size + len(data) >= size
             try:
-                found = scan(self._bytes, data, self._size, seq, gaps=header.purged)
+                found = scan(self._bytes, data, self._size, seq, gaps=self.header.purged)
             except Damage as damage:
                 raise self.corrupt(damage) from None
             rest = data[found.end - self._size :]
             moved = found.end > self._size
             seq = found.seq
             self._size = found.end
-            self._take_over(header, found.found)
+            self._take_over(found.found)
             if final:
                 break
             if not moved:
                 chunk = size  # one write is larger than a piece, or something is wrong in it
         if rest:
-            self._settle(header, rest, seq, exclusive=exclusive)
+            self._settle(rest, seq, exclusive=exclusive)
 
-    def _take_over(self, header: Header, found: list[Found]) -> None:
-        last = os.pread(self._descriptor, LAST_BYTES, max(0, self._size - LAST_BYTES))
-        look = os.fstat(self._descriptor)
+    def _take_over(self, found: list[Found]) -> None:
+        last = self.file.read(max(0, self._size - LAST_BYTES), min(LAST_BYTES, self._size))
+        look = self.file.look()
         stamp = stamp_of(look) if look.st_size == self._size else ""
         extent = Extent(self._size, last, stamp)
-        apply(self._shared.index, header, self._name, found, extent, self._shared.blobs.get)
+        apply(self._shared.index, self.header, self._name, found, extent, self._shared.blobs.get)
 
-    def _settle(self, header: Header, rest: bytes, seq: int, *, exclusive: bool) -> None:
+    def _settle(self, rest: bytes, seq: int, *, exclusive: bool) -> None:
         """A torn end: set it aside, or give it the newline that it lacks."""
         try:
             whole = judge(self._bytes, rest, self._size)
@@ -222,16 +208,17 @@ class Journal:
         if not exclusive:
             self._torn = True  # whoever writes next will see to it
             return
-        disk = self._shared.disk
+        disk, descriptor = self._shared.disk, self.file.descriptor
         with self._shared.writing_to(self.path):
-            if whole:
-                write_all(disk, self._descriptor, b"\n")
-            else:
+            keep = len(rest.rstrip(b"\0")) if whole else 0
+            if not whole:
                 self._set_aside(rest)
-                disk.truncate(self._descriptor, self._size)
-            disk.sync(self._descriptor)
+            disk.truncate(descriptor, self._size + keep)
+            if whole:
+                write_all(disk, descriptor, b"\n")
+            disk.sync(descriptor)
         if whole:
-            self._read_on(header, seq, self._size + len(rest) + 1, exclusive=False)
+            self._read_on(seq, self._size + keep + 1, exclusive=False)
 
     def _set_aside(self, rest: bytes) -> None:
         name = f"{names.stem(self.id)}-{self._size}-{new_id()}.cut"
@@ -245,40 +232,30 @@ class Journal:
 
     def corrupt(self, damage: Damage) -> Corrupt:
         """The error for a damaged line: file, line and record."""
-        before = self._read(0, damage.start)
+        before = self.file.read(0, damage.start)
         lines = before.count(b"\n")
         place = f"{self.path} line {lines + 1} (about record {lines})"
         return Corrupt(place, f"{damage.reason}; run clew repair to keep the rest")
 
     def index_up(self) -> None:
         """Bring the index up to what is known, for those who read through it."""
-        if self._indexed == self._size or self.header is None:
+        if self._indexed == self._size or self._file is None:
             return
         known = self._shared.index.known(self.header.key)
         if known is None or known.size > self._size:
             self._looked = -1
             return
-        data = self._read(known.size, self._size - known.size)
+        data = self.file.read(known.size, self._size - known.size)
         found = scan(self._bytes, data, known.size, known.seq)
-        self._take_over(self.header, found.found)
+        self._take_over(found.found)
         self._indexed = self._size
         self._recent.clear()
 
     # --- reading (needs the mutex) ---
 
-    def _read(self, start: int, length: int) -> bytes:
-        data = os.pread(self._descriptor, length, start)
-        while len(data) < length:
-            more = os.pread(self._descriptor, length - len(data), start + len(data))
-            if not more:
-                break
-            data += more
-        return data
-
     def contents(self) -> bytes:
         """The file as far as it was written, or as far as it is known, if that is less."""
-        size = os.fstat(self._descriptor).st_size if self._descriptor >= 0 else 0
-        return self._read(0, self._size if self._looked >= 0 else size)
+        return self.file.read(0, self._size if self._looked >= 0 else self.file.look().st_size)
 
     def find(self, id: str) -> Record | None:
         """A record by its id, if it is visible here."""
@@ -298,7 +275,7 @@ class Journal:
             end = _run_end(places, at)
             begin = places[at].start
             last = places[end - 1]
-            data = self._read(begin, last.start + last.length - begin)
+            data = self.file.read(begin, last.start + last.length - begin)
             for where in places[at:end]:
                 start = where.start - begin
                 found.append(self._record(data[start : start + where.length], where.start))
@@ -331,7 +308,7 @@ class Journal:
                 lock.take(EXCLUSIVE, shared.busy_seconds)
                 try:
                     self._write(batch)
-                except apsw.Error:
+                except INDEX_ERRORS:
                     shared.index.fall_back()  # it failed before anything was written
                     self._write(batch)
                 finally:
@@ -369,16 +346,16 @@ class Journal:
         if len(self._recent) > RECENT_MAX:
             try:
                 self.index_up()
-            except apsw.Error:
+            except INDEX_ERRORS:
                 self._shared.index.fall_back()
 
     def _put(self, data: bytes) -> None:
         """One write, one sync. After an error nobody may build on bytes that may not be on disk."""
         disk = self._shared.disk
         try:
-            write_all(disk, self._descriptor, data)
+            write_all(disk, self.file.descriptor, data)
             self._shared.mark(self._mark)
-            disk.sync(self._descriptor)
+            disk.sync(self.file.descriptor)
         except BaseException:
             self._undo()
             raise
@@ -386,7 +363,7 @@ class Journal:
     def _undo(self) -> None:
         self._looked = -1
         try:
-            self._shared.disk.truncate(self._descriptor, self._size)
+            self._shared.disk.truncate(self.file.descriptor, self._size)
         except OSError as error:
             self._shared.disk.give_up(self.path, error)
 

@@ -69,6 +69,13 @@ class Line(Struct, frozen=True):
     left: int = 0
 
     @property
+    def time_us(self) -> int:
+        try:
+            return to_us(datetime.fromisoformat(self.time))
+        except (ValueError, ClewError) as error:
+            raise Corrupt(f"record {self.seq}", f"its time cannot be read: {error}") from error
+
+    @property
     def is_complete(self) -> bool:
         if self.type == "entry":
             return bool(self.kind and (self.body_blob or bytes(self.body)))
@@ -83,7 +90,7 @@ class Line(Struct, frozen=True):
 
     def record(self, thread: str, large: bytes | None = None) -> Record:
         """The record; `large` is what `spilled` names."""
-        time_us = to_us(datetime.fromisoformat(self.time))
+        time_us = self.time_us
         if self.type == "entry":
             return Entry(
                 thread,

@@ -6,10 +6,52 @@ import errno
 import os
 import stat
 
-from clew.engines.files.lines import Header, parse_header
-from clew.errors import Unavailable, Unsupported
+from clew.engines.files.lines import VERSION, Header, declared_version, parse_header
+from clew.errors import Corrupt, FormatTooNew, Unavailable, Unsupported
 
 HEADER_BYTES_MAX = 32 * 1024
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class ThreadFile:
+    """The file of a thread, opened to be read and appended to, with its header."""
+
+    def __init__(self, path: str, id: str, *, husk: bool) -> None:
+        self.path = path
+        self.descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | _SAFELY)
+        try:
+            self.inode = os.fstat(self.descriptor).st_ino
+            line = _first_line(self.descriptor)
+            version = declared_version(line)
+            if version is not None and version > VERSION:
+                raise FormatTooNew(path, found=version, known=VERSION)
+            self.header = parse_header(line, f"{path} line 1")
+            if self.header.draft.id != id or self.header.purged != husk:
+                raise Corrupt(path, f"it is the file of thread {self.header.draft.id!r}")
+        except BaseException:
+            self.close()
+            raise
+        self.start = len(line) + 1  # of the first record
+
+    def look(self) -> os.stat_result:
+        return os.fstat(self.descriptor)
+
+    def read(self, start: int, length: int) -> bytes:
+        data = os.pread(self.descriptor, length, start)
+        while len(data) < length:
+            more = os.pread(self.descriptor, length - len(data), start + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def _first_line(descriptor: int) -> bytes:
+    line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
+    return line if newline else b""
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -31,9 +73,8 @@ def open_regular(path: str, flags: int) -> int:
 def read_header(path: str) -> Header:
     if not os.path.lexists(path):
         raise FileNotFoundError(path)
-    descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = open_regular(path, os.O_RDONLY | _SAFELY)
     try:
-        line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
+        return parse_header(_first_line(descriptor), f"{path} line 1")
     finally:
         os.close(descriptor)
-    return parse_header(line if newline else b"", f"{path} line 1")

@@ -31,7 +31,6 @@ def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
     with journal.mutex:
         journal.refresh_index()
         no, header = journal.no, journal.header
-        assert header is not None
         with journal.lock.held(EXCLUSIVE, shared.busy_seconds):
             journal.catch_up(exclusive=True)
             forks, records, kept = _weigh(shared, no)
@@ -117,7 +116,7 @@ def _collect(shared: Shared, source: Source | None) -> None:
             except NotFound:
                 return
             header, no = owner.header, owner.no
-            if header is None or not header.purged:
+            if not header.purged:
                 return
             _, records, kept = _weigh(shared, no)
             if len(kept) == records:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import apsw
-
 from clew.engines.files.blobs import Blobs
 from clew.engines.files.disk import GuardedDisk
-from clew.engines.files.index import Index, Where
+from clew.engines.files.index import INDEX_ERRORS, Index, Where
 from clew.engines.files.lines import Source
 from clew.engines.files.locks import Gate
 from clew.engines.files.opening import read_header
@@ -151,7 +149,7 @@ class Shared:
         journal = self.owner(source)
         with journal.mutex:
             journal.refresh_index()
-            further = None if journal.header is None else journal.header.source
+            further = journal.header.source
         if further is not None and deep:
             self.ensure(further, deep=True)
         if not self.index.has(place):
@@ -203,7 +201,7 @@ class Shared:
         """Do something; if the index is why it fails, do it again with an empty one in memory."""
         try:
             return work()
-        except apsw.Error:
+        except INDEX_ERRORS:
             self.index.fall_back()
             return work()
 

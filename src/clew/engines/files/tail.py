@@ -100,9 +100,10 @@ def judge(thread: bytes, rest: bytes, start: int) -> bool:
         if not sound and not _has_hole(text, at, at == start):
             raise Damage(at, "the line does not match its checksum")
         at += len(text) + 1
-    if is_sound(thread, open_end[:-1]):
+    last = open_end.rstrip(b"\0")
+    if last == open_end and is_sound(thread, open_end[:-1]):
         raise Damage(at, "the line does not end with a newline")
-    whole = is_sound(thread, open_end) and parse(thread, open_end, "").left == 0
+    whole = is_sound(thread, last) and parse(thread, last, "").left == 0
     return whole and all(is_sound(thread, text) for text in ended)
 
 

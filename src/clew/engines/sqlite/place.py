@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import apsw
@@ -27,6 +28,8 @@ def prepare(path: Path, *, create: bool) -> None:
         raise NotFound("store", str(path))
     if path.is_dir():
         raise Unsupported(f"{path} is a folder, not a SQLite file")
+    for ending in ("-wal", "-shm", "-journal", "-lock"):
+        _refuse_other_than_file(path.with_name(path.name + ending))
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True)
@@ -39,6 +42,16 @@ def prepare(path: Path, *, create: bool) -> None:
             os.close(os.open(path, flags, 0o600))
     except OSError as error:
         raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
+
+
+def _refuse_other_than_file(path: Path) -> None:
+    """A pipe would make SQLite wait for ever, and a link lead its writes somewhere else."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
 
 
 def refuse_network(folder: Path, mounts: str | None = None) -> None:
@@ -103,7 +116,12 @@ class HostLock:
         except ImportError:  # no flock on this system: several processes cannot be told apart
             return
         lock = path.with_name(path.name + "-lock")
-        self._descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._descriptor = os.open(lock, flags, 0o600)
+        except OSError as error:
+            text = f"{lock} cannot be opened: {error.strerror}"
+            raise Unavailable(text, retryable=False) from error
         safe = self.shared = library >= SAFE_VERSION
         try:
             fcntl.flock(

@@ -26,6 +26,7 @@ T = TypeVar("T")
 # What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
 UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
 _SORTS: dict[Any, Sort] = {rows.ENTRY: "entry", rows.MOVE: "move", rows.FACT: "fact"}
+_THREADS_MAX = 1 << 24  # a thread's number that is greater is damaged itself
 _SLACK = 10_000  # a seq in a thread's row that is further out than this is damaged itself
 _THREAD = (
     "no, id, created_us, parent, origin, origin_entry, origin_hash, origin_no, hash, shelf, leaf,"
@@ -57,18 +58,23 @@ class SQLiteSalvage:
         self.notes: list[str] = []
         self.unverified: set[tuple[str, str]] = set()
         self._ids = self._indexed("SELECT no, id FROM records INDEXED BY records_by_id")
-        self._tops: dict[int, int] = {}
-        for no in self._ids:
-            self._saw(no)
-        for (no,) in self._legible("SELECT no FROM records ORDER BY no"):
-            self._saw(no)
+        self._tops = self._find_tops()
         self._blobs: dict[str, int] | None = None
         self._threads = self._find_threads()
 
-    def _saw(self, no: Any) -> None:
-        if isinstance(no, int) and no > 0:
-            top = self._tops.get(no >> 32, 0)
-            self._tops[no >> 32] = max(top, no & rows.SEQ_MAX)
+    def _find_tops(self) -> dict[int, int]:
+        """The last seq of each thread, by the index and by the table, as far as it is likely."""
+        seen: dict[int, list[int]] = {}
+        for no in self._ids:
+            seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
+        for (no,) in self._legible("SELECT no FROM records ORDER BY no"):
+            seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
+        tops: dict[int, int] = {}
+        for thread, seqs in seen.items():
+            likely = [seq for seq in seqs if 0 < seq <= 2 * len(seqs) + _SLACK]
+            if 0 < thread < _THREADS_MAX and likely:
+                tops[thread] = max(likely)
+        return tops
 
     @property
     def is_empty(self) -> bool:
@@ -100,6 +106,8 @@ class SQLiteSalvage:
         while seq <= last:
             try:
                 for row in rows.raw(self._db, (rows.number(no, seq), rows.number(no, last))):
+                    if row[0] >> 32 != no:
+                        continue  # its page is where another one should be
                     found = row[0] & rows.SEQ_MAX
                     yield from ((gap, None) for gap in range(seq, found))
                     if found >= seq:
@@ -121,9 +129,9 @@ class SQLiteSalvage:
 
     def _find_threads(self) -> dict[int, SalvagedThread]:
         listed = self._listed()
-        last = max([*self._tops, *listed, self._sequence(), 0])
+        last = max([*self._tops, *listed, self._sequence()], default=0)
         found: dict[int, _Row] = {}
-        for no in range(1, min(last, 1 << 31) + 1):
+        for no in range(1, last + 1):
             row = self._one(lambda: self._thread_row(no))  # noqa: B023
             if isinstance(row, _Row):
                 found[no] = row
@@ -149,14 +157,14 @@ class SQLiteSalvage:
 
     def _listed(self) -> dict[int, Row]:
         sql = "SELECT no, shelf, created_us, id FROM threads INDEXED BY threads_by_created"
-        return {row[0]: row for row in self._legible(sql) if isinstance(row[0], int)}
+        return {row[0]: row for row in self._legible(sql) if 0 < row[0] < _THREADS_MAX}
 
     def _sequence(self) -> int:
         found = self._one(
             lambda: one(self._db, "SELECT seq FROM sqlite_sequence WHERE name = 'threads'")
         )
         number = found[0] if isinstance(found, tuple) else 0
-        return number if isinstance(number, int) and number < 1 << 24 else 0
+        return number if isinstance(number, int) and 0 < number < _THREADS_MAX else 0
 
     def _thread_row(self, no: int) -> _Row | None:
         row = one(self._db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))

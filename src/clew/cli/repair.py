@@ -1,0 +1,71 @@
+"""Make a new store of what can be read of a damaged one, and put it in its place.
+
+The damaged store is kept beside it, byte for byte. Nobody else may have the store open. A store
+that is whole is left as it is, unless --reindex asks for everything derived to be built anew.
+Needs room for two more copies. Exit code 0: all is well now, and the report says what was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from clew.cli import _exits
+from clew.cli._arguments import add_store
+from clew.cli._render import Screen
+from clew.cli._text import plural
+from clew.errors import NotFound
+from clew.mending import repair
+from clew.salvage import Lost, RepairReport
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    parser.add_argument(
+        "--reindex", action="store_true", help="build everything derived anew, damaged or not"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    try:
+        with screen.bar("repair") as bar:
+            report = repair(options.store, reindex=options.reindex, progress=bar)
+    except NotFound as error:
+        raise _exits.UsageError(f"there is no store at {error.id}") from None
+    if options.json:
+        screen.json(msgspec.to_builtins(report))
+    else:
+        _draw(screen, report)
+    return _exits.OK
+
+
+def _draw(screen: Screen, report: RepairReport) -> None:
+    for note in report.notes:
+        screen.line(("note", "yellow"), ": ", note, fit=False)
+    for lost in report.lost:
+        screen.line((_place(lost), "red"), ": ", f"{lost.reason} ({lost.place})", fit=False)
+    for blob in report.lost_blobs:
+        place = f"thread {blob.thread}, entry {blob.entry}"
+        screen.line((place, "red"), ": ", f"blob {blob.blob} is lost: {blob.reason}", fit=False)
+    if report.original is None:
+        screen.line(("whole", "bold green"), ": nothing is damaged, nothing was changed")
+        return
+    if report.records or report.threads:
+        saved = (plural(report.threads, "thread"), plural(report.records, "record"))
+        screen.line("saved ", ", ".join((*saved, plural(report.blobs, "blob"))))
+    if report.lost:
+        words = f"{plural(len(report.lost), 'record')}, {report.placeholders:,} of them with a "
+        screen.line(("lost ", "bold red"), words, "placeholder in the thread")
+    if report.rehashed:
+        screen.line(f"{plural(report.rehashed, 'entry')} kept with a new hash")
+    if report.unverified:
+        screen.line(f"{plural(report.unverified, 'entry')} kept that nothing vouches for")
+    screen.line(("repaired", "bold green"), f": {report.place} is whole", fit=False)
+    screen.line("the store as it was: ", report.original, fit=False)
+
+
+def _place(lost: Lost) -> str:
+    named = (("thread", lost.thread), ("record", lost.seq), (lost.sort, lost.id))
+    return ", ".join(f"{what} {which}" for what, which in named if which not in (None, ""))

@@ -1,0 +1,207 @@
+"""The parts of the harness, each for one engine: short in the tests, long in `make torture`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from faults import flips, full, fuzz, power
+from faults.badfiles import BadFiles
+from faults.operations import OPERATIONS
+from faults.points import Outcome, Sweep
+from faults.stores import Kind
+from faults.tails import LAST, Tail
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much of each part. A step of n takes every n-th point."""
+
+    point_step: int
+    tail_step: dict[str, int]
+    flips: int
+    mixes: int
+    kills: int
+    cut_step: int
+    cut_seeds: tuple[int, ...]
+    bad_step: int
+    mutations: int
+    fuzz_seconds: int
+
+
+SHORT = Amount(
+    point_step=13,
+    tail_step={"sqlite": 1999, "files": 29},
+    flips=150,
+    mixes=100,
+    kills=25,
+    cut_step=17,
+    cut_seeds=(1, 2),
+    bad_step=9,
+    mutations=400,
+    fuzz_seconds=0,
+)
+LONG = Amount(
+    point_step=1,
+    tail_step={"sqlite": 7, "files": 1},
+    flips=10_000,
+    mixes=2_000,
+    kills=1_000,
+    cut_step=1,
+    cut_seeds=(1, 2, 3, 4, 5, 6),
+    bad_step=1,
+    mutations=5_000,
+    fuzz_seconds=60,
+)
+
+Part = Callable[[Kind, Path, Amount, Outcome], None]
+
+
+def fail_at_every_call(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    for n, operation in enumerate(OPERATIONS):
+        Sweep(kind, operation, folder).run(outcome, amount.point_step, n)
+
+
+def truncate_at_every_byte(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    for name in LAST:
+        Tail(kind, name, folder).run(outcome, amount.tail_step[kind.name])
+
+
+def flip_bits(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    flips.Flips(kind, folder).run(flips.flip, amount.flips, 4, outcome)
+
+
+def drop_swap_double(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    flips.Flips(kind, folder).run(flips.MIXES[kind.name], amount.mixes, 4, outcome)
+
+
+def kill_writers(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    """In processes of its own: whoever forks must not have threads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = [kind.address(folder), amount.kills, 4, folder]
+    command = [sys.executable, str(HERE / "kills.py"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    if done.returncode:
+        outcome.add(f"{kind.name}, kills", done.stderr)
+        return
+    found = json.loads(done.stdout)
+    outcome.points += found["kills"]
+    outcome.failures += [f"{kind.name}, kills: {failure}" for failure in found["failures"]]
+    if found["acknowledged"] < found["kills"]:
+        outcome.failures.append(f"{kind.name}, kills: the writers had no time to write")
+
+
+def cut_power(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    _cut_power(kind, folder, amount, outcome)
+
+
+def _cut_power(
+    kind: Kind, folder: Path, amount: Amount, outcome: Outcome, **options: str
+) -> None:
+    log = power.record(kind, folder, **options)
+    power.run(kind, log, folder, outcome, seeds=amount.cut_seeds, step=amount.cut_step)
+
+
+def fill_the_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    full.run(kind, folder, outcome, environment())
+
+
+def put_bad_files(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    BadFiles(kind, folder).run(outcome, amount.bad_step)
+
+
+def mutate_files(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    for name in (kind.name, *(("lines",) if kind.name == "files" else ())):
+        target, corpus = fuzz.targets(name, folder)
+        found = fuzz.mutations(target, corpus, amount.mutations, 4)
+        outcome.points += amount.mutations
+        outcome.failures += [f"{kind.name}, target {name}: {failure}" for failure in found]
+        if amount.fuzz_seconds:
+            _fuzz(name, amount.fuzz_seconds, outcome)
+
+
+def _fuzz(target: str, seconds: int, outcome: Outcome) -> None:
+    command = [sys.executable, str(HERE / "fuzz.py"), target, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    outcome.points += fuzz.executions(done.stderr)
+    if done.returncode:
+        outcome.failures.append(f"atheris, target {target}: {done.stderr[-2000:]}")
+
+
+def environment() -> dict[str, str]:
+    """For child processes: the same modules as here."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+PARTS: dict[str, Part] = {
+    "1 a fault at every call": fail_at_every_call,
+    "2 the last record cut at every byte": truncate_at_every_byte,
+    "3 bits flipped": flip_bits,
+    "3 dropped, swapped, doubled": drop_swap_double,
+    "4 writers killed": kill_writers,
+    "5 power cut after every call": cut_power,
+    "7 full disk": fill_the_disk,
+    "8 bad files": put_bad_files,
+    "8 mutated files": mutate_files,
+}
+
+
+# --- controls: the same parts on something that is broken, where they must find failures ----
+
+
+def relaxed(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    _cut_power(kind, folder, amount, outcome, durability="relaxed")
+
+
+def acknowledged_before_the_sync(
+    kind: Kind, folder: Path, amount: Amount, outcome: Outcome
+) -> None:
+    _cut_power(kind, folder, amount, outcome, syncs=power.LATE)
+
+
+def lying_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    _cut_power(kind, folder, amount, outcome, syncs=power.LYING)
+
+
+def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    damaged = flips.Flips(kind, folder)
+    with hashes_unchecked(kind):
+        damaged.run(flips.flip, min(amount.flips, 500), 4, outcome)
+
+
+@contextmanager
+def hashes_unchecked(kind: Kind) -> Iterator[None]:
+    """A store that believes whatever it reads."""
+    module = {"sqlite": "clew.engines.sqlite.replay", "files": "clew.engines.files.check"}[kind.name]
+    with ExitStack() as stack:
+        for name in ("entry_hash", "move_hash", "fact_hash"):
+            believed = (lambda entry, *_: entry.hash) if name == "entry_hash" else _of_last
+            stack.enter_context(mock.patch(f"{module}.{name}", believed))
+        if kind.name == "files":
+            for user in ("lines", "check", "tail"):
+                target = f"clew.engines.files.{user}.is_sound"
+                stack.enter_context(mock.patch(target, lambda thread, line: True))
+        yield
+
+
+def _of_last(*arguments: object) -> str:
+    return arguments[-1].hash  # type: ignore[attr-defined, no-any-return]
+
+
+CONTROLS: dict[str, Part] = {
+    "5 power cut, durability relaxed": relaxed,
+    "5 power cut, acknowledged before the sync": acknowledged_before_the_sync,
+    "5 power cut, a disk that never syncs": lying_disk,
+    "3 bits flipped, hashes not checked": unchecked_hashes,
+}
+
+__all__ = ["CONTROLS", "LONG", "PARTS", "SHORT", "Amount", "Outcome"]
