@@ -52,7 +52,7 @@ def _workshop(engine: str, path: Path) -> Workshop:
     taken = path.with_name(f"{path.name}.damaged-{stamp}").exists()
     stamp = f"{stamp}-{os.urandom(2).hex()}" if taken else stamp
     if engine == "files":
-        from clew.engines.files.salvage import FilesWorkshop
+        from clew.engines.files.workshop import FilesWorkshop
 
         return FilesWorkshop(path, stamp)
     from clew.engines.sqlite.workshop import SQLiteWorkshop
@@ -64,6 +64,9 @@ def _repair(shop: Workshop, reindex: bool, progress: Progress | None) -> RepairR
     problems = _problems(shop)
     if not problems and (not reindex or shop.finished is not None):
         return RepairReport(place=shop.place, whole=True, original=shop.finished)
+    if not problems and shop.reindex():
+        note = "the index was removed, and is made anew when the store is opened"
+        return RepairReport(place=shop.place, whole=True, notes=(note,))
     salvage = shop.salvage()
     try:
         tally = _rebuild(shop, salvage, progress)

@@ -101,6 +101,10 @@ class Workshop(Protocol):
         """Take over what is no record, such as leases, by the keys and ids of live threads."""
         ...
 
+    def reindex(self) -> bool:
+        """Make what is derived anew in a simpler way than by a new store, if there is one."""
+        ...
+
     def swap(self) -> str:
         """The new store into the place of the old one; where the old one is now."""
         ...

@@ -101,7 +101,7 @@ def test_a_forgotten_thread_is_not_taken_for_a_thread_of_that_name(
 def test_a_mistake_in_clew_is_not_reported_as_damage(
     run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clew.Store, "verify", lambda self: 1 / 0)
+    monkeypatch.setattr(clew.Store, "verify", lambda self, **options: 1 / 0)
     failed = run("verify", place)
     assert failed.code == 70
     assert "ZeroDivisionError" in failed.err
@@ -111,7 +111,7 @@ def test_a_mistake_in_clew_is_not_reported_as_damage(
 def test_interruption_is_quiet(
     run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: clew.Store) -> None:
+    def interrupt(self: clew.Store, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(clew.Store, "verify", interrupt)

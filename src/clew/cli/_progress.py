@@ -53,10 +53,6 @@ class Bar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Take it away, so that something else can be printed; it comes back by itself."""
         if self._shown and self._stream is not None:
             self._draw("")
             self._stream.write("\r")

@@ -47,12 +47,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 def report(screen: Screen, store: Store, *, quick: bool = False) -> int:
     """Verify, say what came out, and give the exit code for it."""
-    problems: list[Problem] = []
     with screen.bar("verify") as bar:
-        for problem in store.engine.check(quick=quick, progress=bar):
-            bar.clear()
-            problems.append(problem)
-            screen.line((_place(problem), "red"), ": ", problem.message, fit=False)
+        problems = store.verify(quick=quick, progress=bar)
+    for problem in problems:
+        screen.line((_place(problem), "red"), ": ", problem.message, fit=False)
     screen.line("read ", _extent(_stats(store)))
     if quick:
         screen.line("not read: ", _NOT_READ)

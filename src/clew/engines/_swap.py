@@ -66,7 +66,7 @@ class Swap:
 
 
 def note_of(path: Path) -> Path:
-    return path.with_name(path.name + NOTE)
+    return Path(f"{path}{NOTE}")
 
 
 def refuse_half_done(path: Path) -> None:

@@ -44,8 +44,12 @@ class Blobs:
             return None
         for codec, ending in _ENDINGS.items():
             path = f"{self._folder(hash)}/{hash[5:]}{ending}"
-            with suppress(FileNotFoundError, NotADirectoryError):
+            try:
                 return _stored(hash, path, codec, os.lstat(path))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise Corrupt(path, f"the blob cannot be read: {error.strerror}") from error
         return None
 
     def get(self, hash: str) -> bytes:
@@ -55,18 +59,7 @@ class Blobs:
         return self.load(stored)
 
     def load(self, stored: Stored) -> bytes:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            descriptor = os.open(stored.path, flags)
-        except OSError as error:
-            raise Corrupt(stored.path, f"the blob cannot be read: {error.strerror}") from error
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Corrupt(stored.path, "it is not a file")
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                data = file.read()
-        finally:
-            os.close(descriptor)
+        data = _read(stored.path)
         size = frame_size(stored.hash, data) if stored.codec == "zstd" else len(data)
         return unpack(stored.hash, size, stored.codec, data)
 
@@ -127,8 +120,7 @@ class Blobs:
         """How many bytes a blob has, by what its file says of itself."""
         if stored.codec == "raw":
             return stored.size
-        with open(stored.path, "rb") as file:
-            return frame_size(stored.hash, file.read(32))
+        return frame_size(stored.hash, _read(stored.path, 32))
 
     def _folder(self, hash: str) -> str:
         return f"{self._place.blobs}/{hash[3:5]}"
@@ -136,3 +128,15 @@ class Blobs:
 
 def _stored(hash: str, path: str, codec: str, found: os.stat_result) -> Stored:
     return Stored(hash, path, codec, found.st_size, found.st_mtime_ns // 1000)
+
+
+def _read(path: str, size: int = -1) -> bytes:
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Corrupt(path, "the blob must be a file, and no link, folder or pipe")
+            return file.read(size)
+    except OSError as error:
+        raise Corrupt(path, f"the blob cannot be read: {error.strerror}") from error

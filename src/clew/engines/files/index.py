@@ -87,6 +87,8 @@ class Index:
     def _open(self) -> apsw.Connection:
         wanted = schema("sqlite") + _MORE
         version = zlib.crc32(wanted.encode()) & 0x7FFF_FFFF
+        if os.path.islink(self.file):
+            self.remove()  # never write where it leads
         for attempt in range(2):
             db = apsw.Connection(self.file)
             try:
@@ -109,6 +111,8 @@ class Index:
                 os.unlink(self.file + ending)
             except FileNotFoundError:
                 pass
+            except OSError as error:
+                raise apsw.CantOpenError(f"{self.file}{ending} is in the way") from error
 
     def close(self) -> None:
         if self._db is not None:

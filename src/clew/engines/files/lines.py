@@ -27,6 +27,7 @@ _MARK = b',"sum":"'
 _TAIL = len(_MARK) + SUM_DIGITS + 2  # …"}
 _encode = msgspec.json.Encoder().encode
 _NOTHING = Raw(b"")
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Source(Struct, frozen=True):
@@ -230,7 +231,7 @@ def take_apart(line: bytes, place: str) -> Line:
     """The same without a look at the checksum."""
     try:
         found = _line_decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         try:
             # The fast decoder refuses lone surrogates, which are legitimate tool output.
             found = _with_care(line.decode("utf-8"))
@@ -290,7 +291,7 @@ def declared_version(line: bytes) -> int | None:
     """The version that a first line declares; None if it is none of ours."""
     try:
         found = _declared_decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return found.version if found.format == FORMAT else None
 
@@ -302,7 +303,7 @@ def parse_header(line: bytes, place: str) -> Header:
     try:
         raw = _header_decoder.decode(line)
         created_us = to_us(datetime.fromisoformat(raw.created))
-    except (msgspec.MsgspecError, ValueError, ClewError) as error:
+    except (ValueError, ClewError, *UNREADABLE) as error:
         raise Corrupt(place, f"the header cannot be read: {error}") from error
     if thread_hash(raw.id, created_us, raw.parent, raw.origin) != raw.hash:
         raise Corrupt(place, "the header does not match its hash")

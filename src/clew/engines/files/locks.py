@@ -6,6 +6,7 @@ as well, and closing some other descriptor of the file does not drop the lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clew.errors import Unavailable
+from clew.errors import Unavailable, Unsupported
 
 SHARED = fcntl.LOCK_SH
 EXCLUSIVE = fcntl.LOCK_EX
@@ -28,7 +29,14 @@ class FileLock:
     def __init__(self, path: str) -> None:
         self.path = path
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        self.descriptor = os.open(path, flags, 0o600)
+        self.descriptor = -1
+        try:
+            self.descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
+            text = f"{path} cannot be opened: {error.strerror}"
+            raise Unavailable(text, retryable=False) from error
 
     def try_take(self, kind: int) -> bool:
         try:

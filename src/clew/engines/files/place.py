@@ -12,6 +12,7 @@ from msgspec import Struct
 from clew.codec import new_id
 from clew.engines.files import names
 from clew.engines.files.disk import Disk
+from clew.engines.files.lines import UNREADABLE
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.sqlite.place import refuse_network
 from clew.errors import Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
@@ -145,7 +146,7 @@ def _read_marker(path: Path) -> None:
         os.close(descriptor)
     try:
         marker = msgspec.json.decode(data, type=_Marker)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Corrupt(str(path), f"the format marker cannot be read: {error}") from error
     if marker.format != FORMAT or marker.version < 1:
         raise Unsupported(f"{path.parent} is not a Clew store of files: {path.name} says otherwise")

@@ -61,7 +61,7 @@ class Survey:
         return changed + list(known)  # the rest has gone
 
     def _marked(self) -> list[str]:
-        return os.listdir(self._shared.place.changed)
+        return [name for name in os.listdir(self._shared.place.changed) if name.isascii()]
 
     def _update(self, stem: str) -> None:
         shared = self._shared
@@ -93,7 +93,7 @@ def thread_files(folder: str) -> Iterator[tuple[str, str]]:
     """The files of threads, by name without ending, and how they look."""
     with os.scandir(folder) as found:
         for item in found:
-            if item.name.endswith(".jsonl") and not item.name.startswith("."):
+            if item.name.endswith(".jsonl") and item.name.isascii() and item.name[0] != ".":
                 look = item.stat(follow_symlinks=False)
                 yield item.name.removesuffix(".jsonl"), stamp_of(look)
 
