@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test lint bench docs clean help
+.PHONY: demo test torture lint bench docs clean help
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | sort
@@ -18,6 +18,9 @@ demo: $(VENV)/.core ## watch an agent get killed, resume, fork and rewind
 test: $(VENV)/.test ## run all tests
 	@echo "== running the tests"
 	@$(BIN)/python -m pytest $(ARGS)
+
+torture: $(VENV)/.torture ## break the stores on purpose, in every way; about 20 minutes
+	@$(BIN)/python tests/faults/torture.py $(ARGS)
 
 lint: $(VENV)/.lint ## style, strict types, tidiness
 	@$(BIN)/ruff check src tests bench docs

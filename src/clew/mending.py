@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.engine import Progress
+from clew.engines._swap import note_of
 from clew.errors import ClewError, Corrupt, Unavailable, Unsupported
 from clew.model import Problem
 from clew.opening import locate
@@ -43,7 +44,8 @@ def repair(
         finally:
             shop.close()
     except OSError as error:
-        text = f"{path} cannot be repaired: {error.strerror}; it is as it was"
+        left = "run clew repair again" if note_of(path).exists() else "it is as it was"
+        text = f"{path} cannot be repaired: {error.strerror}; {left}"
         raise Unavailable(text, retryable=False) from error
 
 

@@ -11,7 +11,9 @@ from _pages import DOCS, ROOT, pages
 import clew
 from clew import errors, leases, store, thread, turn
 from clew.conversation import Conversation, Conversations
-from clew.engines.sqlite import commit, connections, engine
+from clew.engines import _commit
+from clew.engines.files import engine as files_engine
+from clew.engines.sqlite import connections, engine
 from clew.model import KINDS, TURN_STATUSES
 from clew.runs import Run, Runs
 from clew.sessions import Sessions
@@ -53,9 +55,10 @@ def _said(page: str) -> str:
 
 def test_numbers_in_the_pages_are_those_of_the_code() -> None:
     concurrency = _said("explain/concurrency.md")
-    assert f"(up to {commit.BATCH_MAX})" in concurrency
+    assert f"(up to {_commit.BATCH_MAX})" in concurrency
     assert f"every {engine.POLL_SECONDS * 1000:.0f} ms" in concurrency
-    assert connections.FORK_WAIT_SECONDS == 5.0
+    assert files_engine.POLL_SECONDS == engine.POLL_SECONDS
+    assert connections.FORK_WAIT_SECONDS == files_engine.FORK_WAIT_SECONDS == 5.0
     assert "after five seconds" in concurrency
     options = inspect.signature(engine.SQLiteEngine).parameters
     assert f"`busy_seconds` ({options['busy_seconds'].default:.0f} by default" in concurrency

@@ -37,9 +37,7 @@ class LayeredDisk(Disk):
         )
 
     def sync(self, descriptor: int) -> None:
-        self._layer.around(
-            Call(SYNC, _path(descriptor)), lambda: self._real.sync(descriptor)
-        )
+        self._layer.around(Call(SYNC, _path(descriptor)), lambda: self._real.sync(descriptor))
 
     def sync_folder(self, path: str) -> None:
         self._layer.around(Call(SYNC_FOLDER, path), lambda: self._real.sync_folder(path))

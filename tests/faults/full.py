@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -24,11 +25,12 @@ if __name__ == "__main__":
 from faults import operations
 from faults.layers import WRITE, Call, Layer
 from faults.points import Outcome, whole
-from faults.stores import KINDS, Kind, View, look
+from faults.stores import KINDS, Image, Kind, View, load, look
 
 from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
 from clew.errors import ClewError, Unavailable
+from clew.mending import repair
 from clew.store import Store
 
 SIZE_BYTES = 12 * 1024 * 1024
@@ -66,11 +68,31 @@ class Disk:
     def open(self) -> AbstractContextManager[Engine]:
         return self._kind.open(self._store, self._layer)
 
+    @property
+    def address(self) -> str:
+        return self._kind.address(self._store)
+
     def free(self) -> None:
         if self._layer is None:
             self._ballast.unlink()
         else:
             self._layer.left = 100 * SIZE_BYTES
+
+    def leave(self, size_bytes: int) -> None:
+        """Put on so much ballast that only so much is free."""
+        free = os.statvfs(self._store).f_bavail * os.statvfs(self._store).f_frsize
+        self._ballast.write_bytes(bytes(free - size_bytes))
+
+    def damage(self, text: bytes) -> None:
+        """Flip a bit of a text in the middle of the store."""
+        for path in sorted(self._store.rglob("*")):
+            data = bytearray(path.read_bytes() if path.is_file() else b"")
+            if text in data and "index" not in path.parts:
+                data[data.index(text)] ^= 1
+                path.write_bytes(data)
+
+    def image(self) -> Image:
+        return load(self._store)
 
 
 # --- what fills it --------------------------------------------------------------------------
@@ -125,6 +147,33 @@ def fill_by_copying(disk: Disk) -> str | None:
     return _reopened(disk, after)
 
 
+def fill_by_repairing(disk: Disk) -> str | None:
+    """Repair works on copies; if there is no room for them, the damaged store is as it was."""
+    disk.free()
+    with disk.open() as engine:
+        operations.prepare(engine)
+        for n in range(15):
+            engine.append("t", [_entry(n)])
+        before = look(engine)
+    disk.damage(b"message 3")
+    damaged = disk.image()
+    for left in (64 * 1024, 512 * 1024, 1024 * 1024):
+        disk.leave(left)
+        try:
+            repair(disk.address)
+        except Unavailable as error:
+            assert "space" in str(error) or "full" in str(error), str(error)
+        else:
+            raise AssertionError(f"there was room for a repair in {left:,} bytes")
+        assert disk.image() == damaged, "a refused repair has changed the store, or left something"
+        disk.free()
+    report = repair(disk.address)
+    assert not report.whole
+    with disk.open() as engine:
+        assert look(engine).ids >= before.ids, "more was lost than what was damaged"
+        return whole(engine)
+
+
 def _append_until_full(engine: Engine) -> int:
     """The number of the last append that was acknowledged."""
     for n in range(100_000):
@@ -164,11 +213,12 @@ def _reopened(disk: Disk, expected: View) -> str | None:
 
 
 TRIALS = (fill_by_appending, fill_by_appending_and_reopening, fill_by_copying)
+ON_REAL_DISKS = (fill_by_repairing,)  # it copies files past all layers
 
 
 def trials(kind: Kind, folder: Path, real: bool) -> Outcome:
     outcome = Outcome()
-    for trial in TRIALS:
+    for trial in (*TRIALS, *(ON_REAL_DISKS if real else ())):
         try:
             problem = trial(Disk(kind, folder, real))
         except (ClewError, AssertionError) as error:
@@ -186,7 +236,10 @@ def run(kind: Kind, folder: Path, outcome: Outcome, environment: dict[str, str])
     mount = f"mount -t tmpfs -o size={SIZE_BYTES} tmpfs {folder}"
     script = f'{mount} && exec {sys.executable} {__file__} {kind.name} {folder} "$0"'
     unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    allowed = shutil.which("unshare") and not subprocess.run([*unshare, mount], capture_output=True).returncode
+    allowed = (
+        shutil.which("unshare")
+        and not subprocess.run([*unshare, mount], capture_output=True).returncode
+    )
     command = (
         [*unshare, script, REAL]
         if allowed

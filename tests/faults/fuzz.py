@@ -1,11 +1,12 @@
 """Fuzz targets: whatever the bytes are, reading them gives data or one of Clew's own errors.
 
-Run as a script: `fuzz.py TARGET SECONDS`, with atheris where it is installed. In the tests the
-same targets get mutations of good input from a fixed seed.
+Run as a script with atheris: `fuzz.py TARGET SECONDS`. In the tests the same targets get
+mutations of good input from a fixed seed.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import sys
@@ -15,6 +16,11 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
+    import atheris
+
+    with atheris.instrument_imports(include=["clew"]):
+        import clew.engines.files
+        import clew.engines.sqlite  # noqa: F401
 
 from faults.operations import HASHES, prepare
 from faults.stores import KINDS, load, look, store
@@ -57,9 +63,7 @@ class Opener:
         self._files = sorted(name for name, data in self._image.items() if data)
 
     def corpus(self) -> list[bytes]:
-        return [
-            bytes([n, 0]) + (self._image[name] or b"") for n, name in enumerate(self._files)
-        ]
+        return [bytes([n, 0]) + (self._image[name] or b"") for n, name in enumerate(self._files)]
 
     def __call__(self, data: bytes) -> None:
         name = self._files[data[0] % len(self._files)] if data else self._files[0]
@@ -138,17 +142,19 @@ def targets(name: str, folder: Path) -> tuple[Target, list[bytes]]:
     return opener, opener.corpus()
 
 
-if __name__ == "__main__":
-    name, seconds = sys.argv[1], int(sys.argv[2])
-    place = tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-    target, corpus = targets(name, Path(place) / "store")
-    seeds = Path(place) / "corpus"
-    seeds.mkdir()
-    for number, seed in enumerate(corpus):
-        (seeds / str(number)).write_bytes(seed)
-    import atheris
+def main(name: str, seconds: str) -> None:
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as place:
+        target, corpus = targets(name, Path(place) / "store")
+        seeds = Path(place) / "corpus"
+        seeds.mkdir()
+        for number, seed in enumerate(corpus):
+            (seeds / str(number)).write_bytes(seed)
+        logging.disable(logging.WARNING)
+        options = [f"-max_total_time={seconds}", "-max_len=65536", "-timeout=30", str(seeds)]
+        atheris.Setup([sys.argv[0], *options], target)
+        atheris.Fuzz()
 
-    atheris.instrument_func(target if name == "lines" else Opener.__call__)
-    options = [f"-max_total_time={seconds}", "-max_len=65536", "-timeout=30", str(seeds)]
-    atheris.Setup([sys.argv[0], *options], target)
-    atheris.Fuzz()
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

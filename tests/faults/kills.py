@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import clew
@@ -80,7 +81,7 @@ def reader(address: str, stop: int) -> None:
                 assert record.seq == seq + 1, f"{record.seq} follows {seq}"
                 seq = record.seq
             path = thread.path(limit=20)
-            for parent, child in zip(path, path[1:], strict=False):
+            for parent, child in pairwise(path):
                 assert child.parent == parent.id
             assert thread.info.seq >= seq
             time.sleep(0.002)
@@ -107,7 +108,9 @@ def run(address: str, kills: int, seed: int, folder: Path) -> dict[str, object]:
     os.write(stopping, b"!")
     ends = [os.waitpid(child, 0)[1] for child in others]
     problems = [f"process {n} beside them ended with {end}" for n, end in enumerate(ends) if end]
-    said = [line for file in sorted(folder.glob("*.notes")) for line in file.read_text().split("\n")]
+    said = [
+        line for file in sorted(folder.glob("*.notes")) for line in file.read_text().split("\n")
+    ]
     acknowledged = [tuple(line.split()) for line in said if line]
     return {
         "kills": kills,

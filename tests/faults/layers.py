@@ -89,25 +89,16 @@ class Injector(Layer):
         return self._after(call, whole)
 
     def _strike(self, call: Call, whole: Callable[[], T], half: Callable[[], T] | None) -> T:
-        match self._fault:
-            case "SIGKILL before":
-                die()
-            case "SIGKILL after":
-                whole()
-                die()
-            case "torn write, then death":
-                assert half is not None
-                try:
-                    half()
-                finally:
-                    die()
-            case "short write" | "short write, then ENOSPC":
+        if self._fault == KILL_AFTER:
+            whole()
+        try:
+            if self._fault in OF_WRITES:
                 assert half is not None
                 return half()
-            case "EIO" | "EIO from here on":
-                raise OSError(errno.EIO, "injected")
-            case _:
-                raise OSError(errno.ENOSPC, "injected")
+        finally:
+            if self._fault in DEATHS:
+                die()
+        raise OSError(errno.EIO if self._fault in (EIO, EIO_ON) else errno.ENOSPC, "injected")
 
     def _after(self, call: Call, whole: Callable[[], T]) -> T:
         """A fault that goes on: a dead disk fails every call, a full one only those that grow."""

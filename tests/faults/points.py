@@ -100,7 +100,9 @@ class Sweep:
         for n, (fault, index) in enumerate(self.points()):
             if n % step == start % step:
                 call = self.calls[index]
-                name = f"{self._kind.name}, {self._operation.name}, {fault} at {index} ({call.name})"
+                name = (
+                    f"{self._kind.name}, {self._operation.name}, {fault} at {index} ({call.name})"
+                )
                 outcome.add(name, self._try(fault, index))
 
     def _try(self, fault: str, index: int) -> str | None:

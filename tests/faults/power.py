@@ -185,9 +185,7 @@ class Machine:
                 image[name] = None if file is None else self._content(file, how, chance, keep)
         return image
 
-    def _content(
-        self, file: File, how: object, chance: random.Random | None, keep: float
-    ) -> bytes:
+    def _content(self, file: File, how: object, chance: random.Random | None, keep: float) -> bytes:
         if how != TORN or not file.pending or file.pending[-1] is not self._last:
             return file.cut(chance, keep)
         last = file.pending[-1]

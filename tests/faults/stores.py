@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -12,10 +11,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from faults.disks import LayeredDisk
 from faults.layers import DEATHS, ERRORS, LESS, Layer
 from faults.vfs import LayeredVFS, folders_through, quiet
 
 from clew.engine import Engine
+from clew.engines.files import FilesEngine
 from clew.engines.sqlite import SQLiteEngine, connections
 from clew.errors import ClewError, NotFound
 from clew.leasing import Instant
@@ -73,10 +74,6 @@ class FilesKind:
     def open(
         self, folder: Path, layer: Layer | None = None, durability: str = "full"
     ) -> Iterator[Engine]:
-        from faults.disks import LayeredDisk
-
-        from clew.engines.files import FilesEngine
-
         options: dict[str, Any] = {"durability": durability, "clock": clock, "busy_seconds": 5.0}
         if layer is not None:
             options["disk"] = LayeredDisk(layer)
@@ -94,9 +91,7 @@ class FilesKind:
 
 
 Kind = SQLiteKind | FilesKind
-KINDS: dict[str, Kind] = {"sqlite": SQLiteKind()}
-if (Path(sys.modules[SQLiteEngine.__module__].__file__).parents[1] / "files/engine.py").exists():
-    KINDS["files"] = FilesKind()
+KINDS: dict[str, Kind] = {"sqlite": SQLiteKind(), "files": FilesKind()}
 
 
 # --- a folder as data -----------------------------------------------------------------------

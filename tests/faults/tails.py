@@ -6,15 +6,25 @@ wrote down the new size of a file and not its new bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from faults.operations import HASHES, append, append_batch, prepare, warm
+from faults.operations import HASHES, append, entry, fact, prepare, warm
 from faults.points import Outcome, whole
 from faults.stores import Image, Kind, grown, load, look, store
+from msgspec import UNSET
 
 from clew.engine import Engine
 from clew.errors import ClewError
+
+
+def append_batch(engine: Engine) -> None:
+    """Several records that stand or fall together."""
+    batch = [
+        entry(f"b{n}", {"content": "z" * 200}, parent="warm" if n == 0 else UNSET) for n in range(3)
+    ]
+    engine.append("t", [*batch, fact("b4", "status", "busy")])
+
 
 LAST: dict[str, Callable[[Engine], None]] = {"append": append, "append a batch": append_batch}
 
@@ -36,18 +46,18 @@ class Tail:
         image = load(self._folder)
         return {name: data for name, data in image.items() if name not in self._kind.never_kept}
 
-    def damages(self) -> Iterator[tuple[str, bytes]]:
+    def run(self, outcome: Outcome, points_max: int) -> None:
+        """Every byte, or evenly spread ones if there are too many."""
         data = self._whole[self._file]
         assert data is not None
-        for offset in range(self._start, len(data)):
-            yield f"cut at {offset}", data[:offset]
-            yield f"NULs from {offset}", data[:offset] + bytes(len(data) - offset)
-
-    def run(self, outcome: Outcome, step: int = 1) -> None:
-        for n, (name, data) in enumerate(self.damages()):
-            if n % step == 0:
-                point = f"{self._kind.name}, {self._name}, {self._file} {name}"
-                outcome.add(point, self._try(data))
+        step = max(1, 2 * (len(data) - self._start) // points_max)
+        for offset in range(len(data) - 1, self._start - 1, -step):
+            for name, damaged in (
+                ("cut at", data[:offset]),
+                ("NULs from", data[:offset] + bytes(len(data) - offset)),
+            ):
+                point = f"{self._kind.name}, {self._name}, {self._file} {name} {offset}"
+                outcome.add(point, self._try(damaged))
 
     def _try(self, data: bytes) -> str | None:
         store(self._whole | {self._file: data}, self._folder)

@@ -54,5 +54,6 @@ def test_the_harness_finds_what_is_broken_on_purpose(
     control: str, kind: Kind, folder: Path
 ) -> None:
     outcome = Outcome()
-    CONTROLS[control](kind, folder, SHORT, outcome)
-    assert outcome.failures != []
+    part, words = CONTROLS[control]
+    part(kind, folder, SHORT, outcome)
+    assert any(words in failure for failure in outcome.failures)

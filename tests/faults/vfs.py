@@ -96,7 +96,9 @@ class LayeredVFS(apsw.VFS):
         return passed_on(self.layer, call, lambda: LayeredFile(self, name, flags))
 
     def xDelete(self, name: str, sync_folder: bool) -> None:
-        passed_on(self.layer, Call("unlink", name), lambda: super(LayeredVFS, self).xDelete(name, False))
+        passed_on(
+            self.layer, Call("unlink", name), lambda: super(LayeredVFS, self).xDelete(name, False)
+        )
         if sync_folder:
             _sync_folder_of(self.layer, name)
 
@@ -126,7 +128,9 @@ class LayeredFile(apsw.VFSFile):
         )
 
     def xSync(self, flags: int) -> None:
-        passed_on(self._layer, Call(SYNC, self._path), lambda: super(LayeredFile, self).xSync(flags))
+        passed_on(
+            self._layer, Call(SYNC, self._path), lambda: super(LayeredFile, self).xSync(flags)
+        )
         if self._new:
             self._new = False
             _sync_folder_of(self._layer, self._path)

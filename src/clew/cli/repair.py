@@ -15,9 +15,12 @@ from clew.cli import _exits
 from clew.cli._arguments import add_store
 from clew.cli._render import Screen
 from clew.cli._text import plural
+from clew.cli.verify import describe
 from clew.errors import NotFound
 from clew.mending import repair
 from clew.salvage import Lost, RepairReport
+
+PROBLEMS_MAX = 20  # as a reminder; clew verify lists all of them
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +52,10 @@ def _draw(screen: Screen, report: RepairReport) -> None:
     for blob in report.lost_blobs:
         place = f"thread {blob.thread}, entry {blob.entry}"
         screen.line((place, "red"), ": ", f"blob {blob.blob} is lost: {blob.reason}", fit=False)
+    for problem in report.problems[:PROBLEMS_MAX]:
+        screen.line(("found", "yellow"), ": ", describe(problem), fit=False)
+    if len(report.problems) > PROBLEMS_MAX:
+        screen.line(f"… and {len(report.problems) - PROBLEMS_MAX:,} more")
     if report.original is None:
         screen.line(("whole", "bold green"), ": nothing is damaged, nothing was changed")
         return

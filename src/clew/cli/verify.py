@@ -144,6 +144,11 @@ def _extent(stats: Stats | None) -> str:
     )
 
 
+def describe(problem: Problem) -> str:
+    """A problem with its place, in one line."""
+    return f"{_place(problem)}: {problem.message}"
+
+
 def _place(problem: Problem) -> str:
     named = (
         ("thread", problem.thread),

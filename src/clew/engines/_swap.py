@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from clew.errors import Corrupt, Unavailable
+from clew.errors import Unavailable
 
 NOTE = "-repair"
 
@@ -62,6 +62,9 @@ class Swap:
         return str(kept)
 
     def close(self) -> None:
+        """Remove the folder, unless the note says that what is in it is still needed."""
+        if self._note.exists():
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -83,8 +86,9 @@ def _finish(path: Path, companions: tuple[str, ...]) -> str | None:
         return None
     try:
         note = msgspec.json.decode(file.read_bytes(), type=_Note)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Corrupt(str(file), f"it cannot be read ({error}); nothing was renamed yet") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        file.unlink()  # it was not finished, so nothing was renamed yet
+        return None
     new = path.with_name(note.folder) / note.new
     damaged = path.with_name(note.damaged)
     if new.exists():

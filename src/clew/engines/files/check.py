@@ -79,7 +79,7 @@ class _Check:
         self._husks = [key for key, _ in sorted(thread_files(shared.place.purged))]
         self._blobs = list(shared.blobs.all())
         self._done = 0
-        self._damaged = False
+        self._damaged: set[str] = set()  # files, by name, of which more cannot be said
 
     def run(self) -> Iterator[Problem]:
         place = self._shared.place
@@ -95,16 +95,17 @@ class _Check:
         self, path: str, work: Callable[[str, Header], Iterator[Problem]]
     ) -> Iterator[Problem]:
         thread = None
+        name = os.path.basename(path).removesuffix(".jsonl")
         try:
             header = read_header(path)
             thread = header.draft.id
             for problem in work(path, header):
-                self._damaged = True
+                self._damaged.add(name)
                 yield problem
         except FileNotFoundError:
             pass  # purged meanwhile
         except (ClewError, OSError) as error:
-            self._damaged = True
+            self._damaged.add(name)
             yield Problem(code="damaged_thread", message=f"{path}: {error}", thread=thread)
         self._step()
 
@@ -163,6 +164,7 @@ class _Check:
             if not is_sound(name, text):
                 seq += 1
                 yield _damaged(thread, seq, f"{place} does not match its checksum")
+                _take_at_its_word(text, hashes)
                 continue
             try:
                 line = take_apart(text, place)
@@ -250,6 +252,8 @@ class _Check:
     def _compare(
         self, index: Index, afresh: Index, no: int, key: str, name: str | None, size: int
     ) -> Iterator[Problem]:
+        if (name or key) in self._damaged:
+            return
         there = one(
             afresh.db,
             "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?",
@@ -257,17 +261,25 @@ class _Check:
         )
         thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
         if there is None:
-            if not self._damaged:
-                text = "the index remembers it, but its file is not there"
-                yield Problem(code="missing_thread", message=text, thread=thread[0])
+            text = "the index remembers it, but its file is not there"
+            yield Problem(code="missing_thread", message=text, thread=thread[0])
         elif there[1] < size:
             text = f"the index remembers {thread[1]} records, the file has fewer"
             yield Problem(code="missing_records", message=text, thread=thread[0])
-        elif self._damaged or there[1] != size:
-            return
+        elif there[1] > size:
+            return  # it has not been asked for the rest yet
         elif name != there[2] or _facts_of(index, no) != _facts_of(afresh, there[0]):
             text = "the index does not say what the file says; clew repair --reindex"
             yield Problem(code="wrong_index", message=text, thread=thread[0])
+
+
+def _take_at_its_word(text: bytes, hashes: dict[str, str]) -> None:
+    """What a damaged line says its hash is, so that those who hang on it are not blamed too."""
+    try:
+        line = take_apart(text, "")
+        hashes[line.id] = line.hash
+    except ClewError:
+        pass
 
 
 def _facts_of(index: Index, no: int) -> list[Any]:

@@ -100,10 +100,15 @@ class Index:
                 return db
             except apsw.Error:
                 db.close()
-                if attempt or self.file == ":memory:":
+                if attempt or not self.is_shared:
                     raise
                 self.remove()  # from another version, or not a database: it is only a cache
         raise AssertionError
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see it, and what they note in it."""
+        return self.file != ":memory:"
 
     def remove(self) -> None:
         for ending in ("", "-wal", "-shm", "-journal"):

@@ -58,6 +58,10 @@ class Place:
     def mark(self, id: str) -> str:
         return f"{self.changed}/{names.stem(id)}"
 
+    def restore_index(self) -> None:
+        """Make its folder again; the index itself is made when a store is next opened."""
+        os.makedirs(self.changed, 0o700, exist_ok=True)
+
 
 def prepare(root: Path, disk: Disk, *, create: bool) -> Place:
     """Make sure that the folder is a store of ours, or say why it is not."""

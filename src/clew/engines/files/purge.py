@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import Header, Source, header_line, record_line
 from clew.engines.files.locks import EXCLUSIVE
-from clew.engines.files.place import put_file
+from clew.engines.files.place import put_file, remove_quietly
 from clew.engines.files.shared import Shared
 from clew.engines.files.surveying import Survey
 from clew.engines.sqlite import purge as sql
@@ -42,6 +42,7 @@ def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
             _wipe(shared)
             shared.disk.unlink(journal.path)
             shared.disk.sync_folder(shared.place.threads)
+            remove_quietly(shared.disk, shared.place.mark(thread))
             _end_lease(shared, journal)
     if kept:
         _index_husk(shared, header)

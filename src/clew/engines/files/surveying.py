@@ -36,8 +36,7 @@ class Survey:
         """Bring the index up to date. A thread that cannot be read stays as it was known."""
         with self._mutex:
             epoch = self._shared.index.epoch
-            changed = self._marked() if self._epoch == epoch else self._changed_files()
-            for stem in changed:
+            for stem in self._marked() if self._epoch == epoch else self._changed_files():
                 try:
                     self._update(stem)
                 except (ClewError, OSError) as error:
@@ -61,7 +60,13 @@ class Survey:
         return changed + list(known)  # the rest has gone
 
     def _marked(self) -> list[str]:
-        return [name for name in os.listdir(self._shared.place.changed) if name.isascii()]
+        shared = self._shared
+        try:
+            if shared.index.is_shared:
+                return [name for name in os.listdir(shared.place.changed) if name.isascii()]
+        except FileNotFoundError:
+            shared.place.restore_index()  # somebody has deleted it
+        return self._changed_files()
 
     def _update(self, stem: str) -> None:
         shared = self._shared

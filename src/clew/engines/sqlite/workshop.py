@@ -13,6 +13,8 @@ from clew.engines._migrate import migrations
 from clew.engines.sqlite import leases
 from clew.engines.sqlite.connections import APPLICATION_ID
 from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.errors import translate
+from clew.engines.sqlite.query import Row
 from clew.engines.sqlite.salvage import UNREADABLE, SQLiteSalvage
 from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
 
@@ -67,19 +69,29 @@ class SQLiteWorkshop:
 
     def finish(self, ids: dict[str, str]) -> None:
         """Leases are no records, but their fences must go on growing."""
-        old, new = _open(self._copy), apsw.Connection(str(self._new))
+        new = apsw.Connection(str(self._new))
         try:
-            for row in old.execute(f"SELECT {_LEASE} FROM leases"):
+            for row in self._leases():
                 new.execute(
                     f"INSERT OR IGNORE INTO leases ({_LEASE})"
                     " SELECT no, ?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
                     (*row[1:], ids.get(str(row[0]), "")),
                 )
+        except apsw.Error as error:
+            raise translate(error, self.place) from error
+        finally:
+            new.close(True)
+
+    def _leases(self) -> list[Row]:
+        db = _open(self._copy)
+        found: list[Row] = []
+        try:
+            found.extend(db.execute(f"SELECT {_LEASE} FROM leases"))
         except UNREADABLE:
             pass  # whoever held one is gone: nobody else has the store open
         finally:
-            old.close(True)
-            new.close(True)
+            db.close(True)
+        return found
 
     def reindex(self) -> bool:
         return False  # it lies among the records, in one file
