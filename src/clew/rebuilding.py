@@ -144,7 +144,9 @@ class _Plan:
     """What becomes of the lost records of a thread: which of them were entries, and their ids.
 
     Whatever is named as a parent, as a leaf or as a fork's origin was an entry. If nothing says
-    where it stood, it was most likely the last lost record before it is first named.
+    where it stood, it was most likely the last lost record before it is first named. A record of
+    which only the id is known gets a placeholder too: one too many is better than a message
+    that vanished without a trace.
     """
 
     def __init__(self, target: Engine, thread: SalvagedThread, wanted: list[str | None]) -> None:
@@ -186,7 +188,7 @@ class _Plan:
         for lost in self.lost:
             if lost.seq is None:
                 continue
-            if lost.id is not None and (lost.sort == "entry" or lost.id in self.named):
+            if lost.id is not None and lost.sort in ("entry", "record"):
                 self.placeholders[lost.seq] = lost.id
             elif lost.sort in ("entry", "record"):
                 free.append(lost.seq)
@@ -247,8 +249,23 @@ class _Writer:
             place = f"thread {item.thread!r}, record {item.seq}"
             reason = "another record has its id"
             self._drop(Lost(place=place, reason=reason, seq=item.seq, id=item.id))
+        elif not self._hangs(item):
+            place = f"thread {item.thread!r}, record {item.seq}"
+            reason = "what it hangs on comes after it"
+            lost = Lost(place=place, reason=reason, seq=item.seq, id=item.id)
+            if isinstance(item, Entry):
+                self._add_placeholder(item.id, lost)
+            else:
+                self._drop(lost)
         else:
             self._take_record(item)
+
+    def _hangs(self, record: Record) -> bool:
+        """Whether what an entry or a move refers to is there by now."""
+        for id in self._plan.extra.get(record.seq, ()):
+            self._add_placeholder(id, Lost(place=f"entry {id}", reason="its record is gone"))
+        on = record.parent if isinstance(record, Entry) else getattr(record, "leaf", None)
+        return on is None or self._has(on)
 
     def end(self) -> None:
         for id in self._plan.extra.get(None, ()):
@@ -257,8 +274,6 @@ class _Writer:
         self._stand()
 
     def _take_record(self, record: Record) -> None:
-        for id in self._plan.extra.get(record.seq, ()):
-            self._add_placeholder(id, Lost(place=f"entry {id}", reason="its record is gone"))
         if self._thread.purged:
             self._fill(record.seq)
         draft = to_draft(record)

@@ -76,7 +76,7 @@ def other_handle(store: Store) -> Store:
     """Another store on the same storage, as another worker of the host has it."""
     if store.properties.engine == "memory":
         return Store(store.engine)
-    OPENED.append(clew.open(store.properties.place))
+    OPENED.append(clew.open(f"{store.properties.engine}:{store.properties.place}"))
     return OPENED[-1]
 
 

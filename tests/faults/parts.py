@@ -42,9 +42,9 @@ class Amount:
 SHORT = Amount(
     point_step=13,
     tail_points_max=60,
-    flips=150,
-    mixes=100,
-    kills=25,
+    flips=300,
+    mixes=200,
+    kills=40,
     cut_step=17,
     cut_seeds=(1, 2),
     bad_step=9,

@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults.operations import prepare
 from faults.parts import CONTROLS, PARTS, SHORT
 from faults.points import Outcome
-from faults.stores import KINDS, Kind
+from faults.stores import KINDS, Kind, load
+
+from clew import FormatTooNew
 
 
 @pytest.fixture
@@ -57,3 +60,37 @@ def test_the_harness_finds_what_is_broken_on_purpose(
     part, words = CONTROLS[control]
     part(kind, folder, SHORT, outcome)
     assert any(words in failure for failure in outcome.failures)
+
+
+# --- files of a newer Clew ---
+
+
+def newer(file: Path) -> None:
+    data = file.read_bytes()
+    assert data.count(b'"version":1,') == 1
+    file.write_bytes(data.replace(b'"version":1,', b'"version":2,'))
+
+
+def test_a_newer_store_of_files_is_refused_and_left_alone(folder: Path) -> None:
+    with KINDS["files"].open(folder) as engine:
+        prepare(engine)
+    newer(folder / "threads" / "clew.json")
+    before = load(folder)
+    with pytest.raises(FormatTooNew), KINDS["files"].open(folder):
+        pass
+    assert load(folder) == before
+
+
+def test_a_newer_thread_is_refused_and_the_others_are_not(folder: Path) -> None:
+    with KINDS["files"].open(folder) as engine:
+        prepare(engine)
+    file = folder / "threads" / "threads" / "p.jsonl"
+    newer(file)
+    before = file.read_bytes()
+    with KINDS["files"].open(folder) as engine:
+        for read in (engine.read, engine.path, engine.thread, engine.purge):
+            with pytest.raises(FormatTooNew):
+                read("p")
+        assert {problem.thread for problem in engine.check()} == {"p"}
+        assert [entry.id for entry in engine.path("f")][-1] == "f2"
+    assert file.read_bytes() == before

@@ -191,6 +191,12 @@ class Index:
         with self.lock:
             return dict(every(self.db, "SELECT name, stamp FROM files WHERE name IS NOT NULL"))
 
+    def stamp(self, name: str) -> str | None:
+        """The same of one file."""
+        with self.lock:
+            found: str | None = value(self.db, "SELECT stamp FROM files WHERE name = ?", (name,))
+            return found
+
     def forget(self, no: int, *, file: bool = True) -> None:
         """Remove all that is known of a thread; without `file` its number stays."""
         span = rows.number(no, 0), rows.number(no, rows.SEQ_MAX)

@@ -276,11 +276,12 @@ def _lines(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bytes]
         number, at = number + 1, stop + 1
 
 
+_HEAD_BYTES = 250  # behind these it may be an id in the body
 _ID = re.compile(rb'"id":"([^"\\]{1,512})"')
 
 
 def _id_in(text: bytes) -> str | None:
-    found = _ID.search(text)
+    found = _ID.search(text[:_HEAD_BYTES])
     try:
         return None if found is None else found[1].decode("utf-8")
     except UnicodeDecodeError:

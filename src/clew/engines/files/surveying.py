@@ -52,6 +52,9 @@ class Survey:
                 self._update_husk(key)
 
     def _changed_files(self) -> list[str]:
+        self._shared.place.restore_index()
+        for name in os.listdir(self._shared.place.changed):
+            self._unmark(name)  # first: a later change marks it again
         known = self._shared.index.stamps()
         changed = []
         for name, stamp in thread_files(self._shared.place.threads):
@@ -65,17 +68,17 @@ class Survey:
             if shared.index.is_shared:
                 return [name for name in os.listdir(shared.place.changed) if name.isascii()]
         except FileNotFoundError:
-            shared.place.restore_index()  # somebody has deleted it
+            pass  # somebody has deleted the index
         return self._changed_files()
 
     def _update(self, stem: str) -> None:
         shared = self._shared
+        self._unmark(stem)
+        path = f"{shared.place.threads}/{stem}.jsonl"
         try:
-            os.unlink(f"{shared.place.changed}/{stem}")  # first: a later change marks it again
-        except OSError:
-            pass
-        try:
-            id = read_header(f"{shared.place.threads}/{stem}.jsonl").draft.id
+            if stamp_of(os.lstat(path)) == shared.index.stamp(stem):
+                return
+            id = read_header(path).draft.id
             if names.stem(id) != stem:
                 return  # a copy under another name is not a thread; verify tells
             journal = shared.journal(id)
@@ -83,6 +86,12 @@ class Survey:
                 journal.refresh_index()
         except (NotFound, FileNotFoundError):
             shared.index.forget_name(stem)
+
+    def _unmark(self, stem: str) -> None:
+        try:
+            os.unlink(f"{self._shared.place.changed}/{stem}")
+        except OSError:
+            pass
 
     def _update_husk(self, key: str) -> None:
         shared = self._shared

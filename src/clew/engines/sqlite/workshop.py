@@ -52,6 +52,7 @@ class SQLiteWorkshop:
     def salvage(self) -> SQLiteSalvage:
         _fit(self._copy)
         db = _open(self._copy)
+        ours = _has_tables(db) and _is_ours(db)
         if not _has_tables(db):
             _refuse_foreign(db, self._path)
             db.close()
@@ -59,7 +60,7 @@ class SQLiteWorkshop:
             db = _open(self._copy)
         _refuse_newer(db, self._path)
         found = SQLiteSalvage(db)
-        if found.is_empty and self._path.stat().st_size > 0 and not _is_ours(db):
+        if found.is_empty and not ours:
             found.close()
             raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
         return found
