@@ -7,6 +7,7 @@ written into a new store, and only when that is whole does it take the old one's
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,15 @@ def repair(
             shop.close()
     except OSError as error:
         left = "run clew repair again" if note_of(path).exists() else "it is as it was"
-        text = f"{path} cannot be repaired: {error.strerror}; {left}"
+        text = f"{path} cannot be repaired: {_reason(error)}; {left}"
         raise Unavailable(text, retryable=False) from error
+
+
+def _reason(error: OSError) -> str:
+    """Copying a folder gathers what fails in an error that says nothing itself."""
+    if isinstance(error, shutil.Error) and error.args[0]:
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)
 
 
 def _workshop(engine: str, path: Path) -> Workshop:

@@ -160,7 +160,7 @@ def _run_id(store: Store, name: str) -> None:
     assert {info.run_id for info in store.runs.list().items} == set(ids)
     with pytest.raises(InvalidInput):
         store.runs.save(Checkpoint(run_id=""))
-    assert not [name for name in os.listdir(".") if not name.startswith("threads")], "none is a path"
+    assert all(name.startswith("threads") for name in os.listdir(".")), "none is a path"
 
 
 @RUNS.row(

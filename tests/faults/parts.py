@@ -53,7 +53,7 @@ SHORT = Amount(
 )
 LONG = Amount(
     point_step=1,
-    tail_points_max=30_000,
+    tail_points_max=25_000,
     flips=10_000,
     mixes=2_000,
     kills=1_000,

@@ -6,6 +6,7 @@ wrote down the new size of a file and not its new bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Tail:
         self._kind, self._name, self._folder, self._run = kind, name, folder, LAST[name]
         with kind.open(store({}, folder)) as engine:
             prepare(engine)
+        with kind.open(folder) as engine:
             warm(engine)
             self.before, image = look(engine, HASHES), self._image()
             self._run(engine)
@@ -50,7 +52,7 @@ class Tail:
         """Every byte, or evenly spread ones if there are too many."""
         data = self._whole[self._file]
         assert data is not None
-        step = max(1, 2 * (len(data) - self._start) // points_max)
+        step = math.ceil(2 * (len(data) - self._start) / points_max)
         for offset in range(len(data) - 1, self._start - 1, -step):
             for name, damaged in (
                 ("cut at", data[:offset]),

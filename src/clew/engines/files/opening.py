@@ -22,10 +22,7 @@ class ThreadFile:
         try:
             self.inode = os.fstat(self.descriptor).st_ino
             line = _first_line(self.descriptor)
-            version = declared_version(line)
-            if version is not None and version > VERSION:
-                raise FormatTooNew(path, found=version, known=VERSION)
-            self.header = parse_header(line, f"{path} line 1")
+            self.header = _header(path, line)
             if self.header.draft.id != id or self.header.purged != husk:
                 raise Corrupt(path, f"it is the file of thread {self.header.draft.id!r}")
         except BaseException:
@@ -54,6 +51,13 @@ def _first_line(descriptor: int) -> bytes:
     return line if newline else b""
 
 
+def _header(path: str, line: bytes) -> Header:
+    version = declared_version(line)
+    if version is not None and version > VERSION:
+        raise FormatTooNew(path, found=version, known=VERSION)
+    return parse_header(line, f"{path} line 1")
+
+
 def open_regular(path: str, flags: int) -> int:
     """Open a file that must be a file: not a link, not a pipe, not a folder."""
     try:
@@ -75,6 +79,6 @@ def read_header(path: str) -> Header:
         raise FileNotFoundError(path)
     descriptor = open_regular(path, os.O_RDONLY | _SAFELY)
     try:
-        return parse_header(_first_line(descriptor), f"{path} line 1")
+        return _header(path, _first_line(descriptor))
     finally:
         os.close(descriptor)

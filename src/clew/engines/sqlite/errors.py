@@ -12,7 +12,7 @@ def translate(error: apsw.Error, place: str) -> ClewError:
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(f"{place} is being written by another process; nothing was written")
-        case apsw.FullError():
+        case apsw.FullError() | apsw.IOError(extendedresult=apsw.SQLITE_IOERR_SHMSIZE):
             return Unavailable(f"the disk of {place} is full; nothing was written")
         case apsw.CorruptError():
             return Corrupt(place, f"SQLite says: {error}; run clew verify")

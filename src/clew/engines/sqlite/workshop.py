@@ -19,7 +19,6 @@ from clew.engines.sqlite.salvage import UNREADABLE, SQLiteSalvage
 from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
 
 PAGE_BYTES = 4096
-_MAGIC = b"SQLite format 3\0"
 _LEASE = f"thread, {leases.NAMES}"
 
 
@@ -185,20 +184,28 @@ def _has_our_schema(db: apsw.Connection) -> bool:
 
 
 def _transplant(path: Path, scratch: Path) -> None:
-    """Give a copy whose first page is damaged the first page of an empty store.
+    """Give a copy whose schema is damaged the pages that hold it in an empty store.
 
-    Tables are made once, in one order, when a store is new, so they begin at the same pages in
-    every store. Unused pages are not listed any more, which does not matter to a reader.
+    Tables are made once, in one order, when a store is new, so they and the schema lie on the
+    same pages in every store. Unused pages are not listed any more: no matter to a reader.
     """
     SQLiteEngine(scratch).close()
-    page = bytearray(scratch.read_bytes()[:PAGE_BYTES])
-    size = path.stat().st_size
-    page[28:32] = (size // PAGE_BYTES).to_bytes(4, "big")
-    page[32:40] = bytes(8)  # no free pages
-    page[92:96] = page[24:28]  # the size above is valid for this change counter
-    assert page.startswith(_MAGIC)
+    db = apsw.Connection(str(scratch))
+    roots = {root for (root,) in db.execute("SELECT rootpage FROM sqlite_schema")}
+    db.close()
+    fresh = scratch.read_bytes()
+    size = max(path.stat().st_size, len(fresh)) // PAGE_BYTES
+    first = bytearray(fresh[:PAGE_BYTES])
+    first[28:32] = size.to_bytes(4, "big")
+    first[32:40] = bytes(8)  # no free pages
+    first[92:96] = first[24:28]  # the size above is valid for this change counter
     with path.open("r+b") as file:
-        file.write(page)
+        file.truncate(size * PAGE_BYTES)
+        file.write(first)
+        for page in range(2, len(fresh) // PAGE_BYTES + 1):
+            if page not in roots:
+                file.seek((page - 1) * PAGE_BYTES)
+                file.write(fresh[(page - 1) * PAGE_BYTES : page * PAGE_BYTES])
     wal = path.with_name(path.name + "-wal")
     if wal.exists():
-        wal.unlink()  # it may hold the damaged page again
+        wal.unlink()  # it may hold the damaged pages again

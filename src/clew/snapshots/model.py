@@ -1,0 +1,111 @@
+"""What snapshots are told as: frozen data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from clew.model import to_time
+
+Reason = Literal[
+    "ignored", "too_large", "over_quota", "unreadable", "changing", "special", "collides", "name"
+]
+
+
+class LeftOut(Struct, frozen=True):
+    """Something in the tree that a snapshot does not have, and why."""
+
+    path: str
+    reason: Reason
+    size: int = 0
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """A tree of files as it was, pinned to an entry. `id` is that of the snapshot's own entry."""
+
+    id: str
+    thread: str
+    at: str | None  # the user message that it belongs to
+    tree: str  # the hash of the top folder's manifest
+    root: str
+    time_us: int
+    files: int
+    size_bytes: int
+    new_bytes: int  # of files that the store did not have before
+    left_out: tuple[LeftOut, ...] = ()
+    left_out_count: int = 0
+    label: str | None = None
+
+    @property
+    def time(self) -> datetime:
+        return to_time(self.time_us)
+
+
+Change = Literal["added", "removed", "modified", "mode", "renamed", "type"]
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One path that is not the same in two trees. `old_path` is set for a renamed file."""
+
+    change: Change
+    path: str
+    old_path: str | None = None
+    old_size: int | None = None
+    new_size: int | None = None
+    old_ref: str | None = None
+    new_ref: str | None = None
+
+
+Act = Literal["create", "overwrite", "delete", "mode"]
+
+
+class Step(Struct, frozen=True):
+    """One thing that a restore would do to a path."""
+
+    act: Act
+    path: str
+    kind: str
+    size: int = 0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a restore would do, before it does it. `foreign` are changes that no snapshot has."""
+
+    snapshot: str
+    root: str
+    steps: tuple[Step, ...]
+    unchanged: int
+    foreign: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()  # not in the snapshot, and never in one: they stay
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """What a restore did. `before` is the snapshot of how it was, to undo it."""
+
+    plan: Plan
+    before: str | None
+    dry_run: bool = False
+
+
+class Version(Struct, frozen=True, kw_only=True):
+    """A file as one snapshot has it; `entry` produced it (None: it was there before)."""
+
+    snapshot: str
+    entry: str | None
+    time_us: int
+    kind: str
+    ref: str | None  # None: the file was not there
+    size: int
+
+
+class SnapshotStats(Struct, frozen=True, kw_only=True):
+    snapshots: int
+    files: int
+    size_bytes: int  # of all files of all snapshots
+    distinct_bytes: int  # what is stored of them, before compression

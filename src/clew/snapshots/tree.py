@@ -1,0 +1,72 @@
+"""Reading stored trees: folder by folder, each manifest checked and read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clew.codec import digest
+from clew.engine import Engine
+from clew.errors import Corrupt, NotFound
+from clew.snapshots.manifest import MANIFEST_BYTES_MAX, Node, unpack
+
+_KEPT_MAX = 4096
+DEPTH_MAX = 256
+
+
+class Trees:
+    """The trees of a store. A manifest never changes, so those last read are remembered."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[str, list[Node]] = {}
+
+    def nodes(self, manifest: str) -> list[Node]:
+        """What a folder holds. Corrupt if its manifest is missing or not what it should be."""
+        found = self._known.get(manifest)
+        if found is None:
+            found = unpack(self._load(manifest), f"manifest {manifest}")
+            if len(self._known) >= _KEPT_MAX:
+                self._known.clear()
+            self._known[manifest] = found
+        return found
+
+    def _load(self, hash: str) -> bytes:
+        try:
+            data = self._engine.get_blob(hash)
+        except NotFound:
+            raise Corrupt(f"manifest {hash}", "it is not in the store") from None
+        if len(data) > MANIFEST_BYTES_MAX or digest(data) != hash:
+            raise Corrupt(f"manifest {hash}", "its bytes do not match its hash")
+        return data
+
+    def walk(self, tree: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
+        """Every path of a tree with its node: folders before what is in them, names in order."""
+        if depth > DEPTH_MAX:
+            raise Corrupt(f"manifest {tree}", f"{prefix!r:.100} lies too deep")
+        for node in self.nodes(tree):
+            path = prefix + node.name
+            yield path, node
+            if node.is_folder:
+                yield from self.walk(node.ref, path + "/", depth + 1)
+
+    def find(self, tree: str, path: str) -> Node | None:
+        """The node at a path, read along it; None if there is none."""
+        node: Node | None = None
+        for name in path.split("/"):
+            if node is not None and not node.is_folder:
+                return None
+            node = next((n for n in self.nodes(tree) if n.name == name), None)
+            if node is None:
+                return None
+            tree = node.ref
+        return node
+
+    def read(self, node: Node) -> bytes:
+        """The bytes of a file. Corrupt if they are missing or not the ones that were stored."""
+        try:
+            data = self._engine.get_blob(node.ref)
+        except NotFound:
+            raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing") from None
+        if digest(data) != node.ref:
+            raise Corrupt(f"blob {node.ref}", "its bytes do not match its hash")
+        return data

@@ -1,0 +1,235 @@
+"""verify, repair and copy say what they did, and their exit codes tell it to programs."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from cli_support import Run
+
+import clew
+from clew.cli import _exits, _progress
+from clew.model import Acquire
+
+ENGINES = ["sqlite", "files"]
+
+
+@pytest.fixture(params=ENGINES)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A small store of each kind."""
+    made = f"files:{tmp_path / 'store'}" if request.param == "files" else str(tmp_path / "store.db")
+    with clew.open(made) as store:
+        thread = store.create("t", title="a title")
+        thread.append("user_message", {"text": "needle-a"}, id="a")
+        thread.append("user_message", {"text": "needle-b"}, id="b", blobs=[store.blobs.put(b"x")])
+        thread.append("user_message", {"text": "needle-c"}, id="c")
+    return made
+
+
+def place_of(address: str) -> Path:
+    return Path(address.removeprefix("files:"))
+
+
+def rewrite(address: str, old: bytes, new: bytes) -> None:
+    place = place_of(address)
+    files = [place] if place.is_file() else list((place / "threads").iterdir())
+    for file in files:
+        file.write_bytes(file.read_bytes().replace(old, new))
+
+
+def drop_blob(address: str) -> None:
+    place = place_of(address)
+    if place.is_dir():
+        for file in (place / "blobs").rglob("*"):
+            if file.is_file():
+                file.unlink()
+        return
+    import apsw
+
+    db = apsw.Connection(str(place))
+    db.execute("DELETE FROM blobs")
+    db.close()
+
+
+# --- verify ---
+
+
+def test_verify_names_the_damaged_record(run: Run, address: str) -> None:
+    rewrite(address, b"needle-b", b"needle-x")
+    done = run("verify", address)
+    assert done.code == _exits.DAMAGE
+    named = "threads/t.jsonl" if address.startswith("files:") else "thread t, record 3, entry b"
+    assert named in done.out
+    assert "clew repair" in done.out
+
+
+def test_missing_blobs_alone_have_a_code_of_their_own(run: Run, address: str) -> None:
+    drop_blob(address)
+    for options in ([], ["--quick"], ["--json"]):
+        assert run("verify", address, *options).code == _exits.MISSING_BLOBS
+    assert "missing: 1 blob" in run("verify", address).out
+
+
+def test_quick_says_what_it_did_not_read(run: Run, address: str) -> None:
+    whole = run("verify", address, "--quick")
+    assert whole.code == 0
+    assert "not read: the bodies" in whole.out
+    report = json.loads(run("verify", address, "--quick", "--json").out)
+    assert report["not_read"] == ["bodies", "blobs"]
+    assert "not_read" not in json.loads(run("verify", address, "--json").out)
+
+
+def test_a_store_that_cannot_be_opened_is_unreadable(run: Run, address: str) -> None:
+    place = place_of(address)
+    if place.is_dir():
+        (place / "clew.json").write_text("{")
+    else:
+        place.write_bytes(b"\xaa" * 4096 + place.read_bytes()[4096:])
+    done = run("verify", address)
+    assert (done.code, done.out) == (_exits.UNREADABLE, "")
+    assert "clew repair" in done.err
+    report = json.loads(run("verify", address, "--json").out)
+    assert (report["whole"], report["problems"][0]["code"]) == (False, "unreadable")
+    assert run("repair", address).code == 0
+    assert run("verify", address).code == 0
+
+
+def test_a_foreign_file_is_not_called_a_damaged_store(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.db").write_bytes(b"just some notes, longer than a header\n" * 50)
+    assert run("verify", tmp_path / "notes.db").code == _exits.UNSUPPORTED
+    assert run("repair", tmp_path / "notes.db").code == _exits.UNSUPPORTED
+
+
+# --- repair ---
+
+
+def test_repair_says_what_it_saved_what_is_lost_and_where_the_original_is(
+    run: Run, address: str
+) -> None:
+    rewrite(address, b"needle-b", b"needle-x")
+    done = run("repair", address)
+    assert done.code == 0
+    assert "thread t, record 3, entry b" in done.out
+    assert "saved 1 thread, 3 records" in done.out
+    original = done.lines[-1].removeprefix("the store as it was: ")
+    assert Path(original).exists()
+    assert run("verify", address).code == 0
+
+
+def test_repair_as_json_is_the_report(run: Run, address: str) -> None:
+    rewrite(address, b"needle-b", b"needle-x")
+    report = json.loads(run("repair", address, "--json").out)
+    assert [lost["id"] for lost in report["lost"]] == ["b"]
+    assert report["placeholders"] == 1
+
+
+def test_repair_of_a_whole_store_changes_nothing(run: Run, address: str) -> None:
+    done = run("repair", address)
+    assert done.code == 0
+    assert "nothing was changed" in done.out
+    assert run("repair", address, "--reindex").code == 0
+    assert run("verify", address).code == 0
+
+
+def test_repair_of_nothing_and_of_an_open_store_is_refused(
+    run: Run, address: str, tmp_path: Path
+) -> None:
+    assert run("repair", tmp_path / "none.db").code == _exits.USAGE
+    with clew.open(address):
+        done = run("repair", address)
+    assert done.code == _exits.UNAVAILABLE
+    assert "in use" in done.err
+
+
+# --- copy ---
+
+
+def test_copy_and_copy_again(run: Run, address: str, tmp_path: Path) -> None:
+    for target in (tmp_path / "to.db", f"files:{tmp_path / 'to'}"):
+        done = run("copy", address, target)
+        assert done.code == 0
+        assert "1 thread: 1 new; 4 records and 1 blob written" in done.out
+        again = json.loads(run("copy", address, target, "--json").out)
+        assert (again["complete"], again["records"]) == (True, 0)
+        assert run("verify", target).code == 0
+
+
+def test_copy_names_the_leaves_of_both_sides(run: Run, address: str, tmp_path: Path) -> None:
+    target = tmp_path / "to.db"
+    run("copy", address, target)
+    for place, id in ((address, "mine"), (target, "theirs")):
+        with clew.open(place) as store:
+            store.get("t").append("event", id, id=id)
+    done = run("copy", address, target)
+    assert done.code == 0
+    assert "thread t: both sides moved on" in done.out
+    assert "stands on theirs, the source's leaf is mine" in done.out
+
+
+def test_copy_goes_on_past_a_thread_that_it_cannot_copy(
+    run: Run, address: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "to.db"
+    run("copy", address, target)
+    with clew.open(address) as store:
+        store.get("t").append("event", 1)
+        store.create("u").append("event", 2)
+    with clew.open(target) as store:
+        store.engine.lease("t", Acquire("somebody", 60.0))
+    done = run("copy", address, target)
+    assert done.code == _exits.CONFLICT
+    assert "thread t: " in done.out
+    assert "run it again" in done.out
+    with clew.open(target) as store:
+        assert store.find("u") is not None
+
+
+def test_copying_a_store_onto_itself_or_from_nowhere_is_a_mistake(
+    run: Run, address: str, tmp_path: Path
+) -> None:
+    assert run("copy", address, address).code == _exits.USAGE
+    assert run("copy", tmp_path / "none.db", tmp_path / "to.db").code == _exits.USAGE
+    assert not (tmp_path / "to.db").exists()
+
+
+# --- progress ---
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_bar_comes_late_and_leaves_nothing_behind() -> None:
+    out, clock = io.StringIO(), Clock()
+    with _progress.Bar(out, "copy", clock=clock) as bar:
+        bar(1, 100)
+        assert out.getvalue() == ""
+        clock.now = 1.0
+        bar(25, 100)
+        assert out.getvalue() == "\rcopy [######------------------] 25 of 100 (25 %), 3 s left"
+        bar(26, 100)
+        assert "26" not in out.getvalue(), "not with every step"
+    last = out.getvalue().split("\r")[-2:]
+    assert (last[0].strip(), last[1]) == ("", "")
+
+
+def test_without_a_terminal_there_is_no_bar() -> None:
+    clock = Clock()
+    with _progress.Bar(None, "copy", clock=clock) as bar:
+        clock.now = 9.0
+        bar(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(30.0, "30 s left"), (90.0, "1 min 30 s left"), (3720.0, "1 h 2 min left")],
+)
+def test_the_time_that_is_left_is_said_in_words(seconds: float, said: str) -> None:
+    assert _progress.line("x", 1, 2, seconds).endswith(said)
+    assert _progress.line("x", 5, 0, seconds) == "x 5"
