@@ -23,16 +23,19 @@ from clew import (
     compaction,
     context,
     conversation,
+    copying,
     drafts,
     engine,
     errors,
     lazy,
     leases,
+    mending,
     messages,
     model,
     opening,
     repair,
     runs,
+    salvage,
     sessions,
     store,
     thread,
@@ -91,6 +94,7 @@ def pages() -> dict[str, str]:
         "conversations.md": conversations_page(),
         "runs.md": runs_page(),
         "sessions.md": sessions_page(),
+        "upkeep.md": upkeep_page(),
         "drafts.md": drafts_page(),
         "model.md": model_page(),
         "errors.md": errors_page(),
@@ -200,6 +204,17 @@ def sessions_page() -> str:
         parts += _class(name, getattr(sessions, name))
     names = ["has_user_interaction", "export_session_markdown", *WORKSPACES]
     parts += _functions((f"clew.sessions.{name}", getattr(sessions, name)) for name in names)
+    return _join(parts)
+
+
+def upkeep_page() -> str:
+    parts = ["# Copying and repairing", _notice("copying.py, mending.py, salvage.py")]
+    parts += [_doc(copying), "`Store.copy_to` is [with the store](store.md#storecopy_to)."]
+    for name in ("CopyReport", "CopiedThread"):
+        parts += _class(name, getattr(copying, name))
+    parts += _functions([("clew.mending.repair", mending.repair)])
+    for name in ("RepairReport", "Lost", "LostBlob"):
+        parts += _class(name, getattr(salvage, name))
     return _join(parts)
 
 

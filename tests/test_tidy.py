@@ -24,7 +24,7 @@ LAYERS = [
     {"engine", "state", "leasing", "carrying", "scaffolds", "copying", "salvage", "rebuilding"},
     {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},
     {"engines", "leases", "turn", "projecting", "tree", "thread", "store", "opening", "mending"},
-    {"_facets", "conversation", "runs", "sessions"},
+    {"_facets", "conversation", "runs", "sessions", "snapshots"},
     {"hops", "aio", "testing", ""},
     {"cli", "__main__"},
 ]
@@ -32,7 +32,8 @@ LAYERS = [
 
 LOADED_ON_DEMAND = {
     "clew": {"clew.aio"},
-    "clew.store": {"clew.conversation", "clew.runs", "clew.sessions"},
+    "clew.store": {"clew.conversation", "clew.runs", "clew.sessions", "clew.snapshots.catalogue"},
+    "clew.thread": {"clew.snapshots.facet"},
 }
 
 

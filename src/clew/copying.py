@@ -112,7 +112,10 @@ class _Copy:
         self._done = 0
 
     def run(self) -> Iterator[CopiedThread]:
-        for id in in_order(self._source, self._infos, self._there):
+        order, first = in_order(self._source, self._infos, self._there)
+        for id in sorted(first):
+            self._scaffolds.prepare(self._infos[id])
+        for id in order:
             info = self._infos[id]
             end = self._done + info.seq
             self.carried.records = 0
@@ -237,27 +240,36 @@ class _Copy:
         return info.seq if n == len(runs) else max(common, runs[n].first_seq - 1)
 
 
-def in_order(source: Engine, infos: Mapping[str, ThreadInfo], there: Collection[str]) -> list[str]:
-    """The ids with sources before their forks.
+def in_order(
+    source: Engine, infos: Mapping[str, ThreadInfo], there: Collection[str]
+) -> tuple[list[str], set[str]]:
+    """The ids with sources before their forks; and the forks that have to be prepared for first.
 
     A fork of a purged thread needs that thread's id for a moment, so it comes before whatever
     thread has the id now. Where an id was used again, and the new thread shares entries with
     the old one, it may be taken for the origin of its own origin; what stands in such a circle
-    is looked at closely, entry by entry.
+    is looked at closely, entry by entry. If two threads each need the id that the other one has
+    now, what they need is built before either is copied.
     """
     close: set[str] = set()
+    first: set[str] = set()
     while True:
         sorter: TopologicalSorter[str] = TopologicalSorter()
         for info in infos.values():
             sorter.add(info.id)
-            if info.origin is not None and info.id not in there:
+            if info.id in first and info.origin is not None:
+                if info.origin.thread in infos:
+                    sorter.add(info.origin.thread, info.id)
+            elif info.origin is not None and info.id not in there:
                 _add_edges(sorter, source, infos, info, close=info.id in close)
         try:
-            return list(sorter.static_order())
+            return list(sorter.static_order()), first
         except CycleError as error:
             circle = set(error.args[1])
-            if circle <= close:
-                return list(infos)  # forking cannot bring this about; what can be copied, is
+            if circle <= first:
+                return list(infos), first  # forking cannot bring this about; what can be, is copied
+            if circle <= close | first:
+                first |= {id for id in circle if infos[id].origin is not None and id not in there}
             close |= circle
 
 

@@ -38,6 +38,9 @@ from clew.model import (
 Progress = Callable[[int, int], None]
 """Told how much of a long work is done, and of how much. What is counted is the work's own."""
 
+Keep = Callable[[set[str]], set[str]]
+"""Asked which of some blobs must not be removed, though no record names them."""
+
 
 class Engine(Protocol):
     @property
@@ -156,8 +159,12 @@ class Engine(Protocol):
         """
         ...
 
-    def sweep(self, *, grace_seconds: float) -> Swept:
-        """Remove blobs that no record refers to and that were put longer ago than the grace."""
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
+        """Remove blobs that no record refers to and that were put longer ago than the grace.
+
+        `keep` is asked about them first, while nothing else is written: it may read, and names
+        those that stay. Blobs that refer to blobs are the caller's own affair.
+        """
         ...
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:

@@ -104,8 +104,8 @@ class Conflict(ClewError):
     expected: Any
     actual: Any
 
-    def __init__(self, message: str, *, expected: Any, actual: Any) -> None:
-        super().__init__(message, expected=expected, actual=actual)
+    def __init__(self, message: str, *, expected: Any, actual: Any, **more: Any) -> None:
+        super().__init__(message, expected=expected, actual=actual, **more)
 
 
 class LeaseHeld(ClewError):

@@ -64,6 +64,7 @@ class Scaffolds:
         self._target = target
         self._carried = carried
         self._standing: set[str] = set()
+        self._prepared: dict[str, Origin] = {}
         left = ThreadQuery(parent=MARK, limit=PAGE_MAX)
         while found := target.threads(left).items:
             for info in found:  # an interrupted copy has left it behind
@@ -73,8 +74,18 @@ class Scaffolds:
         """See to it that a fork can be created: that its origin is there, then its id is free."""
         origin = fork.origin
         if origin is not None and not self._is_there(origin):
-            self._build(fork.id, inherited(self._source, fork), origin)
+            prepared = self._prepared.get(fork.id)
+            if prepared is None:
+                self._build(fork.id, inherited(self._source, fork))
+            else:
+                self._raise(fork.id, origin.thread, [], prepared)
         self.make_room(fork.id)
+
+    def prepare(self, fork: ThreadInfo) -> None:
+        """Build what a fork needs before anything is copied that takes the ids for it away."""
+        base = self._build(fork.id, inherited(self._source, fork))
+        if base is not None and base.entry is not None:
+            self._prepared[fork.id] = self._bridge(base, 0)
 
     def make_room(self, id: str) -> None:
         if id in self._standing:
@@ -90,11 +101,11 @@ class Scaffolds:
             return find_thread(self._target, origin.thread) is not None
         return holds(self._target, origin.thread, origin.entry, origin.hash)
 
-    def _build(self, fork: str, groups: Sequence[Group], origin: Origin) -> None:
+    def _build(self, fork: str, groups: Sequence[Group]) -> Origin | None:
         done, base = self._foundation(groups)
         for name, entries in groups[done:]:
             base = self._raise(fork, name, entries, base)
-        assert base is None or base.entry == origin.entry
+        return base
 
     def _foundation(self, groups: Sequence[Group]) -> tuple[int, Origin | None]:
         """How many of the groups the target has already, and the entry where they end."""
@@ -133,13 +144,16 @@ class Scaffolds:
 
     def _begin(self, name: str, base: Origin | None, time_us: int) -> Origin | None:
         if base is not None and base.thread == name:
-            # It hangs on an earlier thread of its own id: something must hold that meanwhile.
-            bridge = f"{MARK}.{new_id()}"
-            self._create(bridge, base, time_us)
-            base = Origin(bridge, base.entry, base.hash)
+            base = self._bridge(base, time_us)
         self.make_room(name)
         self._create(name, base, time_us)
         return base
+
+    def _bridge(self, base: Origin, time_us: int) -> Origin:
+        """Something that holds a path under an id that nobody else wants."""
+        name = f"{MARK}.{new_id()}"
+        self._create(name, base, time_us)
+        return replace(base, thread=name)
 
     def _create(self, name: str, base: Origin | None, time_us: int) -> None:
         draft = ThreadDraft(id=name, created_us=time_us, parent=MARK, origin=base)

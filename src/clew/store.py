@@ -55,6 +55,7 @@ class Store:
         self.clock = clock
         self.blobs = Blobs(engine)
         self.renewer = Renewer(engine)
+        self.snapshot_caches: dict[str, Any] = {}
 
     @property
     def properties(self) -> Properties:
@@ -309,8 +310,16 @@ class Store:
         return copy(self.engine, other.engine, progress=progress)
 
     def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
-        """Remove blobs that nothing refers to and that are older than the grace time."""
-        return self.engine.sweep(grace_seconds=seconds(grace_seconds, "grace_seconds"))
+        """Remove blobs that nothing refers to and that are older than the grace time.
+
+        What a snapshot needs stays, as long as the snapshot is kept.
+        """
+        from clew.snapshots.catalogue import wanted
+
+        span = seconds(grace_seconds, "grace_seconds")
+        return self.engine.sweep(
+            grace_seconds=span, keep=lambda candidates: wanted(self, candidates)
+        )
 
     def close(self) -> None:
         """Let go of everything. Running turns lose their lease when its time is over."""

@@ -29,6 +29,7 @@ from clew.tree import Comparison
 from clew.turn import Turn
 
 if TYPE_CHECKING:
+    from clew.snapshots.facet import Snapshots
     from clew.store import Store
 
 _PAGE = 1000
@@ -362,6 +363,13 @@ class Thread:
             if len(tail) < limit:
                 return None
             limit *= 4
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Trees of files, pinned to entries: take, look, go back."""
+        from clew.snapshots.facet import Snapshots
+
+        return Snapshots(self)
 
     def fork(self, **options: Any) -> Thread:
         """A new thread from this one: see `Store.fork`."""

@@ -154,10 +154,10 @@ def test_every_member_of_a_record_is_described_in_its_order() -> None:
     ]:
         described = _rows(introduction)
         inline = [member for member in described if member not in (f"{name}_blob", f"{name}_size")]
-        assert inline == _members(record_line(b"t", record, left=1))
+        assert inline == _members(record_line(b"t", record, left=1, of=2))
         if name:
             spilled = [member for member in described if member != name]
-            assert spilled == _members(record_line(b"t", record, left=1, blob=HASH))
+            assert spilled == _members(record_line(b"t", record, left=1, of=2, blob=HASH))
 
 
 def test_the_members_that_are_always_there_are_those_of_a_bare_record() -> None:

@@ -1,6 +1,6 @@
 """Fuzz targets: whatever the bytes are, reading them gives data or one of Clew's own errors.
 
-Run as a script with atheris: `fuzz.py TARGET SECONDS`. In the tests the same targets get
+Run as a script with atheris: `fuzz.py TARGET SECONDS FOLDER`. In the tests the same targets get
 mutations of good input from a fixed seed.
 """
 
@@ -10,7 +10,6 @@ import logging
 import random
 import re
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,8 +130,7 @@ def mutations(target: Target, corpus: list[bytes], count: int, seed: int) -> lis
 
 def executions(report: str) -> int:
     """How often atheris says that it ran a target."""
-    found = re.findall(r"^#(\d+)", report, re.MULTILINE)
-    return max(map(int, found), default=0)
+    return sum(map(int, re.findall(r"^Done (\d+) runs", report, re.MULTILINE)))
 
 
 def targets(name: str, folder: Path) -> tuple[Target, list[bytes]]:
@@ -142,18 +140,17 @@ def targets(name: str, folder: Path) -> tuple[Target, list[bytes]]:
     return opener, opener.corpus()
 
 
-def main(name: str, seconds: str) -> None:
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as place:
-        target, corpus = targets(name, Path(place) / "store")
-        seeds = Path(place) / "corpus"
-        seeds.mkdir()
-        for number, seed in enumerate(corpus):
-            (seeds / str(number)).write_bytes(seed)
-        logging.disable(logging.WARNING)
-        options = [f"-max_total_time={seconds}", "-max_len=65536", "-timeout=30", str(seeds)]
-        atheris.Setup([sys.argv[0], *options], target)
-        atheris.Fuzz()
+def main(name: str, seconds: str, place: str) -> None:
+    """In a folder that the caller removes: atheris ends the process."""
+    target, corpus = targets(name, Path(place) / "store")
+    seeds = Path(place) / "corpus"
+    seeds.mkdir()
+    for number, seed in enumerate(corpus):
+        (seeds / str(number)).write_bytes(seed)
+    logging.disable(logging.WARNING)
+    options = ["-max_len=65536", "-timeout=30", f"-artifact_prefix={place}/"]
+    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", *options, str(seeds)], target)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,7 +112,8 @@ def _cut_power(kind: Kind, folder: Path, amount: Amount, outcome: Outcome, **opt
 
 
 def fill_the_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
-    full.run(kind, folder, outcome, environment())
+    if full.run(kind, folder, outcome, environment()) != full.REAL:
+        outcome.notes.append("no tmpfs may be mounted here: bytes counted, repair not tried")
 
 
 def put_bad_files(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
@@ -125,14 +127,16 @@ def mutate_files(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> 
         outcome.points += amount.mutations
         outcome.failures += [f"{kind.name}, target {name}: {failure}" for failure in found]
         if amount.fuzz_seconds:
-            _fuzz(name, amount.fuzz_seconds, outcome)
+            _fuzz(name, folder, amount.fuzz_seconds, outcome)
 
 
-def _fuzz(target: str, seconds: int, outcome: Outcome) -> None:
+def _fuzz(target: str, folder: Path, seconds: int, outcome: Outcome) -> None:
     if importlib.util.find_spec("atheris") is None:
-        outcome.failures.append(f"target {target}: atheris is not installed, so it was not fuzzed")
+        outcome.notes.append(f"{target} not fuzzed: atheris is not installed")
         return
-    command = [sys.executable, str(HERE / "fuzz.py"), target, str(seconds)]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    command = [sys.executable, str(HERE / "fuzz.py"), target, str(seconds), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment())
     outcome.points += fuzz.executions(done.stderr)
     if done.returncode:

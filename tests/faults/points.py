@@ -22,6 +22,7 @@ class Outcome:
 
     points: int = 0
     failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what could not be done as it should be here
 
     def add(self, point: str, problem: str | None) -> None:
         self.points += 1

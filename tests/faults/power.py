@@ -20,7 +20,8 @@ from faults.points import Outcome, whole
 from faults.stores import Image, Kind, View, differences, load, look, store
 
 from clew.engine import Engine
-from clew.errors import ClewError
+from clew.errors import ClewError, NotFound
+from clew.model import Acquire
 
 SECTOR_BYTES = 512
 LOST, KEPT, TORN = "lost", "kept", "torn"
@@ -273,19 +274,37 @@ def run(
 
 def _judge(kind: Kind, folder: Path, views: list[View], acknowledged: int) -> str | None:
     try:
-        with kind.open(folder) as engine:
+        with kind.open(folder, boots=2) as engine:
             found = look(engine, HASHES)
-            return _compare(found, views, acknowledged) or whole(engine)
+            problem = _compare(found, views[max(0, acknowledged - 1) : acknowledged + 1])
+            # A lease that was being written may be torn, until somebody takes it again.
+            return problem or _outgrown(engine, views, acknowledged) or whole(engine)
     except (ClewError, AssertionError) as error:
         return f"{type(error).__name__}: {error}"
 
 
-def _compare(found: View, views: list[View], acknowledged: int) -> str | None:
+def _compare(found: View, possible: list[View]) -> str | None:
     """The state of the last acknowledgement, or of the step that was under way."""
-    possible = views[max(0, acknowledged - 1) : acknowledged + 1]
-    if found.history not in [view.history for view in possible]:
+    if found.history not in [view.unleased for view in possible]:
         near = min(possible, key=lambda view: len(view.ids ^ found.ids))
-        return f"not where it was acknowledged to stand: {differences(near, found)}"
-    if acknowledged and not set.intersection(*(set(v.blobs) for v in possible)) <= set(found.blobs):
+        return f"not where it was acknowledged to stand: {differences(near.unleased, found)}"
+    if not set.intersection(*(set(view.blobs) for view in possible)) <= set(found.blobs):
         return "a blob is missing"
+    return None
+
+
+def _outgrown(engine: Engine, views: list[View], acknowledged: int) -> str | None:
+    """Whether the next lease of each thread has a greater fence than all acknowledged ones."""
+    fences: dict[str, int] = {}
+    for n, view in enumerate(views[: acknowledged + 1]):
+        for id, thread in view.threads.items():
+            if thread.lease is not None:
+                fences[id] = thread.lease.fence if n < acknowledged else fences.get(id, 0)
+    for id, fence in fences.items():
+        try:
+            lease = engine.lease(id, Acquire("somebody new", 1.0))
+        except NotFound:
+            continue  # it was purged, or its purge was under way
+        if lease is None or lease.fence <= fence:
+            return f"the fence of {id!r} was acknowledged as {fence} and is {lease} now"
     return None

@@ -6,7 +6,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,12 +26,16 @@ from clew.model import Entry, Fact, Inspect, Lease, Record, Segment, ThreadInfo,
 WALL_US = 4_000_000_000_000_000  # later than the time that files get from the system
 
 
-def clock() -> Instant:
+def clock(boots: int = 1) -> Instant:
     """A clock that stands still, so that two runs of one operation end in the same state."""
-    return Instant(1_000_000_000, "era", WALL_US)
+    return Instant(1_000_000_000, f"boot {boots}", WALL_US)
 
 
 # --- engines --------------------------------------------------------------------------------
+
+
+def _options(durability: str, boots: int) -> dict[str, Any]:
+    return {"durability": durability, "clock": partial(clock, boots), "busy_seconds": 5.0}
 
 
 class SQLiteKind:
@@ -41,10 +46,10 @@ class SQLiteKind:
 
     @contextmanager
     def open(
-        self, folder: Path, layer: Layer | None = None, durability: str = "full"
+        self, folder: Path, layer: Layer | None = None, durability: str = "full", boots: int = 1
     ) -> Iterator[Engine]:
         """The engine of a store in a folder; a layer sees everything, closing too."""
-        options: dict[str, Any] = {"durability": durability, "clock": clock, "busy_seconds": 5.0}
+        options = _options(durability, boots)
         with ExitStack() as stack:
             if layer is not None:
                 vfs = LayeredVFS(layer)
@@ -72,9 +77,9 @@ class FilesKind:
 
     @contextmanager
     def open(
-        self, folder: Path, layer: Layer | None = None, durability: str = "full"
+        self, folder: Path, layer: Layer | None = None, durability: str = "full", boots: int = 1
     ) -> Iterator[Engine]:
-        options: dict[str, Any] = {"durability": durability, "clock": clock, "busy_seconds": 5.0}
+        options = _options(durability, boots)
         if layer is not None:
             options["disk"] = LayeredDisk(layer)
         engine = FilesEngine(folder / "threads", **options)
@@ -168,6 +173,12 @@ class View:
     def history(self) -> View:
         """Without the blobs: one may be there before the record that it is for."""
         return View(self.threads, self.listed)
+
+    @property
+    def unleased(self) -> View:
+        """The history as another boot sees it: all leases of the one before are over."""
+        threads = {id: replace(view, lease=None) for id, view in self.threads.items()}
+        return View(threads, self.listed)
 
     @property
     def ids(self) -> set[tuple[str, str]]:

@@ -425,3 +425,84 @@ def test_tail_follows_what_another_process_appends(root: Path) -> None:
         code += "for n in range(20): t.append('event', n)"
         subprocess.run([sys.executable, "-c", code], check=True)
         assert [json.loads(line)["body"] for line in tail] == list(range(20))
+
+
+# --- what a torn end is not ---
+
+
+def test_a_hole_with_a_later_write_behind_it_is_damage(root: Path) -> None:
+    """What was acknowledged after it proves that it had been on disk itself."""
+    fill(root)
+    with opened(root) as store:
+        store.get("t").append("event", {"text": "x" * 3000})
+        store.get("t").append("event", "the last one")
+    file = root / "threads" / "t.jsonl"
+    data = bytearray(file.read_bytes())
+    hole = (data.rindex(b"x" * 3000) // 512 + 2) * 512
+    data[hole : hole + 512] = bytes(512)
+    file.write_bytes(data)
+    shutil.rmtree(root / "index")
+    with opened(root) as store:
+        assert [problem.code for problem in store.verify()] == ["damaged_record", "broken_chain"]
+        with pytest.raises(Corrupt, match="later write"):
+            store.get("t")
+    assert file.read_bytes() == data
+    assert not list((root / "recovered").iterdir())
+
+
+def test_a_reader_of_a_torn_end_sees_what_takes_its_place(root: Path) -> None:
+    fill(root)
+    file = root / "threads" / "t.jsonl"
+    with opened(root) as probe:
+        size = len(file.read_bytes())
+        probe.get("t").append("event", "same size")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:size] + b"?" * (len(whole) - size))
+    with opened(root) as reader, opened(root) as writer:
+        before = ids(reader)
+        entry = writer.get("t").append("event", "same size")
+        assert ids(reader) == [*before, entry.id]
+
+
+def test_a_fork_whose_origin_was_exchanged_is_found(root: Path, tmp_path: Path) -> None:
+    fill(root)
+    with opened(root) as store:
+        store.fork("t", id="f").append("event", 1)
+    older = tmp_path / "older"
+    fill(older, 2)
+    shutil.copy(older / "threads" / "t.jsonl", root / "threads")
+    shutil.rmtree(root / "index")
+    with opened(root) as store:
+        assert "broken_origin" in {problem.code for problem in store.verify()}
+
+
+def test_purging_does_not_wait_for_somebody_who_reads_a_report(root: Path) -> None:
+    fill(root)
+    with opened(root, busy_seconds=0.2) as store:
+        store.create("other")
+        report = store.engine.check()
+        next(report, None)
+        store.purge("other")
+
+
+def test_what_was_set_aside_of_a_thread_is_purged_with_it(root: Path) -> None:
+    fill(root)
+    with (root / "threads" / "t.jsonl").open("ab") as file:
+        file.write(b'{"secret')
+    with opened(root) as store:
+        store.get("t").append("event", 1)
+        assert list((root / "recovered").iterdir())
+        store.purge("t")
+    assert not list((root / "recovered").iterdir())
+
+
+def test_leftovers_of_killed_writers_are_swept(root: Path) -> None:
+    fill(root)
+    leftover = root / "threads" / ".01abc.new"
+    leftover.write_bytes(b"half a thread")
+    with opened(root) as store:
+        assert [info.id for info in store.threads()] == ["t"]
+        store.sweep()
+        assert leftover.exists(), "it may belong to somebody who is at work"
+        store.sweep(grace_seconds=0)
+    assert not leftover.exists()

@@ -313,6 +313,31 @@ def test_a_destroyed_page_costs_what_was_on_it(tmp_path: Path, filling: bytes) -
         assert [n for n, e in enumerate(path_) if e.kind == "custom"] == destroyed
 
 
+@pytest.mark.parametrize("table", ["records", "threads", "blobs", "records_by_id"])
+def test_a_destroyed_root_costs_nothing(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        threads = [store.create(f"thread-{n:03d}" + "x" * 200) for n in range(40)]
+        for thread in threads:
+            for n in range(5):
+                thread.append("event", {"n": n, "text": "y" * 500})
+            thread.append("event", "".join(map(str, range(3000))))
+        blobs = [store.blobs.put(bytes(range(256)) * n) for n in range(1, 40)]
+    before = picture(str(path))
+    db = apsw.Connection(str(path))
+    (root,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+    db.close()
+    data = bytearray(path.read_bytes())
+    assert data[(root - 1) * 4096] in (0x05, 0x02), "it only says where the rest is"
+    data[(root - 1) * 4096 : root * 4096] = b"\xaa" * 4096
+    path.write_bytes(data)
+    report = mend(str(path))
+    assert report.lost == ()
+    assert picture(str(path)) == before
+    with clew.open(path) as store:
+        assert all(store.blobs.has(blob) for blob in blobs)
+
+
 def test_a_destroyed_first_page_costs_nothing(rows: Path, sqlite: Path) -> None:
     data = bytearray(rows.read_bytes())
     data[:4096] = b"\xaa" * 4096

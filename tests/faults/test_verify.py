@@ -71,6 +71,20 @@ def test_flipping_any_byte_of_a_blob_is_found(copy: Path) -> None:
             assert problems(copy) != [], f"byte {offset - start} of a blob"
 
 
+@pytest.mark.parametrize("column", ["id", "kind", "hash"])
+def test_text_that_cannot_be_decoded_any_more_is_an_error_of_ours(copy: Path, column: str) -> None:
+    db = apsw.Connection(str(copy))
+    query = f"SELECT {column} FROM records WHERE type = 0 AND no >> 32 = 2"
+    text = db.execute(query).get.encode()
+    db.close()
+    data = copy.read_bytes()
+    copy.write_bytes(data.replace(text, bytes([text[0] ^ 0x80]) + text[1:]))
+    with clew.open(copy) as store:
+        assert store.verify() != []
+        with pytest.raises((clew.Corrupt, clew.NotFound)):
+            store.get("f").path()
+
+
 CHANGES = [
     "UPDATE records SET body = CAST('{}' AS BLOB) WHERE no = (1 << 32) + 4",
     "UPDATE records SET body = CAST(body || ' ' AS BLOB) WHERE kind = 'title'",
@@ -160,3 +174,56 @@ def test_a_broken_index_is_found(copy: Path) -> None:
     data[start + 20] ^= 1
     copy.write_bytes(data)
     assert problems(copy) != []
+
+
+QUICKLY = [
+    "UPDATE records SET parent = NULL WHERE type = 1",
+    "UPDATE records SET id = 'renamed' WHERE no = (1 << 32) + 4",
+    "DELETE FROM records WHERE no = (1 << 32) + 3",
+    "DELETE FROM segments WHERE first >> 32 = 2",
+    "DELETE FROM facts WHERE key = 'tags'",
+    "UPDATE threads SET seq = seq + 1 WHERE id = 't'",
+    "UPDATE threads SET created_us = 0 WHERE id = 't'",
+    "DELETE FROM blobs WHERE size > 1000",
+    "DELETE FROM blobs WHERE size < 1000",
+]
+
+
+@pytest.mark.parametrize("change", QUICKLY)
+def test_the_quick_form_sees_what_is_wrong_with_the_structure(copy: Path, change: str) -> None:
+    db = apsw.Connection(str(copy))
+    db.execute(change)
+    assert db.changes() > 0
+    db.close()
+    with clew.open(copy) as store:
+        assert store.verify(quick=True) != []
+
+
+def test_the_quick_form_does_not_read_bodies(copy: Path) -> None:
+    db = apsw.Connection(str(copy))
+    db.execute("UPDATE records SET body = CAST('{}' AS BLOB) WHERE no = (1 << 32) + 4")
+    db.execute("UPDATE blobs SET data = CAST('x' AS BLOB)")
+    db.close()
+    with clew.open(copy) as store:
+        assert store.verify(quick=True) == []
+        assert len(store.verify()) >= 3
+
+
+def test_problems_come_while_the_rest_is_still_to_be_read(copy: Path) -> None:
+    db = apsw.Connection(str(copy))
+    db.execute("UPDATE blobs SET data = CAST('x' AS BLOB)")
+    db.close()
+    with clew.open(copy) as store:
+        told: list[int] = []
+        found = store.engine.check(progress=lambda done, total: told.append(done))
+        assert next(found).code == "damaged_blob"
+        assert told == [], "nothing else was read yet"
+        found.close()  # type: ignore[attr-defined]
+        store.create("another")
+
+
+def test_a_missing_blob_is_called_that_and_nothing_else(copy: Path) -> None:
+    db = apsw.Connection(str(copy))
+    db.execute("DELETE FROM blobs WHERE size < 1000")
+    db.close()
+    assert {problem.code for problem in problems(copy)} == {"missing_blob"}

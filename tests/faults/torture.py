@@ -33,6 +33,7 @@ class Row:
     engine: str
     points: int
     failures: list[str]
+    notes: list[str]
     seconds: float
     control: bool
 
@@ -54,8 +55,8 @@ def work(engine: str, only: str, short: bool) -> None:
                 outcome, begun = Outcome(), time.monotonic()
                 part(KINDS[engine], folder, SHORT if short or name in controls else LONG, outcome)
                 seconds = time.monotonic() - begun
-                row = (name, engine, outcome.points, outcome.failures, seconds, name in controls)
-                print(json.dumps(row), flush=True)
+                found = (outcome.points, outcome.failures, outcome.notes)
+                print(json.dumps((name, engine, *found, seconds, name in controls)), flush=True)
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -71,7 +72,7 @@ def run(engines: list[str], only: str, short: bool) -> list[Row]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as one:
             for line in one.stdout or ():
                 rows.append(Row(*json.loads(line)))
-                print(f"{line_of(rows[-1])} {rows[-1].seconds:,.0f} s", flush=True)
+                tell(rows[-1])
         return one.returncode
 
     with ThreadPoolExecutor() as pool:
@@ -80,9 +81,16 @@ def run(engines: list[str], only: str, short: bool) -> list[Row]:
     return rows
 
 
+def tell(row: Row) -> None:
+    print(f"{line_of(row)} {row.seconds:,.0f} s", flush=True)
+    for failure in row.failures[:SHOWN_MAX] if row.bad else ():
+        print(f"  {failure[:1000]}", flush=True)
+
+
 def line_of(row: Row) -> str:
     found = f"{len(row.failures):,}" + (" (expected: over 0)" if row.control else "")
-    return f"| {row.part} | {row.engine} | {row.points:,} | {found} |"
+    part = "; ".join([row.part, *row.notes])
+    return f"| {part} | {row.engine} | {row.points:,} | {found} |"
 
 
 def main() -> int:
@@ -103,9 +111,7 @@ def main() -> int:
     print(f"\n{sum(row.points for row in rows):,} points in {time.monotonic() - begun:,.0f} s")
     for row in rows:
         if row.bad:
-            print(f"\nNOT AS IT SHOULD BE: {row.part}, {row.engine}")
-            for failure in row.failures[:SHOWN_MAX]:
-                print(f"  {failure[:1000]}")
+            print(f"NOT AS IT SHOULD BE: {row.part}, {row.engine}")
     return int(any(row.bad for row in rows))
 
 

@@ -141,6 +141,24 @@ def test_a_thread_below_an_earlier_one_of_its_own_id_is_copied(two: tuple[Engine
     assert picture(target) == picture(source)
 
 
+def test_two_threads_that_each_need_the_id_of_the_other_are_copied(
+    two: tuple[Engine, Engine],
+) -> None:
+    source, target = two
+    source.create(thread("x"))
+    grow(source, "x", "a")
+    fork_of(source, "x", "a", "z")
+    source.create(thread("y"))
+    grow(source, "y", "b")
+    source.purge("x")
+    fork_of(source, "y", "b", "x")
+    source.purge("y")
+    fork_of(source, "z", "a", "y")
+    source.purge("z")
+    assert copy(source, target).complete
+    assert picture(target) == picture(source)
+
+
 def test_only_what_is_new_is_read_and_written(two: tuple[Engine, Engine]) -> None:
     source, target = two
     source.create(thread("t"))

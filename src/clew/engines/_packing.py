@@ -54,7 +54,7 @@ def _decompress(hash: str, size: int, data: bytes) -> bytes:
     try:
         # One byte over the size that was recorded is enough to tell a bomb from a blob.
         return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
-    except zstd.ZstdError as error:
+    except (zstd.ZstdError, OverflowError, MemoryError) as error:
         raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
 
 

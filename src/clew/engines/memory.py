@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from clew.codec import digest
-from clew.engine import Progress
+from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.errors import Closed, InvalidInput, NotFound
 from clew.leasing import Instant, LeaseState, step_lease
@@ -220,7 +220,7 @@ class MemoryEngine:
             self._check_open()
             return {hash for hash in hashes if hash in self._blobs}
 
-    def sweep(self, *, grace_seconds: float) -> Swept:
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         with self._changed:
             self._check_open()
             before_us = self._clock().wall_us - round(grace_seconds * 1e6)
@@ -231,9 +231,10 @@ class MemoryEngine:
                 if isinstance(record, Entry)
                 for hash in record.blobs
             }
-            gone = [
+            gone = {
                 h for h, (_, put_us) in self._blobs.items() if h not in used and put_us <= before_us
-            ]
+            }
+            gone -= keep(set(gone)) if keep is not None and gone else set()
             size = sum(len(self._blobs.pop(hash)[0]) for hash in gone)
             return Swept(blobs=len(gone), size_bytes=size)
 
@@ -242,6 +243,9 @@ class MemoryEngine:
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         with self._changed:
             self._check_open()
+            total = sum(len(state.records) for state in self._threads.values())
+        if progress is not None:
+            progress(total, total)
         return iter(())
 
     def stats(self) -> Stats:

@@ -37,6 +37,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     left_out_count: int = 0
     label: str | None = None
+    pinned: bool = False  # quotas leave it alone
 
     @property
     def time(self) -> datetime:
@@ -79,6 +80,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     unchanged: int
     foreign: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()  # not in the snapshot, and never in one: they stay
+    blocked: tuple[str, ...] = ()  # in the way, and no snapshot can take them: they stay as well
 
     @property
     def is_empty(self) -> bool:
@@ -91,6 +93,20 @@ class Restored(Struct, frozen=True, kw_only=True):
     plan: Plan
     before: str | None
     dry_run: bool = False
+
+
+class Rewound(Struct, frozen=True, kw_only=True):
+    """What a rewind did. `leaf` is where the thread stands now, `from_leaf` where it stood."""
+
+    what: Literal["rewind", "restore", "undo"]
+    leaf: str | None
+    from_leaf: str | None
+    files: Restored | None  # None: they were not asked for
+    dry_run: bool = False
+
+    @property
+    def moved(self) -> bool:
+        return self.leaf != self.from_leaf
 
 
 class Version(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from clew.codec import digest
 from clew.engine import Engine
@@ -66,7 +66,14 @@ class Trees:
         try:
             data = self._engine.get_blob(node.ref)
         except NotFound:
-            raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing") from None
+            raise Corrupt(
+                f"blob {node.ref}", f"the contents of {node.name!r} are missing"
+            ) from None
         if digest(data) != node.ref:
             raise Corrupt(f"blob {node.ref}", "its bytes do not match its hash")
         return data
+
+    def missing(self, refs: Iterable[str]) -> set[str]:
+        """Those of the blobs that the store does not have."""
+        wanted = set(refs)
+        return wanted - self._engine.has_blobs(wanted)

@@ -51,8 +51,8 @@ class Batch:
                     raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
 
     def lines(self, thread: bytes) -> list[bytes]:
-        last = len(self.new) - 1
+        of = len(self.new)
         return [
-            record_line(thread, record, blob=self._spilled.get(record.id), left=last - n)
-            for n, record in enumerate(self.new)
+            record_line(thread, record, blob=self._spilled.get(record.id), left=of - n, of=of)
+            for n, record in enumerate(self.new, start=1)
         ]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from clew.engines._packing import Packed, frame_size, unpack
 from clew.engines.files.disk import Disk
-from clew.engines.files.place import Place, put_file, remove_quietly
+from clew.engines.files.place import Place, remove_quietly, write_aside
 from clew.errors import ClewError, Corrupt, NotFound
 
 SPILL_BYTES = 64 * 1024  # bodies over this are blobs; the rest can be read in the thread's file
@@ -63,35 +63,49 @@ class Blobs:
         size = frame_size(stored.hash, data) if stored.codec == "zstd" else len(data)
         return unpack(stored.hash, size, stored.codec, data)
 
-    def put(self, blob: Packed, now_us: int) -> bool:
-        """Store a blob unless a sound one is there; whether it was new. Young again for sweep."""
-        stored = self.find(blob.hash)
-        if stored is not None and self._is_sound(stored):
-            os.utime(stored.path, ns=(now_us * 1000, now_us * 1000))
-            # Whoever put it may not have come to this yet, and we are about to rely on it.
-            self._disk.sync_folder(self._folder(blob.hash))
+    def put_all(self, blobs: list[Packed], now_us: int) -> None:
+        """Each is written and synced aside; they get their names; then the names are synced."""
+        new: dict[str, str] = {}  # the name that each will get → where it is now
+        folders: set[str] = set()
+        try:
+            for blob in blobs:
+                folder = self._folder(blob.hash)
+                folders.add(folder)
+                path = f"{folder}/{blob.hash[5:]}{_ENDINGS[blob.codec]}"
+                if path not in new and not self._renew(blob.hash, path, now_us):
+                    self._make_folder(folder)
+                    new[path] = write_aside(self._disk, folder, blob.data)
+            for path in list(new):
+                os.utime(new[path], ns=(now_us * 1000, now_us * 1000))
+                self._disk.rename(new[path], path)
+                del new[path]
+            # Also those of blobs that were there: whoever put them may not have come to this yet.
+            for folder in sorted(folders):
+                self._disk.sync_folder(folder)
+        except BaseException:
+            # Those that have their names stay: others may rely on them already, and what nobody
+            # refers to is swept.
+            for temporary in new.values():
+                remove_quietly(self._disk, temporary)
+            raise
+
+    def _renew(self, hash: str, path: str, now_us: int) -> bool:
+        """Whether a sound one is there: it is young again for sweep. A damaged one is removed."""
+        stored = self.find(hash)
+        if stored is None:
             return False
-        folder = self._folder(blob.hash)
+        if self._is_sound(stored):
+            os.utime(stored.path, ns=(now_us * 1000, now_us * 1000))
+            return True
+        if stored.path != path:
+            self._disk.unlink(stored.path)
+        return False
+
+    def _make_folder(self, folder: str) -> None:
         if not os.path.isdir(folder):
             with suppress(FileExistsError):
                 self._disk.make_folder(folder)
             self._disk.sync_folder(self._place.blobs)
-        name = blob.hash[5:] + _ENDINGS[blob.codec]
-        put_file(self._disk, folder, name, blob.data)
-        os.utime(f"{folder}/{name}", ns=(now_us * 1000, now_us * 1000))
-        return True
-
-    def put_all(self, blobs: list[Packed], now_us: int) -> None:
-        """All of them, or none."""
-        new: list[str] = []
-        try:
-            for blob in blobs:
-                if self.put(blob, now_us):
-                    new.append(blob.hash)
-        except BaseException:
-            for hash in new:
-                self.remove(hash)
-            raise
 
     def _is_sound(self, stored: Stored) -> bool:
         try:

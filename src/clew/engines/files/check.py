@@ -33,15 +33,19 @@ def check(
 ) -> Iterator[Problem]:
     """Every problem, file by file; a file that cannot be read is a problem of its own."""
     tell = progress or (lambda done, total: None)
-    with shared.gate.open():
-        if quick:
-            yield from _check_quickly(shared, survey)
-            return
-        afresh = shared.twin(Index(":memory:"))
-        try:
-            yield from _Check(shared, afresh, tell).run()
-        finally:
-            afresh.close()
+    if quick:
+        with shared.gate.open():
+            found = list(_check_quickly(shared, survey))
+        yield from found
+        return
+    afresh = shared.twin(Index(":memory:"))
+    try:
+        for part in _Check(shared, afresh, tell).parts():
+            with shared.gate.open():  # not while somebody looks at what was found
+                found = list(part)
+            yield from found
+    finally:
+        afresh.close()
 
 
 def _check_quickly(shared: Shared, survey: Survey) -> Iterator[Problem]:
@@ -78,18 +82,20 @@ class _Check:
         self._threads = [name for name, _ in sorted(thread_files(shared.place.threads))]
         self._husks = [key for key, _ in sorted(thread_files(shared.place.purged))]
         self._blobs = list(shared.blobs.all())
+        self._keys: dict[str, str] = {}
         self._done = 0
         self._damaged: set[str] = set()  # files, by name, of which more cannot be said
 
-    def run(self) -> Iterator[Problem]:
+    def parts(self) -> Iterator[Iterator[Problem]]:
+        """File by file, and the index last."""
         place = self._shared.place
         for name in self._threads:
-            yield from self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
+            yield self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
         for key in self._husks:
-            yield from self._guarded(f"{place.purged}/{key}.jsonl", self._check_husk)
+            yield self._guarded(f"{place.purged}/{key}.jsonl", self._check_husk)
         for blob in self._blobs:
-            yield from self._check_blob(blob)
-        yield from self._check_index()
+            yield self._check_blob(blob)
+        yield self._check_index()
 
     def _guarded(
         self, path: str, work: Callable[[str, Header], Iterator[Problem]]
@@ -121,17 +127,49 @@ class _Check:
             text = f"{path} is named like another thread's file; it is not used"
             yield Problem(code="misnamed", message=text, thread=id)
             return
+        other = self._keys.setdefault(header.key, path)
+        if other != path:
+            text = f"{path} and {other} have the same key"
+            yield Problem(code="same_key", message=text, thread=id)
+            return
         journal = self._afresh.journal(id)
+        refused = None
         with journal.mutex, journal.lock.held(EXCLUSIVE, self._shared.busy_seconds):
             yield from self._check_lease(journal)
             try:
                 journal.catch_up(exclusive=True)
             except NotFound:
                 return
-            except ClewError:
-                pass  # the lines that are to blame are named below
+            except ClewError as error:
+                refused = error  # the lines that are to blame are named below
             data = journal.contents()
-        yield from self._check_lines(path, header, data, journal)
+        found = list(self._check_origin(header)) + list(
+            self._check_lines(path, header, data, journal)
+        )
+        if refused is not None and not found:
+            found = [Problem(code="damaged_thread", message=str(refused), thread=id)]
+        yield from found
+
+    def _check_origin(self, header: Header) -> Iterator[Problem]:
+        """A fork begins at the very entry that it says."""
+        origin, source = header.draft.origin, header.source
+        if origin is None or origin.entry is None:
+            return
+        try:
+            if source is None:
+                raise NotFound("entry", origin.entry)
+            self._afresh.ensure(source)
+            place = rows.number(self._afresh.index.number(source.key), source.seq)
+            (where,) = self._afresh.index.places((place, place))
+            owner = self._afresh.owner(source)
+            with owner.mutex:
+                owner.refresh()
+                (entry,) = owner.records([where])
+            if (entry.id, entry.hash) != (origin.entry, origin.hash):
+                raise NotFound("entry", origin.entry)
+        except (ClewError, ValueError) as error:
+            text = f"it was forked at {origin.entry!r} of {origin.thread!r}: {error}"
+            yield Problem(code="broken_origin", message=text, thread=header.draft.id)
 
     def _check_husk(self, path: str, header: Header) -> Iterator[Problem]:
         if header.key != os.path.basename(path).removesuffix(".jsonl") or not header.purged:

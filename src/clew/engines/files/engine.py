@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.engine import Progress
+from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.engines._packing import Packed, pack
 from clew.engines.files import check, leases, making, purge, surveying
@@ -171,11 +171,11 @@ class FilesEngine:
         with shared.gate.shut(), shared.writing_to(self._place.thread(thread)):
             return shared.with_index(lambda: purge.purge(shared, self._survey, thread))
 
-    def sweep(self, *, grace_seconds: float) -> Swept:
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         shared = self._enter()
         before_us = shared.clock().wall_us - round(grace_seconds * 1e6)
         with shared.gate.shut(), shared.writing_to(self._place.blobs):
-            return shared.with_index(lambda: purge.sweep(shared, self._survey, before_us))
+            return shared.with_index(lambda: purge.sweep(shared, self._survey, before_us, keep))
 
     # --- reading ---
 

@@ -33,7 +33,7 @@ CREATE TABLE files (
   name  TEXT,                               -- in threads/, NULL for one in purged/
   size  INTEGER NOT NULL DEFAULT 0,
   last  BLOB    NOT NULL DEFAULT x'',       -- the last bytes that were read
-  stamp TEXT    NOT NULL DEFAULT ''
+  stamp INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX files_by_name ON files (name) WHERE name IS NOT NULL;
 -- The blobs that records refer to, or that hold their bodies.
@@ -186,15 +186,15 @@ class Index:
         with self.lock:
             return value(self.db, "SELECT name FROM files WHERE key = ?", (key,)) is not None
 
-    def stamps(self) -> dict[str, str]:
+    def stamps(self) -> dict[str, int]:
         """Every thread's file by its name, and how it looked when it was indexed."""
         with self.lock:
             return dict(every(self.db, "SELECT name, stamp FROM files WHERE name IS NOT NULL"))
 
-    def stamp(self, name: str) -> str | None:
+    def stamp(self, name: str) -> int | None:
         """The same of one file."""
         with self.lock:
-            found: str | None = value(self.db, "SELECT stamp FROM files WHERE name = ?", (name,))
+            found: int | None = value(self.db, "SELECT stamp FROM files WHERE name = ?", (name,))
             return found
 
     def forget(self, no: int, *, file: bool = True) -> None:
@@ -210,7 +210,7 @@ class Index:
             if file:
                 db.execute("DELETE FROM files WHERE no = ?", (no,))
             else:
-                db.execute("UPDATE files SET name = NULL, size = 0, stamp = '' WHERE no = ?", (no,))
+                db.execute("UPDATE files SET name = NULL, size = 0, stamp = 0 WHERE no = ?", (no,))
             self.lineages = rows.Lineages()
 
     def forget_name(self, name: str) -> None:

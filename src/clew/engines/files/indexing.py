@@ -31,7 +31,7 @@ class Extent(Struct, frozen=True):
 
     size: int
     last: bytes
-    stamp: str
+    stamp: int
 
 
 def apply(
@@ -84,7 +84,7 @@ def _add_thread(
         ),
     )
     db.execute(
-        "UPDATE files SET name = ?, size = 0, last = x'', stamp = '' WHERE no = ?", (name, no)
+        "UPDATE files SET name = ?, size = 0, last = x'', stamp = 0 WHERE no = ?", (name, no)
     )
 
 

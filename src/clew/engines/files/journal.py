@@ -32,7 +32,7 @@ from clew.state import Head
 
 CHUNK_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 32
-RECENT_MAX = 20_000  # records that wait for the index, at most
+RECENT_MAX = 5_000  # records that wait for the index, at most
 
 _log = logging.getLogger("clew")
 
@@ -125,7 +125,8 @@ class Journal:
     def _is_current(self) -> bool:
         found = self._look()
         return (
-            found.st_size == self._looked
+            not self._torn
+            and found.st_size == self._looked
             and self._file is not None
             and found.st_ino == self._file.inode
             and self._epoch == self._shared.index.epoch
@@ -195,7 +196,7 @@ class Journal:
     def _take_over(self, found: list[Found]) -> None:
         last = self.file.read(max(0, self._size - LAST_BYTES), min(LAST_BYTES, self._size))
         look = self.file.look()
-        stamp = stamp_of(look) if look.st_size == self._size else ""
+        stamp = stamp_of(look) if look.st_size == self._size else 0
         extent = Extent(self._size, last, stamp)
         apply(self._shared.index, self.header, self._name, found, extent, self._shared.blobs.get)
 
@@ -321,7 +322,7 @@ class Journal:
             shared.notify()
 
     def _write(self, batch: list[Ticket[Any]]) -> None:
-        if self._torn or not self._is_current():
+        if not self._is_current():
             self.catch_up(exclusive=True)
         work = Batch(self.head, self.find, self._shared, self.lock.descriptor)
         for ticket in batch:
@@ -375,9 +376,9 @@ def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
             ticket.error = error
 
 
-def stamp_of(look: os.stat_result) -> str:
+def stamp_of(look: os.stat_result) -> int:
     """How a file looks from outside: if this is the same, it is taken to be the same."""
-    return f"{look.st_ino} {look.st_size} {look.st_mtime_ns}"
+    return hash((look.st_ino, look.st_size, look.st_mtime_ns))  # of integers: the same everywhere
 
 
 def _run_end(places: Sequence[Where], at: int) -> int:

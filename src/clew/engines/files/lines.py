@@ -48,7 +48,10 @@ class Header(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """One record's line, taken apart. `left` counts the records of its batch that follow."""
+    """One record's line, taken apart.
+
+    `of` counts the records of its write, if there are several, and `left` those that follow it.
+    """
 
     seq: int
     type: str
@@ -68,6 +71,12 @@ class Line(Struct, frozen=True):
     value: Raw = _NOTHING
     value_blob: str | None = None
     left: int = 0
+    of: int = 1
+
+    @property
+    def begins(self) -> bool:
+        """Whether it is the first of its write."""
+        return self.left == self.of - 1
 
     @property
     def time_us(self) -> int:
@@ -142,8 +151,13 @@ def header_line(header: Header) -> bytes:
     return summed(b"", _encode(members)[:-1])
 
 
-def record_line(thread: bytes, record: Record, *, blob: str | None = None, left: int = 0) -> bytes:
-    """A record's line with its newline. `thread` is the id in UTF-8, `blob` holds a large body."""
+def record_line(
+    thread: bytes, record: Record, *, blob: str | None = None, left: int = 0, of: int = 1
+) -> bytes:
+    """A record's line with its newline. `thread` is the id in UTF-8, `blob` holds a large body.
+
+    It is one of `of` lines that are written together, of which `left` follow it.
+    """
     if isinstance(record, Entry):
         text = _entry(record, blob)
     elif isinstance(record, Move):
@@ -164,8 +178,8 @@ def record_line(thread: bytes, record: Record, *, blob: str | None = None, left:
             _inline(b"value", record.data, blob),
             record.hash.encode(),
         )
-    if left:
-        text += b',"left":%d' % left
+    if of > 1:
+        text += b',"left":%d,"of":%d' % (left, of)
     return summed(thread, text)
 
 
@@ -307,5 +321,7 @@ def parse_header(line: bytes, place: str) -> Header:
         raise Corrupt(place, f"the header cannot be read: {error}") from error
     if thread_hash(raw.id, created_us, raw.parent, raw.origin) != raw.hash:
         raise Corrupt(place, "the header does not match its hash")
+    if not (raw.key.isascii() and raw.key.isalnum()):
+        raise Corrupt(place, f"{raw.key!r} is not the key of a thread")
     draft = ThreadDraft(id=raw.id, created_us=created_us, parent=raw.parent, origin=raw.origin)
     return Header(raw.key, draft, raw.source, raw.purged)

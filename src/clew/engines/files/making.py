@@ -62,9 +62,9 @@ def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, s
     head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
     facts = plan(head, draft.facts, lambda id: None).new
     thread = draft.id.encode("utf-8")
-    last = len(facts) - 1
+    of = len(facts)
     lines = [
-        record_line(thread, fact, blob=spilled.get(fact.id), left=last - n)
-        for n, fact in enumerate(facts)
+        record_line(thread, fact, blob=spilled.get(fact.id), left=of - n, of=of)
+        for n, fact in enumerate(facts, start=1)
     ]
     return b"".join([header_line(Header(new_id(), draft, source)), *lines])

@@ -22,7 +22,7 @@ VERSION = 1
 MARKER = "clew.json"
 ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
 _MARKER_BYTES_MAX = 64 * 1024
-_IGNORED_BY_GIT = "/index/\n/locks/\n"
+_IGNORED_BY_GIT = "/index/\n/locks/\n.*.new\n"
 
 
 class _Marker(Struct):
@@ -111,6 +111,17 @@ def _is_leftover(name: str) -> bool:
 
 def put_file(disk: Disk, folder: str, name: str, data: bytes) -> None:
     """A whole file under a name, durably, or nothing under it."""
+    temporary = write_aside(disk, folder, data)
+    try:
+        disk.rename(temporary, f"{folder}/{name}")
+    except BaseException:
+        remove_quietly(disk, temporary)
+        raise
+    disk.sync_folder(folder)
+
+
+def write_aside(disk: Disk, folder: str, data: bytes) -> str:
+    """A durable file that has no name of its own yet; its path."""
     temporary = f"{folder}/.{new_id()}.new"
     try:
         descriptor = disk.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -119,11 +130,10 @@ def put_file(disk: Disk, folder: str, name: str, data: bytes) -> None:
             disk.sync(descriptor)
         finally:
             os.close(descriptor)
-        disk.rename(temporary, f"{folder}/{name}")
     except BaseException:
         remove_quietly(disk, temporary)
         raise
-    disk.sync_folder(folder)
+    return temporary
 
 
 def write_all(disk: Disk, descriptor: int, data: bytes) -> None:

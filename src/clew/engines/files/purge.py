@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import apsw
 from msgspec.structs import replace
 
+from clew.engine import Keep
+from clew.engines.files import names
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import Header, Source, header_line, record_line
 from clew.engines.files.locks import EXCLUSIVE
@@ -43,6 +46,7 @@ def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
             shared.disk.unlink(journal.path)
             shared.disk.sync_folder(shared.place.threads)
             remove_quietly(shared.disk, shared.place.mark(thread))
+            _remove_cuts(shared, thread)
             _end_lease(shared, journal)
     if kept:
         _index_husk(shared, header)
@@ -50,6 +54,13 @@ def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
         _collect(shared, header.source)
     _remove_unused(shared, blobs)
     return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
+
+
+def _remove_cuts(shared: Shared, thread: str) -> None:
+    """What was set aside of its torn ends goes too."""
+    for name in os.listdir(shared.place.recovered):
+        if name.endswith(".cut") and name.rsplit("-", 2)[0] == names.stem(thread):
+            remove_quietly(shared.disk, f"{shared.place.recovered}/{name}")
 
 
 def _end_lease(shared: Shared, journal: Journal) -> None:
@@ -159,12 +170,27 @@ def _wipe(shared: Shared) -> None:
             pass
 
 
-def sweep(shared: Shared, survey: Survey, before_us: int) -> Swept:
+def sweep(shared: Shared, survey: Survey, before_us: int, keep: Keep | None) -> Swept:
     survey.refresh_all()
-    blobs = size = 0
-    for stored in list(shared.blobs.all()):
-        if stored.put_us <= before_us and not _is_used(shared.index.db, stored.hash):
-            size += shared.blobs.size_of(stored)
-            shared.disk.unlink(stored.path)
-            blobs += 1
-    return Swept(blobs=blobs, size_bytes=size)
+    unused = [
+        stored
+        for stored in shared.blobs.all()
+        if stored.put_us <= before_us and not _is_used(shared.index.db, stored.hash)
+    ]
+    wanted = keep({s.hash for s in unused}) if keep is not None and unused else set()
+    gone = [stored for stored in unused if stored.hash not in wanted]
+    size = sum(shared.blobs.size_of(stored) for stored in gone)
+    for stored in gone:
+        shared.disk.unlink(stored.path)
+    _remove_leftovers(shared, before_us)
+    return Swept(blobs=len(gone), size_bytes=size)
+
+
+def _remove_leftovers(shared: Shared, before_us: int) -> None:
+    """Files that were never finished, by writers that are gone."""
+    for found in Path(shared.place.root).rglob(".*.new"):
+        try:
+            if found.lstat().st_mtime_ns // 1000 <= before_us:
+                shared.disk.unlink(str(found))
+        except OSError:
+            pass  # it has been finished meanwhile

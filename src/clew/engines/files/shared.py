@@ -19,7 +19,7 @@ from clew.engines.files.opening import read_header
 from clew.engines.files.place import Place
 from clew.engines.sqlite import rows
 from clew.engines.sqlite.query import one
-from clew.errors import ClewError, Closed, Corrupt, Unavailable
+from clew.errors import ClewError, Closed, Corrupt, NotFound, Unavailable
 from clew.leasing import Instant
 from clew.model import Record
 
@@ -148,7 +148,11 @@ class Shared:
             return
         journal = self.owner(source)
         with journal.mutex:
-            journal.refresh_index()
+            try:
+                journal.refresh_index()
+            except NotFound:
+                text = "a fork begins in it, but its file is not there"
+                raise Corrupt(f"thread {source.thread!r}", text) from None
             further = journal.header.source
         if further is not None and deep:
             self.ensure(further, deep=True)

@@ -53,27 +53,29 @@ class Survey:
 
     def _changed_files(self) -> list[str]:
         self._shared.place.restore_index()
-        for name in os.listdir(self._shared.place.changed):
-            self._unmark(name)  # first: a later change marks it again
         known = self._shared.index.stamps()
         changed = []
         for name, stamp in thread_files(self._shared.place.threads):
             if known.pop(name, None) != stamp:
                 changed.append(name)
-        return changed + list(known)  # the rest has gone
+        # What is left of the known ones has gone. Marks are looked at too, to take them away.
+        return changed + list(known) + self._marks()
 
     def _marked(self) -> list[str]:
         shared = self._shared
         try:
             if shared.index.is_shared:
-                return [name for name in os.listdir(shared.place.changed) if name.isascii()]
+                return self._marks()
         except FileNotFoundError:
             pass  # somebody has deleted the index
         return self._changed_files()
 
+    def _marks(self) -> list[str]:
+        return [name for name in os.listdir(self._shared.place.changed) if name.isascii()]
+
     def _update(self, stem: str) -> None:
         shared = self._shared
-        self._unmark(stem)
+        self._unmark(stem)  # first: a later change marks it again
         path = f"{shared.place.threads}/{stem}.jsonl"
         try:
             if stamp_of(os.lstat(path)) == shared.index.stamp(stem):
@@ -103,7 +105,7 @@ class Survey:
                 husk.refresh_index()
 
 
-def thread_files(folder: str) -> Iterator[tuple[str, str]]:
+def thread_files(folder: str) -> Iterator[tuple[str, int]]:
     """The files of threads, by name without ending, and how they look."""
     with os.scandir(folder) as found:
         for item in found:

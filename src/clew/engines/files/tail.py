@@ -1,6 +1,7 @@
 """Going through the lines of a file, and telling a torn end from damage.
 
-Every append is one write, and every line says how many of that write are still to come (`left`).
+Every append is one write, and every line says how many lines its write has (`of`, if it is not
+the only one) and how many are still to come (`left`).
 What an interrupted write leaves at the end was never acknowledged, and is no damage:
 
 - a beginning of it: a line without its newline, or whole lines whose last ones are missing;
@@ -16,7 +17,7 @@ import re
 
 from msgspec import Struct
 
-from clew.engines.files.lines import Line, is_sound, parse, take_apart
+from clew.engines.files.lines import Line, is_sound, take_apart
 from clew.errors import Corrupt
 
 SECTOR_BYTES = 512
@@ -83,36 +84,36 @@ def _take_apart(text: bytes, start: int) -> Line:
 def _next(line: Line, seq: int, pending: list[Found], start: int, *, gaps: bool) -> int:
     if line.seq <= seq or (line.seq != seq + 1 and not gaps):
         raise Damage(start, f"record {line.seq} follows record {seq}")
-    if pending and pending[-1].line.left != line.left + 1:
+    if not follows(pending[-1].line if pending else None, line):
         raise Damage(start, "records that were written together are missing")
     return line.seq
+
+
+def follows(before: Line | None, line: Line) -> bool:
+    """Whether a line may stand behind another one, which is not the last of its write, or none."""
+    if before is None:
+        return line.begins
+    return (before.left, before.of) == (line.left + 1, line.of)
 
 
 def judge(thread: bytes, rest: bytes, start: int) -> bool:
     """What lies behind the last whole write: torn, or Damage. True: only the newline is missing."""
     *ended, open_end = rest.split(b"\n")
     at = start
+    bad = None
     for text in ended:
-        sound = is_sound(thread, text)
-        behind = at - start + len(text) + 1
-        if sound and parse(thread, text, "").left == 0 and behind < len(rest):
-            raise Damage(_first_bad(thread, rest, start), "it is damaged, and sound ones follow it")
-        if not sound and not _has_hole(text, at, at == start):
+        if is_sound(thread, text):
+            if bad is not None and take_apart(text, "").begins:
+                raise Damage(bad, "it is damaged, and a later write follows it")
+        elif not _has_hole(text, at, at == start):
             raise Damage(at, "the line does not match its checksum")
+        elif bad is None:
+            bad = at
         at += len(text) + 1
     last = open_end.rstrip(b"\0")
     if last == open_end and is_sound(thread, open_end[:-1]):
         raise Damage(at, "the line does not end with a newline")
-    whole = is_sound(thread, last) and parse(thread, last, "").left == 0
-    return whole and all(is_sound(thread, text) for text in ended)
-
-
-def _first_bad(thread: bytes, rest: bytes, start: int) -> int:
-    for text in rest.split(b"\n"):
-        if not is_sound(thread, text):
-            return start
-        start += len(text) + 1
-    return start
+    return bad is None and is_sound(thread, last) and take_apart(last, "").left == 0
 
 
 def _has_hole(text: bytes, start: int, first: bool) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import apsw
 
 from clew.codec import digest
+from clew.engine import Keep
 from clew.engines._packing import Packed, unpack
 from clew.engines.sqlite.query import every, one
 from clew.errors import Corrupt, NotFound
@@ -60,11 +61,14 @@ def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
         db.execute("INSERT OR IGNORE INTO blob_uses (blob, record) VALUES (?,?)", (blob, record))
 
 
-def sweep(db: apsw.Connection, before_us: int) -> Swept:
-    """Remove the blobs that no record uses and that were put before a time."""
-    rows = every(db, f"SELECT no, size FROM blobs b WHERE put_us <= ? AND {_UNUSED}", (before_us,))
-    db.executemany("DELETE FROM blobs WHERE no = ?", [(no,) for no, _ in rows])
-    return Swept(blobs=len(rows), size_bytes=sum(size for _, size in rows))
+def sweep(db: apsw.Connection, before_us: int, keep: Keep | None) -> Swept:
+    """Remove the blobs that no record uses, that were put before a time, and nobody wants."""
+    query = f"SELECT no, size, hash FROM blobs b WHERE put_us <= ? AND {_UNUSED}"
+    rows = every(db, query, (before_us,))
+    wanted = keep({hash for _, _, hash in rows}) if keep is not None and rows else set()
+    gone = [(no, size) for no, size, hash in rows if hash not in wanted]
+    db.executemany("DELETE FROM blobs WHERE no = ?", [(no,) for no, _ in gone])
+    return Swept(blobs=len(gone), size_bytes=sum(size for _, size in gone))
 
 
 def remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:

@@ -13,8 +13,9 @@ import apsw
 from clew.codec import digest
 from clew.engine import Progress
 from clew.engines.sqlite import blobs
+from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.query import every, one, value
-from clew.engines.sqlite.replay import UNREADABLE, Replay
+from clew.engines.sqlite.replay import Replay
 from clew.errors import Corrupt
 from clew.model import Problem
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import apsw
 from msgspec import UNSET, UnsetType
 
-from clew.engine import Progress
+from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.engines._commit import GroupCommit, Ticket
 from clew.engines._packing import Packed, pack
@@ -147,9 +147,9 @@ class SQLiteEngine:
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return purged
 
-    def sweep(self, *, grace_seconds: float) -> Swept:
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         before_us = self._clock().wall_us - round(grace_seconds * 1e6)
-        swept = self._write(lambda db: blobs.sweep(db, before_us))
+        swept = self._write(lambda db: blobs.sweep(db, before_us, keep))
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return swept
 

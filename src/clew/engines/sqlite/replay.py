@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from clew.codec import decode
 from clew.engines.sqlite import blobs, rows
+from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.journal import ARCHIVED, DELETED, IN_USE, PURGED
 from clew.engines.sqlite.query import Row, every, one, value
-from clew.errors import ClewError, Corrupt
+from clew.errors import Corrupt
 from clew.hashes import entry_hash, fact_hash, move_hash, thread_hash
 from clew.model import (
     Entry,
@@ -27,9 +28,6 @@ _THREAD = (
     "no, id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us,"
     " parent, status, workspace, origin, origin_entry, origin_hash, origin_no, hash"
 )
-
-# What reading a damaged row can end in: a flipped bit also turns text into a number, or NULL.
-UNREADABLE = (apsw.Error, ClewError, AttributeError, TypeError, ValueError)
 
 
 class Replay:

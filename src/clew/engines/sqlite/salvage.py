@@ -8,24 +8,23 @@ Nothing derived is believed: segments, facts and sums are made anew from the rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, TypeVar
 
 import apsw
-from msgspec import UNSET, Struct, UnsetType
 
 from clew.engines.sqlite import blobs, rows
+from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.journal import PURGED
 from clew.engines.sqlite.query import Row, one
-from clew.errors import ClewError, Corrupt, NotFound
-from clew.hashes import entry_hash, fact_hash, move_hash, thread_hash
-from clew.model import Entry, Fact, Move, Origin, Record, ThreadDraft
-from clew.salvage import Lost, SalvagedThread, Sort
+from clew.engines.sqlite.remains import RemainingThread, Remains
+from clew.errors import Corrupt, NotFound
+from clew.hashes import thread_hash
+from clew.model import Record
+from clew.salvage import SalvagedThread, Sort
 
 T = TypeVar("T")
 
-# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
-UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
-_SORTS: dict[Any, Sort] = {rows.ENTRY: "entry", rows.MOVE: "move", rows.FACT: "fact"}
 _THREADS_MAX = 1 << 24  # a thread's number that is greater is damaged itself
 _SLACK = 10_000  # a seq in a thread's row that is further out than this is damaged itself
 _THREAD = (
@@ -34,27 +33,10 @@ _THREAD = (
 )
 
 
-class _Row(Struct):
-    """A thread's row, or what other places know of it."""
-
-    no: int
-    id: str
-    created_us: int
-    parent: str | None = None
-    origin: str | None = None
-    origin_entry: str | None = None
-    origin_hash: str | None = None
-    origin_no: int | None = None
-    hash: str | None = None
-    shelf: int = 0
-    leaf: str | UnsetType | None = UNSET
-    seq: int = 0
-    invented: bool = False  # nothing tells its id
-
-
 class SQLiteSalvage:
-    def __init__(self, db: apsw.Connection) -> None:
+    def __init__(self, db: apsw.Connection, rescued: apsw.Connection | None = None) -> None:
         self._db = db
+        self._rescued = rescued  # rows that SQLite does not find in the damaged file any more
         self.notes: list[str] = []
         self.unverified: set[tuple[str, str]] = set()
         self._ids = self._indexed("SELECT no, id FROM records INDEXED BY records_by_id")
@@ -67,7 +49,10 @@ class SQLiteSalvage:
         seen: dict[int, list[int]] = {}
         for no in self._ids:
             seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
-        for (no,) in self._legible("SELECT no FROM records ORDER BY no"):
+        found = [self._legible("SELECT no FROM records ORDER BY no")]
+        if self._rescued is not None:
+            found.append(self._rescued.execute("SELECT no FROM records"))
+        for (no,) in chain(*found):
             seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
         tops: dict[int, int] = {}
         for thread, seqs in seen.items():
@@ -85,6 +70,8 @@ class SQLiteSalvage:
 
     def close(self) -> None:
         self._db.close(True)
+        if self._rescued is not None:
+            self._rescued.close(True)
 
     # --- reading what can be read ---
 
@@ -102,6 +89,12 @@ class SQLiteSalvage:
 
     def rows(self, no: int, last: int) -> Iterator[tuple[int, Row | Exception | None]]:
         """Every seq of a thread up to the last: its row, why there is none, or None."""
+        for seq, row in self._rows(no, last):
+            if not isinstance(row, tuple) and self._rescued is not None:
+                row = one_of(self._rescued, no, seq) or row
+            yield seq, row
+
+    def _rows(self, no: int, last: int) -> Iterator[tuple[int, Row | Exception | None]]:
         seq = 1
         while seq <= last:
             try:
@@ -130,10 +123,12 @@ class SQLiteSalvage:
     def _find_threads(self) -> dict[int, SalvagedThread]:
         listed = self._listed()
         last = max([*self._tops, *listed, self._sequence()], default=0)
-        found: dict[int, _Row] = {}
+        found: dict[int, Remains] = {}
         for no in range(1, last + 1):
-            row = self._one(lambda: self._thread_row(no))  # noqa: B023
-            if isinstance(row, _Row):
+            row = self._one(lambda: self._thread_row(self._db, no))  # noqa: B023
+            if not isinstance(row, Remains) and self._rescued is not None:
+                row = self._thread_row(self._rescued, no) or row
+            if isinstance(row, Remains):
                 found[no] = row
             elif no in listed or no in self._tops or isinstance(row, Exception):
                 found[no] = self._guess(no, listed.get(no))
@@ -153,36 +148,39 @@ class SQLiteSalvage:
                 self.notes.append(f"two threads had one id; one of them is now {row.id!r}")
             if row.shelf != PURGED:
                 taken.add(row.id)
-        return {no: _Thread(self, row, self._last(row)) for no, row in sorted(found.items())}
+        return {
+            no: RemainingThread(self, row, self._last(row)) for no, row in sorted(found.items())
+        }
 
     def _listed(self) -> dict[int, Row]:
         sql = "SELECT no, shelf, created_us, id FROM threads INDEXED BY threads_by_created"
         return {row[0]: row for row in self._legible(sql) if 0 < row[0] < _THREADS_MAX}
 
     def _sequence(self) -> int:
-        found = self._one(
-            lambda: one(self._db, "SELECT seq FROM sqlite_sequence WHERE name = 'threads'")
-        )
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'threads'"
+        found = self._one(lambda: one(self._db, query))
+        if self._rescued is not None and not isinstance(found, tuple):
+            found = one(self._rescued, query)
         number = found[0] if isinstance(found, tuple) else 0
         return number if isinstance(number, int) and 0 < number < _THREADS_MAX else 0
 
-    def _thread_row(self, no: int) -> _Row | None:
-        row = one(self._db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
+    def _thread_row(self, db: apsw.Connection, no: int) -> Remains | None:
+        row = one(db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
         if row is None:
             return None
         texts = (row[1], *(row[n] or "" for n in (3, 4, 5, 6, 8)))
         if not (all(isinstance(text, str) for text in texts) and row[1]):
             raise TypeError("its row has values of the wrong type")
-        return _Row(*row)
+        return Remains(*row)
 
-    def _guess(self, no: int, listed: Row | None, name: str | None = None) -> _Row:
+    def _guess(self, no: int, listed: Row | None, name: str | None = None) -> Remains:
         """A thread whose row is gone: the index knows some of it, its records the rest."""
         if listed is not None and isinstance(listed[3], str):
-            row = _Row(no, listed[3], int(listed[2]), shelf=int(listed[1]))
+            row = Remains(no, listed[3], int(listed[2]), shelf=int(listed[1]))
         elif name is not None:
-            row = _Row(no, name, 0, shelf=PURGED)
+            row = Remains(no, name, 0, shelf=PURGED)
         else:
-            row = _Row(no, f"lost-thread-{no}", self._first_time(no), invented=True)
+            row = Remains(no, f"lost-thread-{no}", self._first_time(no), invented=True)
         self._find_origin(row)
         return row
 
@@ -192,7 +190,7 @@ class SQLiteSalvage:
                 return row[2]
         return 0
 
-    def _find_origin(self, row: _Row) -> None:
+    def _find_origin(self, row: Remains) -> None:
         """A fork shows by its first entry, whose parent is in another thread."""
         for _, found in self.rows(row.no, min(self._tops.get(row.no, 0), 100)):
             if not isinstance(found, tuple) or found[12] != rows.ENTRY:
@@ -203,7 +201,7 @@ class SQLiteSalvage:
                 row.origin_no = place[0]
             return
 
-    def _settle(self, row: _Row, known: dict[int, _Row]) -> None:
+    def _settle(self, row: Remains, known: dict[int, Remains]) -> None:
         """If a row does not match its hash, what else points to what it said is tried."""
         if row.hash is None:
             self._follow(row, known)
@@ -214,7 +212,7 @@ class SQLiteSalvage:
         for name in dict.fromkeys(name for name in names if name):
             row.origin, row.origin_entry, row.origin_hash = before
             for _ in range(2):
-                if thread_hash(name, row.created_us, row.parent, _origin(row)) == row.hash:
+                if thread_hash(name, row.created_us, row.parent, row.begins_at) == row.hash:
                     row.id = name
                     return
                 self._follow(row, known)
@@ -223,7 +221,7 @@ class SQLiteSalvage:
             self._follow(row, known)
         self.notes.append(f"the row of thread {row.id!r} does not match its hash; kept as it is")
 
-    def _follow(self, row: _Row, known: dict[int, _Row]) -> None:
+    def _follow(self, row: Remains, known: dict[int, Remains]) -> None:
         """The origin as the number of its record tells it."""
         if row.origin_no is None:
             return
@@ -234,7 +232,7 @@ class SQLiteSalvage:
         if isinstance(found, tuple) and isinstance(found[1], str):
             row.origin_entry, row.origin_hash = found[1], found[3]
 
-    def _last(self, row: _Row) -> int:
+    def _last(self, row: Remains) -> int:
         top = self._tops.get(row.no, 0)
         sane = isinstance(row.seq, int) and row.seq <= top + _SLACK and row.shelf != PURGED
         return max(top, row.seq) if sane else top
@@ -256,7 +254,12 @@ class SQLiteSalvage:
         return "record"
 
     def record(self, name: str, row: Row) -> Record:
-        record = rows.to_record(self._db, name, row)
+        try:
+            record = rows.to_record(self._db, name, row)
+        except UNREADABLE:
+            if self._rescued is None:
+                raise
+            record = rows.to_record(self._rescued, name, row)
         if not isinstance(record.id, str) or not isinstance(record.hash, str):
             raise TypeError("its row has values of the wrong type")
         return record
@@ -265,7 +268,10 @@ class SQLiteSalvage:
         """The hashes of entries with this id, in any thread."""
         query = "SELECT hash FROM records WHERE id = ? AND type = 0"
         found = self._one(lambda: self._db.execute(query, (id,)).fetchall())
-        return tuple(str(row[0]) for row in found) if isinstance(found, list) else ()
+        hashes = [str(row[0]) for row in found] if isinstance(found, list) else []
+        if self._rescued is not None:
+            hashes += [hash for (hash,) in self._rescued.execute(query, (id,))]
+        return tuple(hashes)
 
     # --- blobs ---
 
@@ -273,6 +279,8 @@ class SQLiteSalvage:
         try:
             return blobs.get(self._db, hash)
         except UNREADABLE:
+            if self._rescued is not None and blobs.numbers(self._rescued, [hash]):
+                return blobs.get(self._rescued, hash)
             no = self._blob_numbers().get(hash)
         if no is None:
             raise NotFound("blob", hash)
@@ -282,10 +290,14 @@ class SQLiteSalvage:
             raise Corrupt(f"blob {hash}", str(error)) from error
 
     def loose_blobs(self) -> Iterator[str]:
-        bodies = self._indexed("SELECT blob, no FROM records WHERE blob IS NOT NULL") or {}
-        for hash, no in self._blob_numbers().items():
-            if no not in bodies:
-                yield hash
+        bodies = set(self._indexed("SELECT blob, no FROM records WHERE blob IS NOT NULL"))
+        found = dict(self._blob_numbers())
+        if self._rescued is not None:
+            query = "SELECT blob FROM records WHERE blob IS NOT NULL"
+            bodies |= {blob for (blob,) in self._rescued.execute(query)}
+            for hash, no in self._rescued.execute("SELECT hash, no FROM blobs"):
+                found[str(hash)] = int(no or 0)
+        yield from (hash for hash, no in found.items() if no not in bodies)
 
     def _blob_numbers(self) -> dict[str, int]:
         if self._blobs is None:
@@ -299,82 +311,11 @@ class SQLiteSalvage:
         return self._blobs
 
 
-class _Thread:
-    """One thread, as `SalvagedThread` wants it."""
-
-    def __init__(self, salvage: SQLiteSalvage, row: _Row, last: int) -> None:
-        self._salvage = salvage
-        self._no = row.no
-        self._invented = row.invented
-        self._last = self.size = last
-        self.key = str(row.no)
-        self.purged = row.shelf == PURGED
-        self.leaf: str | UnsetType | None = UNSET if self.purged else row.leaf
-        origin = _origin(row)
-        self.origin_key = None if row.origin_no is None else str(row.origin_no >> 32)
-        self.draft = ThreadDraft(
-            id=row.id, created_us=row.created_us, parent=row.parent, origin=origin
-        )
-
-    def records(self) -> Iterator[Record | Lost]:
-        hashes: dict[str, tuple[str, ...]] = {}
-        for seq, row in self._salvage.rows(self._no, self._last):
-            if row is None:
-                if not self.purged:
-                    yield self._lost(seq, "it is missing")
-            elif isinstance(row, Exception):
-                yield self._lost(seq, f"it cannot be read: {row}")
-            else:
-                yield self._judge(seq, row, hashes)
-
-    def _judge(self, seq: int, row: Row, hashes: dict[str, tuple[str, ...]]) -> Record | Lost:
-        try:
-            record = self._salvage.record(self.draft.id, row)
-            good = self._is_good(record, hashes)
-        except UNREADABLE as error:
-            return self._lost(seq, f"it cannot be read: {error}", row)
-        return record if good else self._lost(seq, "it does not match its hash", row)
-
-    def _is_good(self, record: Record, hashes: dict[str, tuple[str, ...]]) -> bool:
-        if self._invented and not isinstance(record, Entry):
-            return True  # its hash covers the thread's id, which nobody knows
-        if isinstance(record, Move):
-            return move_hash(self.draft.id, record.seq, record) == record.hash
-        if isinstance(record, Fact):
-            return fact_hash(self.draft.id, record.seq, record) == record.hash
-        assert isinstance(record, Entry)
-        above: tuple[str | None, ...] = (None,)
-        if record.parent is not None:
-            above = hashes.get(record.parent) or self._salvage.hashes_elsewhere(record.parent)
-        right = [entry_hash(record, record.parent, parent) for parent in above]
-        # If only its own hash is damaged, what hangs on it was made with the right one.
-        hashes[record.id] = (record.hash, *right)
-        if not above:
-            self._salvage.unverified.add((self.draft.id, record.id))
-        return record.hash in right or not above
-
-    def _lost(self, seq: int, reason: str, row: Row | None = None) -> Lost:
-        no = rows.number(self._no, seq)
-        id, parent, sort = self._salvage.id_of(no), UNSET, self._salvage.sort_of(no)
-        if row is not None:
-            sort = _SORTS.get(row[12], sort)
-            id = row[1] if isinstance(row[1], str) and row[1] else id
-            parent = row[4] if sort == "entry" else UNSET
-        place = f"records row {no}"
-        return Lost(place=place, reason=reason, seq=seq, id=id, sort=sort, parent=parent)
-
-
 def one_of(db: apsw.Connection, thread: int, seq: int | None = None) -> Row | None:
     """A record's row by its number, or by its thread's and its seq."""
     no = thread if seq is None else rows.number(thread, seq)
     return next(iter(rows.raw(db, (no, no))), None)
 
 
-def _points_to(row: _Row, no: int) -> bool:
+def _points_to(row: Remains, no: int) -> bool:
     return row.origin_no is not None and row.origin_no >> 32 == no
-
-
-def _origin(row: _Row) -> Origin | None:
-    if row.origin is None:
-        return None
-    return Origin(row.origin, row.origin_entry, row.origin_hash)

@@ -13,12 +13,13 @@ from clew.engines._migrate import migrations
 from clew.engines.sqlite import leases
 from clew.engines.sqlite.connections import APPLICATION_ID
 from clew.engines.sqlite.engine import SQLiteEngine
-from clew.engines.sqlite.errors import translate
+from clew.engines.sqlite.errors import UNREADABLE, translate
+from clew.engines.sqlite.pages import PAGE_BYTES
 from clew.engines.sqlite.query import Row
-from clew.engines.sqlite.salvage import UNREADABLE, SQLiteSalvage
+from clew.engines.sqlite.rescue import rescue
+from clew.engines.sqlite.salvage import SQLiteSalvage
 from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
 
-PAGE_BYTES = 4096
 _LEASE = f"thread, {leases.NAMES}"
 
 
@@ -58,7 +59,7 @@ class SQLiteWorkshop:
             _transplant(self._copy, self._swap.folder / "empty.db")
             db = _open(self._copy)
         _refuse_newer(db, self._path)
-        found = SQLiteSalvage(db)
+        found = SQLiteSalvage(db, rescue(self._copy, self._swap.folder / "rescued.db"))
         if found.is_empty and not ours:
             found.close()
             raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")

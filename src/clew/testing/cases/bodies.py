@@ -103,6 +103,22 @@ def an_entry_must_find_the_blobs_it_names(place: Place) -> None:
 
 
 @CASES
+def sweeping_asks_what_to_keep(place: Place) -> None:
+    engine = place.open()
+    wanted, other = engine.put_blobs([b"wanted", b"not wanted"])
+    asked: list[set[str]] = []
+
+    def keep(candidates: set[str]) -> set[str]:
+        asked.append(candidates)
+        assert engine.get_blob(wanted) == b"wanted", "it may read meanwhile"
+        return {wanted}
+
+    assert engine.sweep(grace_seconds=0, keep=keep).blobs == 1
+    assert asked == [{wanted, other}]
+    assert place.reopen(engine).has_blobs([wanted, other]) == {wanted}
+
+
+@CASES
 def sweeping_spares_what_is_used_or_young(place: Place) -> None:
     engine = place.open()
     engine.create(thread())

@@ -42,6 +42,21 @@ def stats_count_what_is_there(place: Place) -> None:
 
 
 @CASES
+def check_tells_how_far_it_is(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a", "b", "c")
+    for quick in (False, True):
+        told: list[tuple[int, int]] = []
+        problems = engine.check(quick=quick, progress=lambda *now: told.append(now))  # noqa: B023
+        assert list(problems) == []
+        assert told or quick, "at the least when it is done; the quick form may be too quick"
+        assert all(0 <= done <= total for done, total in told)
+        assert all(done == total > 0 for done, total in told[-1:]), "it ends with everything done"
+        assert told == sorted(told)
+
+
+@CASES
 def properties_say_what_the_engine_is(place: Place) -> None:
     properties = place.open().properties
     assert properties.engine

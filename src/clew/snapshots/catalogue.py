@@ -1,0 +1,137 @@
+"""Which snapshots a thread has: each one a fact beside its entry, so that listing reads no log.
+
+The entry tells all about a snapshot, for ever; the fact says that it is still kept. A fork sees
+those on the path that it shares, by the facts of the thread that it was forked from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from clew.errors import ClewError, NotFound
+from clew.model import Entry, Origin, ThreadInfo
+from clew.snapshots.model import LeftOut, Snapshot
+from clew.snapshots.tree import Trees
+
+if TYPE_CHECKING:
+    from clew.engine import Engine
+    from clew.store import Store
+
+PREFIX = "snapshot."
+LEFT_OUT_MAX = 1000  # names that are told one by one; the rest is counted
+_SHORT = ("tree", "at", "root", "files", "size_bytes", "new_bytes", "left_out_count", "label")
+
+
+def body_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What a snapshot's entry says."""
+    left_out = [[item.path, item.reason, item.size] for item in snapshot.left_out[:LEFT_OUT_MAX]]
+    return {**{name: getattr(snapshot, name) for name in _SHORT}, "left_out": left_out}
+
+
+def fact_of(snapshot: Snapshot) -> dict[str, Any]:
+    """What its fact says: all but the names of what was left out."""
+    short = {name: getattr(snapshot, name) for name in _SHORT}
+    return {**short, "time_us": snapshot.time_us, "pinned": snapshot.pinned}
+
+
+def from_entry(entry: Entry) -> Snapshot:
+    body = entry.body
+    left_out = tuple(LeftOut(path, reason, size) for path, reason, size in body["left_out"])
+    return Snapshot(
+        id=entry.id,
+        thread=entry.thread,
+        time_us=entry.time_us,
+        left_out=left_out,
+        **{name: body[name] for name in _SHORT},
+    )
+
+
+def own(info: ThreadInfo) -> list[Snapshot]:
+    """The snapshots that a thread took itself and still keeps."""
+    return [
+        Snapshot(id=key.removeprefix(PREFIX), thread=info.id, **value)
+        for key, value in info.facts.items()
+        if key.startswith(PREFIX)
+    ]
+
+
+def visible(engine: Engine, info: ThreadInfo) -> list[Snapshot]:
+    """Those that can be seen in a thread, the newest first."""
+    found = own(info) + list(_inherited(engine, info))
+    return sorted(found, key=lambda snapshot: (snapshot.time_us, snapshot.id), reverse=True)
+
+
+def _inherited(engine: Engine, info: ThreadInfo) -> Iterator[Snapshot]:
+    origin = info.origin
+    while origin is not None and origin.entry is not None:
+        source = _source(engine, origin)
+        if source is None:
+            # It was purged, and its facts with it: what is left of it is on the path itself.
+            yield from _on_path(engine, info.id, origin.entry)
+            return
+        yield from (s for s in own(source) if is_on_path(engine, info.id, origin.entry, s.id))
+        origin = source.origin
+
+
+def _source(engine: Engine, origin: Origin) -> ThreadInfo | None:
+    try:
+        (entry,) = engine.path(origin.thread, origin.entry, limit=1)
+        return engine.thread(origin.thread) if entry.hash == origin.hash else None
+    except NotFound:
+        return None
+
+
+def is_on_path(engine: Engine, thread: str, leaf: str | None, id: str) -> bool:
+    """Whether an entry lies on the path to a leaf."""
+    if leaf == id:
+        return True
+    try:
+        engine.path(thread, leaf, after=id, limit=1)
+    except NotFound:
+        return False
+    return True
+
+
+def _on_path(engine: Engine, thread: str, leaf: str) -> Iterator[Snapshot]:
+    for entry in engine.path(thread, leaf):
+        if entry.kind == "snapshot":
+            yield from_entry(entry)
+
+
+# --- the whole store ---
+
+
+def wanted(store: Store, candidates: set[str]) -> set[str]:
+    """Those of the blobs that a snapshot of any thread still needs."""
+    trees = Trees(store.engine)
+    found: set[str] = set()
+    seen: set[str] = set()
+    for tree in _live_trees(store):
+        _gather(trees, tree, candidates, found, seen)
+    return found
+
+
+def _live_trees(store: Store) -> Iterator[str]:
+    for deleted in (False, True):
+        for info in store.threads(archived=None, deleted=deleted):
+            yield from (snapshot.tree for snapshot in visible(store.engine, info))
+
+
+def _gather(trees: Trees, tree: str, candidates: set[str], found: set[str], seen: set[str]) -> None:
+    todo = [tree]
+    while todo:
+        manifest = todo.pop()
+        if manifest in seen:
+            continue
+        seen.add(manifest)
+        found |= {manifest} & candidates
+        try:
+            nodes = trees.nodes(manifest)
+        except ClewError:
+            continue  # it is damaged, which verify tells; what cannot be read keeps nothing
+        for node in nodes:
+            if node.is_folder:
+                todo.append(node.ref)
+            elif node.ref in candidates:
+                found.add(node.ref)

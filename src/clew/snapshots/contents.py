@@ -1,0 +1,179 @@
+"""Reading the files that changed, on all cores, and summing up folders to manifests."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from clew.codec import digest
+from clew.snapshots.cache import Known, KnownFile, Signature, settled, signature
+from clew.snapshots.ignore import Rules
+from clew.snapshots.manifest import Node, pack
+from clew.snapshots.model import LeftOut, Reason
+from clew.snapshots.walk import FILE, FOLDER, Folder, Survey, look_at, open_root
+
+CHUNK_FILES = 64
+BATCH_BYTES = 4 * 1024 * 1024
+TRIES = 3
+
+# Takes the bytes of files with their hashes, and stores those that are new.
+Keep = Callable[[Sequence[tuple[str, bytes]]], None]
+Progress = Callable[[int, int], None]
+_Chunk = tuple[Folder, list[tuple[str, Signature]]]
+
+
+def survey(
+    root: str,
+    rules: Rules,
+    known: Known | None = None,
+    keep: Keep | None = None,
+    progress: Progress | None = None,
+) -> Survey:
+    """Look at a tree. Files that changed since `known` are read, and handed to `keep`."""
+    top = open_root(root)
+    try:
+        found = look_at(root, top, rules, known or Known(root=root))
+        _Reader(top, found, rules, keep or _forget).run(progress)
+    finally:
+        os.close(top)
+    _sum_up(found.top)
+    found.files = sum(len(folder.files) for folder in found.all_folders())
+    return found
+
+
+def _forget(blobs: Sequence[tuple[str, bytes]]) -> None:
+    """For those who only want to know what a tree looks like."""
+
+
+class _Reader:
+    def __init__(self, top: int, found: Survey, rules: Rules, keep: Keep) -> None:
+        self._top = top
+        self._found = found
+        self._rules = rules
+        self._keep = keep
+
+    def run(self, progress: Progress | None) -> None:
+        chunks = list(self._chunks())
+        total = sum(len(names) for _, names in chunks)
+        self._found.read = total
+        workers = min(os.cpu_count() or 1, len(chunks))
+        if workers <= 1:
+            results = map(self._read_chunk, chunks)
+            self._collect(chunks, results, progress, total)
+            return
+        with ThreadPoolExecutor(workers, "clew-snapshot") as pool:
+            self._collect(chunks, pool.map(self._read_chunk, chunks), progress, total)
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        for folder in self._found.all_folders():
+            for at in range(0, len(folder.pending), CHUNK_FILES):
+                yield folder, folder.pending[at : at + CHUNK_FILES]
+
+    def _collect(
+        self,
+        chunks: list[_Chunk],
+        results: Iterator[list[KnownFile | LeftOut]],
+        progress: Progress | None,
+        total: int,
+    ) -> None:
+        done = 0
+        for (folder, names), result in zip(chunks, results, strict=True):
+            folder.files += [item for item in result if isinstance(item, KnownFile)]
+            folder.left_out += [item for item in result if isinstance(item, LeftOut)]
+            done += len(names)
+            if progress is not None:
+                progress(done, total)
+        for folder, _ in chunks:
+            folder.pending = []
+
+    def _read_chunk(self, chunk: _Chunk) -> list[KnownFile | LeftOut]:
+        folder, names = chunk
+        result: list[KnownFile | LeftOut] = []
+        batch: list[tuple[str, bytes]] = []
+        size = 0
+        try:
+            descriptor = open_below(self._top, folder.path)
+        except OSError:
+            return [LeftOut(folder.path + name, "unreadable") for name, _ in names]
+        try:
+            for name, _ in names:
+                item, data = self._read(descriptor, folder.path, name)
+                result.append(item)
+                if isinstance(item, KnownFile):
+                    batch.append((item.ref, data))
+                    size += len(data)
+                if size > BATCH_BYTES:
+                    self._keep(batch)
+                    batch, size = [], 0
+        finally:
+            os.close(descriptor)
+        if batch:
+            self._keep(batch)
+        return result
+
+    def _read(self, folder: int, path: str, name: str) -> tuple[KnownFile | LeftOut, bytes]:
+        """A file's bytes, all of one moment: one that changes meanwhile is read again."""
+        reason: Reason = "changing"
+        for _ in range(TRIES):
+            try:
+                descriptor = os.open(name, FILE, dir_fd=folder)
+            except OSError:
+                return LeftOut(path + name, "unreadable"), b""
+            try:
+                before = os.fstat(descriptor)
+                if not stat.S_ISREG(before.st_mode):
+                    return LeftOut(path + name, "special"), b""
+                if before.st_size > self._rules.max_file_bytes:
+                    return LeftOut(path + name, "too_large", before.st_size), b""
+                data = _read_all(descriptor, before.st_size)
+                sign = signature(before)
+                if len(data) == before.st_size and signature(os.fstat(descriptor)) == sign:
+                    return self._known(name, sign, data), data
+            except OSError:
+                reason = "unreadable"
+            finally:
+                os.close(descriptor)
+        return LeftOut(path + name, reason), b""
+
+    def _known(self, name: str, sign: Signature, data: bytes) -> KnownFile:
+        kind = "executable" if sign[4] & stat.S_IXUSR else "file"
+        trusted = settled(sign, self._found.began_ns)
+        return KnownFile(name, kind, digest(data), len(data), trusted)  # type: ignore[arg-type]
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    data = os.read(descriptor, size + 1)
+    while len(data) <= size:
+        more = os.read(descriptor, size + 1 - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def open_below(top: int, path: str) -> int:
+    """A folder below another one, step by step and through no link."""
+    descriptor = os.dup(top)
+    for name in path.split("/"):
+        if name:
+            try:
+                below = os.open(name, FOLDER, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+            descriptor = below
+    return descriptor
+
+
+def _sum_up(folder: Folder) -> None:
+    """The manifest of every folder in which something changed."""
+    if folder.manifest:
+        return
+    nodes = [Node(file.name, file.kind, file.ref, file.size) for file in folder.files]
+    for sub in folder.folders:
+        _sum_up(sub)
+        nodes.append(Node(sub.name, "folder", sub.manifest, sub.size))
+    folder.size = sum(node.size for node in nodes)
+    folder.data = pack(nodes)
+    folder.manifest = digest(folder.data)

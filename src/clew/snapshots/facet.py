@@ -1,0 +1,210 @@
+"""`thread.snapshots`: trees of files, pinned to entries of a thread."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from clew import drafts
+from clew.checks import check_name
+from clew.codec import digest, new_id
+from clew.errors import Corrupt, InvalidInput, NotFound
+from clew.model import Properties
+from clew.snapshots import catalogue
+from clew.snapshots.cache import Cache, Known
+from clew.snapshots.contents import Progress
+from clew.snapshots.ignore import Rules
+from clew.snapshots.model import Snapshot
+from clew.snapshots.take import Taker
+from clew.snapshots.tree import Trees
+from clew.snapshots.walk import Survey
+
+if TYPE_CHECKING:
+    from clew.thread import Thread
+
+List = list[Snapshot]
+_TRIES = 3
+
+
+class Snapshots:
+    """The snapshots of one thread. Cheap to make, holds no state but the thread."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self._engine = thread.store.engine
+        self.trees = Trees(self._engine)
+
+    # --- taking ---
+
+    def take(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        at: str | None = None,
+        label: str | None = None,
+        rules: Rules | None = None,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        """Store the tree of files under `root` as it is now, pinned to a user message.
+
+        `at` is the message's id; without it, the latest on the path. What has not changed since
+        the last snapshot is neither read nor stored again. What was left out, and why, is in
+        the snapshot.
+        """
+        top = os.path.realpath(root)
+        rules = rules or self.rules()
+        at = self._latest_message() if at is None else self._thread.get(check_name(at, "at")).id
+        for _ in range(_TRIES):
+            taken = self._take_once(top, rules, at, label, fence, progress)
+            if taken is not None:
+                return taken
+        raise Corrupt(top, "what was stored of it was removed again and again")
+
+    def _take_once(
+        self,
+        top: str,
+        rules: Rules,
+        at: str | None,
+        label: str | None,
+        fence: int | None,
+        progress: Progress | None,
+    ) -> Snapshot | None:
+        cache = self._cache(top)
+        known = cache.load(top)
+        base = known.base
+        taker = Taker(self._engine)
+        found = taker.take(top, rules, known if self._is_kept(base) else None, progress)
+        snapshot = self._append(found, taker, at, label, fence)
+        if found.read or found.tree != _tree_of(known):
+            cache.save(found.known((self._thread.id, snapshot.id)))
+        # What we relied on may have been swept since we looked; then all of it is stored anew.
+        if not self._is_kept(base, if_none=True) or not self._has(taker.relied_on):
+            cache.save(Known(root=top))
+            self.drop(snapshot.id)
+            return None
+        return snapshot
+
+    def _append(
+        self, found: Survey, taker: Taker, at: str | None, label: str | None, fence: int | None
+    ) -> Snapshot:
+        left_out = found.left_out
+        snapshot = Snapshot(
+            id=new_id(),
+            thread=self._thread.id,
+            at=at,
+            tree=found.tree,
+            root=found.root,
+            time_us=self._thread.store.clock(),
+            files=found.files,
+            size_bytes=found.size,
+            new_bytes=taker.new_bytes,
+            left_out=tuple(left_out[: catalogue.LEFT_OUT_MAX]),
+            left_out_count=len(left_out),
+            label=label,
+        )
+        entry = drafts.draft(
+            "snapshot",
+            catalogue.body_of(snapshot),
+            id=snapshot.id,
+            time=snapshot.time,
+        )
+        facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
+        noted = drafts.facts(facts, snapshot.time_us)
+        self._engine.append(self._thread.id, [entry, *noted], fence=fence)
+        return snapshot
+
+    def _latest_message(self) -> str | None:
+        """The last user message on the path, looked for from its end."""
+        for limit in (32, 1000, None):
+            path = self._thread.path(limit=limit)
+            for entry in reversed(path):
+                if entry.kind == "user_message":
+                    return entry.id
+            if limit is None or len(path) < limit:
+                break
+        return None
+
+    def _is_kept(self, base: tuple[str, str] | None, *, if_none: bool = False) -> bool:
+        """Whether a snapshot, perhaps of another thread, still keeps all that it stored."""
+        if base is None:
+            return if_none
+        try:
+            return catalogue.PREFIX + base[1] in self._engine.thread(base[0]).fact_data
+        except NotFound:
+            return False
+
+    def _has(self, hashes: set[str]) -> bool:
+        return self._engine.has_blobs(hashes) >= hashes
+
+    def rules(self) -> Rules:
+        """What snapshots leave out unless they are told otherwise."""
+        return Rules()
+
+    def survey(self, root: str | os.PathLike[str], rules: Rules | None = None) -> Survey:
+        """How the tree under `root` looks now; nothing is stored."""
+        from clew.snapshots.contents import survey
+
+        top = os.path.realpath(root)
+        return survey(top, rules or self.rules(), self._cache(top).load(top))
+
+    def _cache(self, root: str) -> Cache:
+        caches = self._thread.store.snapshot_caches
+        if root not in caches:
+            folder = _cache_folder(self._thread.store.properties)
+            name = digest(os.fsencode(root))[3:35] + ".cache"
+            caches[root] = Cache(None if folder is None else folder / name)
+        return caches[root]
+
+    # --- looking ---
+
+    def list(self) -> List:
+        """Those that can be seen in this thread, the newest first; also what a fork shares."""
+        return catalogue.visible(self._engine, self._thread.info)
+
+    def get(self, id: str) -> Snapshot:
+        """The snapshot with this id, with the names of what it left out. NotFound."""
+        check_name(id, "id")
+        if all(snapshot.id != id for snapshot in self.list()):
+            raise NotFound("snapshot", id)
+        return catalogue.from_entry(self._thread.get(id))
+
+    def latest(self, at: str | None = None) -> Snapshot | None:
+        """The newest one, or the newest that is pinned to a user message."""
+        found = [snapshot for snapshot in self.list() if at in (None, snapshot.at)]
+        return found[0] if found else None
+
+    # --- keeping ---
+
+    def drop(self, id: str) -> None:
+        """Let go of a snapshot. Its files go with the next `store.sweep` that nobody needs."""
+        if any(snapshot.id == id for snapshot in catalogue.own(self._thread.info)):
+            self._thread.set_facts({catalogue.PREFIX + id: None})
+        elif any(snapshot.id == id for snapshot in self.list()):
+            raise InvalidInput("id", f"snapshot {id!r} belongs to the thread this was forked from")
+
+    def pin(self, id: str, pinned: bool = True) -> None:
+        """Keep a snapshot whatever the quota says, or no longer."""
+        for snapshot in catalogue.own(self._thread.info):
+            if snapshot.id == id:
+                changed = catalogue.fact_of(replace(snapshot, pinned=pinned))
+                self._thread.set_facts({catalogue.PREFIX + id: changed})
+                return
+        raise NotFound("snapshot", id)
+
+
+def _tree_of(known: Known) -> str | None:
+    top = known.folders.get("")
+    return None if top is None else top.manifest
+
+
+def _cache_folder(properties: Properties) -> Path | None:
+    """Beside the store: the cache is about this machine and this store."""
+    if properties.engine == "sqlite":
+        return Path(properties.place + "-snapshots")
+    if properties.engine == "files":
+        return Path(properties.place) / "index" / "snapshots"
+    return None

@@ -1,0 +1,358 @@
+"""What a restore would do, worked out before anything is touched.
+
+Two trees are compared folder by folder: the working tree as it was looked at, and the one that
+is stored. Folders with the same manifest are the same and are not entered. Every other stored
+tree of the same root is asked only about paths that differ: it says whether what is there now
+is something that Clew could bring back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clew.errors import Corrupt, InvalidInput, NotFound
+from clew.snapshots.manifest import Node, name_problem
+from clew.snapshots.model import Act, Plan, Snapshot, Step
+from clew.snapshots.tree import DEPTH_MAX, Trees
+from clew.snapshots.walk import Folder, Survey
+
+Content = tuple[str, str]  # kind and ref
+
+
+class Action(Struct, frozen=True):
+    """A step with all that it takes: what must be there now, and what will be."""
+
+    act: Act
+    path: str
+    old: Node | None = None
+    new: Node | None = None
+
+    @property
+    def node(self) -> Node:
+        found = self.new or self.old
+        assert found is not None
+        return found
+
+    @property
+    def step(self) -> Step:
+        return Step(self.act, self.path, self.node.kind, self.node.size)
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """A plan to be shown, and its actions in the order in which they must be done."""
+
+    plan: Plan
+    actions: tuple[Action, ...]
+
+    def without(self, dropped: set[int], blocked: Iterable[str]) -> Work:
+        """The same less some actions (by index): they are not needed, or must not be done."""
+        gone = [action for n, action in enumerate(self.actions) if n in dropped]
+        left = [action for n, action in enumerate(self.actions) if n not in dropped]
+        same = sum(1 for action in gone if action.act == "create" and not action.node.is_folder)
+        plan = replace(
+            self.plan,
+            steps=_steps(left),
+            unchanged=self.plan.unchanged + same,
+            blocked=tuple(sorted({*self.plan.blocked, *blocked})),
+        )
+        return Work(plan=plan, actions=tuple(left))
+
+
+def plan(
+    trees: Trees,
+    snapshot: Snapshot,
+    survey: Survey,
+    known: Iterable[str],
+    paths: Sequence[str] | None = None,
+    *,
+    noted: Iterable[str] = (),
+) -> Plan:
+    """What a restore of `snapshot` would do to the tree that `survey` saw.
+
+    `known` are the trees of all snapshots that are kept of this root. `paths` limits it to
+    these files and folders. `noted` are trees that were stored on the way to somewhere else:
+    what they have is safe, but they do not make a file one of ours that may be deleted.
+    """
+    return work(trees, snapshot, survey, known, paths, noted=noted).plan
+
+
+def work(
+    trees: Trees,
+    snapshot: Snapshot,
+    survey: Survey,
+    known: Iterable[str],
+    paths: Sequence[str] | None = None,
+    *,
+    noted: Iterable[str] = (),
+) -> Work:
+    """The same, with all that it takes to do it."""
+    ours = _Known(trees, [snapshot.tree, *known])
+    planner = _Planner(trees, ours, _Known(trees, noted), Selection(paths))
+    planner.folder("", survey.top, snapshot.tree, needed=False)
+    planner.selection.check()
+    actions = tuple(in_order(planner.actions))
+    made = Plan(
+        snapshot=snapshot.id,
+        root=survey.root,
+        steps=_steps(actions),
+        unchanged=planner.unchanged,
+        foreign=tuple(sorted(planner.foreign)),
+        kept=tuple(sorted(planner.kept)),
+        blocked=tuple(sorted(planner.blocked)),
+    )
+    return Work(plan=made, actions=actions)
+
+
+def _steps(actions: Iterable[Action]) -> tuple[Step, ...]:
+    """As people read them: by path, what is deleted before what takes its place."""
+    ordered = sorted(actions, key=lambda action: (action.path, action.act != "delete"))
+    return tuple(action.step for action in ordered)
+
+
+def in_order(actions: Iterable[Action]) -> list[Action]:
+    """As they are done: room is made from the bottom up, then filled from the top down.
+
+    Links come last, so that none is there while something else is written.
+    """
+    return sorted(actions, key=_turn)
+
+
+def _turn(action: Action) -> tuple[int, int, str]:
+    depth = action.path.count("/")
+    if action.act == "delete":
+        return (1, -depth, action.path) if action.node.is_folder else (0, 0, action.path)
+    if action.node.is_folder:
+        return 2, depth, action.path
+    return (4 if action.node.kind == "link" else 3), 0, action.path
+
+
+# --- which paths ---
+
+
+class Selection:
+    """The paths that a restore is limited to; None stands for all of them."""
+
+    def __init__(self, paths: Sequence[str] | None) -> None:
+        if isinstance(paths, str):
+            raise InvalidInput("paths", "must be a list of paths")
+        self._paths = None if paths is None else _outermost({_checked(path) for path in paths})
+        self._above = {up for path in self._paths or () for up in _parents(path)}
+        self._met: set[str] = set()
+
+    def covers(self, path: str) -> bool:
+        """Whether a path is one of them, or lies in one of them."""
+        if self._paths is None:
+            return True
+        met = self._paths & {path, *_parents(path)}
+        self._met |= met
+        return bool(met)
+
+    def leads_to(self, path: str) -> bool:
+        """Whether one of them lies below a path."""
+        return path in self._above
+
+    def check(self) -> None:
+        """NotFound for a path that was met neither here nor there."""
+        for path in sorted((self._paths or set()) - self._met):
+            raise NotFound("file", path)
+
+
+def _checked(path: str) -> str:
+    if not isinstance(path, str):
+        raise InvalidInput("paths", f"must be text, not {path!r}")
+    path = path.rstrip("/") if path != "/" else path
+    if path in ("", "."):
+        return ""
+    for name in path.split("/"):
+        problem = name_problem(name)
+        if problem is not None:
+            raise InvalidInput("paths", f"{path!r} does not lie inside of the root: {problem}")
+    return path
+
+
+def _outermost(paths: set[str]) -> set[str] | None:
+    """Without those that lie in another one; None if the top itself is among them."""
+    if "" in paths:
+        return None
+    return {path for path in paths if not paths & set(_parents(path))}
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:n]) for n in range(1, len(parts))]
+
+
+# --- what Clew knows ---
+
+
+class _Known:
+    """Every version of a path in the stored trees. What trees share is looked at once."""
+
+    def __init__(self, trees: Trees, tops: Iterable[str]) -> None:
+        self._trees = trees
+        self._manifests: dict[str, frozenset[str]] = {"": frozenset(tops)}
+        self._indexes: dict[str, dict[str, Node]] = {}
+
+    def versions(self, path: str) -> set[Content]:
+        folder, _, name = path.rpartition("/")
+        found = (self._index(manifest).get(name) for manifest in self._folders(folder))
+        return {content(node) for node in found if node is not None}
+
+    def has_folder(self, path: str) -> bool:
+        return bool(self._folders(path))
+
+    def _folders(self, path: str) -> frozenset[str]:
+        """The manifests that a folder has had."""
+        found = self._manifests.get(path)
+        if found is None:
+            folders = (ref for kind, ref in self.versions(path) if kind == "folder")
+            found = self._manifests[path] = frozenset(folders)
+        return found
+
+    def _index(self, manifest: str) -> dict[str, Node]:
+        found = self._indexes.get(manifest)
+        if found is None:
+            try:
+                found = {node.name: node for node in self._trees.nodes(manifest)}
+            except Corrupt:
+                found = {}  # a damaged snapshot knows nothing: more is foreign, nothing is lost
+            self._indexes[manifest] = found
+        return found
+
+
+def content(node: Node) -> Content:
+    return node.kind, node.ref
+
+
+# --- comparing ---
+
+
+class _Planner:
+    def __init__(self, trees: Trees, known: _Known, noted: _Known, selection: Selection) -> None:
+        self._trees = trees
+        self._known = known
+        self._noted = noted
+        self.selection = selection
+        self.actions: list[Action] = []
+        self.unchanged = 0
+        self.foreign: set[str] = set()
+        self.kept: set[str] = set()
+        self.blocked: set[str] = set()
+
+    def folder(self, path: str, here: Folder | None, there: str | None, *, needed: bool) -> bool:
+        """Compare a folder with a stored one. True if nothing of what is here will be left.
+
+        `path` ends with a slash unless it is the top. `needed`: its place is for something else.
+        """
+        if path.count("/") > DEPTH_MAX:
+            raise Corrupt(f"manifest {there}", f"{path!r:.100} lies too deep")
+        if here is not None and here.manifest == there and self.selection.covers(path[:-1]):
+            self.unchanged += _count(here)
+            return False
+        mine = _nodes(here)
+        theirs = {} if there is None else {node.name: node for node in self._trees.nodes(there)}
+        subs = {} if here is None else {sub.name: sub for sub in here.folders}
+        gone = True
+        for name in sorted(mine.keys() | theirs.keys()):
+            below = path + name
+            if self.selection.covers(below) or self.selection.leads_to(below):
+                old, new = mine.get(name), theirs.get(name)
+                gone &= self._name(below, old, new, subs.get(name), needed)
+            else:
+                gone &= name not in mine
+        left_out = [item.path for item in here.left_out] if here is not None else []
+        if needed:
+            self.blocked |= set(left_out)
+        return gone and not left_out
+
+    def _name(
+        self, path: str, old: Node | None, new: Node | None, here: Folder | None, needed: bool
+    ) -> bool:
+        """Compare one name. True if what is here now will be gone."""
+        if old is None:
+            return self._create(path, new)
+        if new is None:
+            return self._remove(path, old, here, needed)
+        if old.is_folder and new.is_folder:
+            return self.folder(path + "/", here, new.ref, needed=False)
+        if old.is_folder or new.is_folder:
+            return self._swap(path, old, new, here)
+        if content(old) == content(new):
+            self.unchanged += 1
+            return False
+        self._judge(path, old, needed=True)
+        same = old.is_file and new.is_file and old.ref == new.ref
+        self.actions.append(Action("mode" if same else "overwrite", path, old, new))
+        return False
+
+    def _create(self, path: str, new: Node | None) -> bool:
+        assert new is not None
+        if new.is_folder and not self.selection.covers(path) and not self._leads_into(path, new):
+            return True
+        self.actions.append(Action("create", path, None, new))
+        if new.is_folder:
+            self.folder(path + "/", None, new.ref, needed=False)
+        return True
+
+    def _leads_into(self, path: str, new: Node) -> bool:
+        """Whether a folder that was not asked for holds something that was."""
+        for below, node in self._trees.walk(new.ref, path + "/"):
+            if self.selection.covers(below) and node is not None:
+                return True
+        return False
+
+    def _remove(self, path: str, old: Node, here: Folder | None, needed: bool) -> bool:
+        """Something that the target does not have. It goes if it could be brought back."""
+        if old.is_folder:
+            gone = self.folder(path + "/", here, None, needed=needed)
+            if not self.selection.covers(path) or not gone:
+                return False
+            if not needed and not self._known.has_folder(path):
+                self.kept.add(path)
+                return False
+        elif not self._judge(path, old, needed=needed):
+            return False
+        self.actions.append(Action("delete", path, old))
+        return True
+
+    def _swap(self, path: str, old: Node, new: Node, here: Folder | None) -> bool:
+        """A folder becomes something else, or something else a folder."""
+        if old.is_folder and not self.selection.covers(path):
+            self.folder(path + "/", here, None, needed=False)  # only what lies in it was asked for
+            return False
+        if old.is_folder:
+            self.folder(path + "/", here, None, needed=True)
+        else:
+            if not self.selection.covers(path) and not self._leads_into(path, new):
+                return False
+            self._judge(path, old, needed=True)
+        self.actions.append(Action("delete", path, old))
+        return self._create(path, new)
+
+    def _judge(self, path: str, old: Node, *, needed: bool) -> bool:
+        """Whether a file may go; notes it as kept or foreign. Foreign ones go only by force."""
+        versions = self._known.versions(path)
+        if content(old) in versions:
+            return True
+        if not versions and not needed:
+            self.kept.add(path)
+            return False
+        if content(old) not in self._noted.versions(path):
+            self.foreign.add(path)
+        return True
+
+
+def _nodes(here: Folder | None) -> dict[str, Node]:
+    if here is None:
+        return {}
+    found = {sub.name: Node(sub.name, "folder", sub.manifest, sub.size) for sub in here.folders}
+    for file in here.files:
+        found[file.name] = Node(file.name, file.kind, file.ref, file.size)
+    return found
+
+
+def _count(here: Folder) -> int:
+    return len(here.files) + sum(_count(sub) for sub in here.folders)

@@ -1,0 +1,367 @@
+"""Carrying out a plan in a working tree, so that at each moment every file is old or new.
+
+First all new contents are written beside their places and made durable, under names of our own;
+a full disk shows here, when nothing has changed yet. Then names are switched, one by one.
+Contents are checked before (blobs by their hash and size) and what is there now is compared with
+what the plan was made for, so that nothing is overwritten that nobody has kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from clew.codec import digest
+from clew.errors import ClewError, Conflict, Corrupt, InvalidInput, Unavailable
+from clew.snapshots.cache import Signature
+from clew.snapshots.manifest import Node
+from clew.snapshots.plan import Action, Work
+from clew.snapshots.reach import Root
+from clew.snapshots.system import REAL, System
+from clew.snapshots.tree import Trees
+
+TEMPORARY = ".clew-restore-"
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+_MANY = 16  # files; from here on they are written by several threads
+_WORKERS = 8
+
+
+class Restoration:
+    """One plan being carried out. `token` marks its temporary files."""
+
+    def __init__(self, root: Root, trees: Trees, work: Work, token: str) -> None:
+        self._root = root
+        self._system = root.system
+        self._trees = trees
+        self._actions = work.actions
+        self._prefix = prefix_of(token)
+        self._swapped = {a.path for a in work.actions if a.act == "create"}
+        self._noted: dict[str, os.stat_result] = {}
+        self._staged: dict[str, tuple[str, str]] = {}  # path → the folder and name of its contents
+        self._folders: dict[str, str] = {}
+        self.done = 0
+        self.at = ""
+
+    @property
+    def total(self) -> int:
+        return len(self._actions)
+
+    # --- before anything changes ---
+
+    def prepare(self) -> None:
+        """Check everything that can be checked, and write all contents. Changes no file."""
+        wanted = [a.new for a in self._actions if a.new is not None and a.new.is_file]
+        missing = self._trees.missing(node.ref for node in wanted)
+        for node in wanted:
+            if node.ref in missing:
+                raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
+        for action in self._actions:
+            if action.old is not None and not action.old.is_folder:
+                self._note(action, action.old)
+        files = [(n, a, a.new) for n, a in enumerate(self._actions) if a.new and self._replaces(a)]
+        for _, action, _ in files:
+            self._folder_for(action.path)
+        if len(files) < _MANY:
+            for n, action, node in files:
+                self._stage(n, action, node)
+            return
+        with ThreadPoolExecutor(_WORKERS, "clew-restore") as pool:
+            list(pool.map(lambda item: self._stage(*item), files))
+
+    def _note(self, action: Action, old: Node) -> None:
+        """What is there must be what the plan was made for."""
+        self.at = action.path
+        found = None
+        if self._root.is_folder(action.path.rpartition("/")[0]):
+            with self._root.parent(action.path) as (folder, name):
+                found = self._root.is_same(folder, name, old)
+        if found is None:
+            raise _changed(action.path)
+        self._noted[action.path] = found.look
+
+    def _replaces(self, action: Action) -> bool:
+        """Whether an action brings a file with contents of its own.
+
+        A change of mode does as well if the file has other names: those are none of ours.
+        """
+        if action.new is None or not action.new.is_file:
+            return False
+        return action.act != "mode" or self._noted[action.path].st_nlink > 1
+
+    def _folder_for(self, path: str) -> str:
+        """The innermost folder above a path that is there already."""
+        above = path.rpartition("/")[0]
+        found = self._folders.get(above)
+        if found is None:
+            there = not above or self._root.is_folder(above)
+            found = self._folders[above] = above if there else self._folder_for(above)
+        return found
+
+    def _stage(self, n: int, action: Action, node: Node) -> None:
+        """Write contents beside where they belong."""
+        self.at = action.path
+        data = read(self._trees, node)
+        above, name = self._folder_for(action.path), f"{self._prefix}{n}"
+        old = self._noted[action.path] if action.old is not None and action.old.is_file else None
+        with self._root.folder(above) as folder:
+            self._staged[action.path] = above, name
+            mode = _new_mode(node) if old is None else 0o600
+            descriptor = self._system.create(name, folder, mode)
+            try:
+                write_all(self._system, descriptor, data)
+                if old is not None:
+                    self._take_after(descriptor, old, node)
+                self._system.sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _take_after(self, descriptor: int, old: os.stat_result, node: Node) -> None:
+        """Owner and permissions as they were, but for who may execute it."""
+        mine = self._system.stat_open(descriptor)
+        if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
+            try:
+                self._system.give(descriptor, old.st_uid, old.st_gid)
+            except PermissionError:
+                pass  # then it is ours, like any file that we make
+        self._system.set_mode(descriptor, _changed_mode(old.st_mode, node))
+
+    # --- the change itself ---
+
+    def apply(self) -> None:
+        """Switch all names. What is done when it fails is counted in `done`."""
+        touched: set[str] = set()
+        for action in self._actions:
+            self.at = action.path
+            self._do(action)
+            self.done += 1
+            touched |= {action.path.rpartition("/")[0]}
+        touched |= {above for above, _ in self._staged.values()}
+        for folder in sorted(touched):
+            self.at = folder
+            if self._root.is_folder(folder):
+                with self._root.folder(folder) as descriptor:
+                    self._system.sync(descriptor)
+
+    def _do(self, action: Action) -> None:
+        with self._root.parent(action.path) as (folder, name):
+            if action.act == "delete":
+                self._delete(action, folder, name)
+            elif action.node.is_folder:
+                self._make_folder(action, folder, name)
+            elif action.node.kind == "link":
+                self._make_link(action, folder, name)
+            elif action.path in self._staged:
+                self._switch(action, folder, name)
+            else:
+                self._set_mode(action, folder, name)
+
+    def _delete(self, action: Action, folder: int, name: str) -> None:
+        if not action.node.is_folder:
+            self._check(action, folder, name)
+            self._system.unlink(name, folder)
+            return
+        try:
+            self._system.remove_folder(name, folder)
+        except OSError as error:
+            # Something new is in it: then it stays, unless its place is needed.
+            if error.errno not in _NOT_EMPTY or action.path in self._swapped:
+                raise
+
+    def _make_folder(self, action: Action, folder: int, name: str) -> None:
+        try:
+            self._system.make_folder(name, folder)
+        except FileExistsError:
+            found = self._root.find(folder, name)
+            if found is None or found.kind != "folder":
+                raise _changed(action.path) from None
+
+    def _make_link(self, action: Action, folder: int, name: str) -> None:
+        temporary = f"{self._prefix}{self.done}"
+        self._staged[action.path] = action.path.rpartition("/")[0], temporary
+        self._system.make_link(action.node.ref, temporary, folder)
+        self._check(action, folder, name)
+        self._system.rename(temporary, folder, name, folder)
+
+    def _switch(self, action: Action, folder: int, name: str) -> None:
+        self._check(action, folder, name)
+        above, temporary = self._staged[action.path]
+        with self._root.folder(above) as source:
+            self._system.rename(temporary, source, name, folder)
+
+    def _set_mode(self, action: Action, folder: int, name: str) -> None:
+        descriptor = self._system.open_file(name, folder)
+        try:
+            look = self._system.stat_open(descriptor)
+            noted = self._noted[action.path]
+            if (look.st_ino, look.st_dev, look.st_nlink) != (noted.st_ino, noted.st_dev, 1):
+                raise _changed(action.path)
+            self._system.set_mode(descriptor, _changed_mode(look.st_mode, action.node))
+            self._system.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _check(self, action: Action, folder: int, name: str) -> None:
+        """Just before a name is switched: it must still be what the plan was made for."""
+        if action.act == "create":
+            if self._root.find(folder, name) is not None:
+                raise _changed(action.path)
+            return
+        found = self._root.find(folder, name)
+        if found is not None and found.signature == _signature(self._noted[action.path]):
+            return
+        # Another name of the same file may have been switched before: then only times differ.
+        if action.old is None or self._root.is_same(folder, name, action.old) is None:
+            raise _changed(action.path)
+
+    # --- afterwards ---
+
+    def clean(self) -> None:
+        """Take away what was staged and is not needed any more."""
+        for above, name in self._staged.values():
+            try:
+                with self._root.folder(above) as folder:
+                    self._system.unlink(name, folder)
+            except (OSError, Conflict):
+                pass  # it is in its place, or the next call cleans it
+
+
+def _changed(path: str) -> Conflict:
+    text = f"{path!r} was changed by somebody while it was about to be restored"
+    return Conflict(text, expected=None, actual=path, files=(path,))
+
+
+def _signature(look: os.stat_result) -> Signature:
+    return (look.st_size, look.st_mtime_ns, look.st_ctime_ns, look.st_ino, look.st_mode)
+
+
+def _new_mode(node: Node) -> int:
+    return 0o755 if node.kind == "executable" else 0o644
+
+
+def _changed_mode(mode: int, node: Node) -> int:
+    """The permissions that a file has, executable or not; never setuid and the like."""
+    mode &= 0o777
+    return mode | (mode & 0o444) >> 2 if node.kind == "executable" else mode & ~0o111
+
+
+def read(trees: Trees, node: Node) -> bytes:
+    """The contents of a file, checked: also against the size that its manifest tells."""
+    data = trees.read(node)
+    if len(data) != node.size:
+        text = f"{node.name!r} should have {node.size:,} bytes, but has {len(data):,}"
+        raise Corrupt(f"blob {node.ref}", text)
+    return data
+
+
+def write_all(system: System, descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[system.write(descriptor, left) :]
+
+
+def prefix_of(token: str) -> str:
+    return f"{TEMPORARY}{digest(token.encode())[3:19]}-"
+
+
+def clean_up(root: Root, token: str, folders: Iterable[str]) -> None:
+    """Remove what an interrupted restoration left behind in these folders."""
+    prefix = prefix_of(token)
+    for path in ["", *folders]:
+        if root.is_folder(path):
+            with root.folder(path) as folder:
+                for name in root.system.names(folder):
+                    if name.startswith(prefix):
+                        root.system.unlink(name, folder)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Errors of the system as errors of ours, with what had been done until then."""
+    try:
+        yield
+    except OSError as error:
+        name = error.strerror or type(error).__name__
+        raise Unavailable(f"{what}: {name}", retryable=False, committed=None) from error
+
+
+# --- a new copy ---
+
+
+def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> int:
+    """Write a whole tree into a new or empty folder; how many files it has.
+
+    If it fails, what was written is taken away again. It is a copy that can be made anew, so it
+    is not made durable file by file.
+    """
+    made = not os.path.lexists(folder)
+    with translated(folder):
+        os.makedirs(folder, exist_ok=True)
+    with Root(os.path.realpath(folder), system) as root, translated(folder):
+        with root.folder("") as top:
+            if system.names(top):
+                raise InvalidInput("folder", f"{folder} is not empty")
+        copy = _Copy(root, trees)
+        try:
+            return copy.write(tree)
+        except BaseException:
+            copy.remove()
+            if made:
+                _remove_quietly(folder)
+            raise
+
+
+def _remove_quietly(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass
+
+
+class _Copy:
+    def __init__(self, root: Root, trees: Trees) -> None:
+        self._root = root
+        self._system = root.system
+        self._trees = trees
+        self._made: list[tuple[str, bool]] = []
+
+    def write(self, tree: str) -> int:
+        links: list[tuple[str, Node]] = []
+        files = 0
+        for path, node in self._trees.walk(tree):
+            if node.kind == "link":
+                links.append((path, node))
+                continue
+            with self._root.parent(path) as (folder, name):
+                self._made.append((path, node.is_folder))
+                if node.is_folder:
+                    self._system.make_folder(name, folder)
+                else:
+                    self._write_file(folder, name, node)
+            files += node.is_file
+        for path, node in links:
+            with self._root.parent(path) as (folder, name):
+                self._made.append((path, False))
+                self._system.make_link(node.ref, name, folder)
+        return files + len(links)
+
+    def _write_file(self, folder: int, name: str, node: Node) -> None:
+        data = read(self._trees, node)
+        descriptor = self._system.create(name, folder, _new_mode(node))
+        try:
+            write_all(self._system, descriptor, data)
+        finally:
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        for path, is_folder in reversed(self._made):
+            try:
+                with self._root.parent(path) as (folder, name):
+                    if is_folder:
+                        self._system.remove_folder(name, folder)
+                    else:
+                        self._system.unlink(name, folder)
+            except (OSError, ClewError):
+                pass  # it was never there, or is not ours any more

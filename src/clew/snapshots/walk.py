@@ -1,0 +1,273 @@
+"""Looking at a working tree: which files there are, and what is in those that changed.
+
+Everything is reached through descriptors of folders, from the top down, and no link is ever
+followed, so nothing outside of the tree is read, whatever somebody puts into it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from clew.errors import InvalidInput
+from clew.snapshots.cache import (
+    Known,
+    KnownFile,
+    KnownFolder,
+    Signature,
+    now_ns,
+    settled,
+    signature,
+)
+from clew.snapshots.ignore import IGNORE_FILE_BYTES_MAX, IGNORE_FILES, Matcher, Rules
+from clew.snapshots.manifest import Node, folded, name_problem
+from clew.snapshots.model import LeftOut, Reason
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+DEPTH_MAX = 200
+
+
+class Folder(Struct):
+    """A folder as it is found. `manifest` is known at once if nothing in it changed."""
+
+    path: str  # "" for the top, else with a slash at its end
+    signature: Signature
+    rules: str
+    files: list[KnownFile]
+    folders: list[Folder]
+    pending: list[tuple[str, Signature]]
+    left_out: list[LeftOut]
+    ignores: list[str]
+    manifest: str = ""
+    size: int = 0
+    data: bytes = b""  # of the manifest, if it is a new one
+
+    @property
+    def name(self) -> str:
+        return self.path[:-1].rpartition("/")[2]
+
+
+class Survey(Struct):
+    """A working tree, looked at as a whole."""
+
+    root: str
+    top: Folder
+    began_ns: int
+    files: int = 0
+    read: int = 0  # files that had to be read
+
+    @property
+    def tree(self) -> str:
+        return self.top.manifest
+
+    @property
+    def size(self) -> int:
+        return self.top.size
+
+    def all_folders(self) -> Iterator[Folder]:
+        """Every folder, those above before those below."""
+        todo = [self.top]
+        while todo:
+            folder = todo.pop()
+            yield folder
+            todo += reversed(folder.folders)
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """Every path with its node."""
+        found: dict[str, Node] = {}
+        for folder in self.all_folders():
+            for sub in folder.folders:
+                found[sub.path[:-1]] = Node(sub.name, "folder", sub.manifest, sub.size)
+            for file in folder.files:
+                found[folder.path + file.name] = Node(file.name, file.kind, file.ref, file.size)
+        return found
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        return [item for folder in self.all_folders() for item in folder.left_out]
+
+    def known(self, base: tuple[str, str] | None) -> Known:
+        """What to remember of it."""
+        folders = {folder.path: self._known_folder(folder) for folder in self.all_folders()}
+        return Known(root=self.root, base=base, folders=folders)
+
+    def _known_folder(self, folder: Folder) -> KnownFolder:
+        return KnownFolder(
+            settled(folder.signature, self.began_ns),
+            folder.rules,
+            folder.manifest,
+            folder.size,
+            folder.files,
+            [sub.name for sub in folder.folders],
+            [(item.path, item.reason, item.size) for item in folder.left_out],
+            folder.ignores,
+        )
+
+
+def look_at(root: str, descriptor: int, rules: Rules, known: Known) -> Survey:
+    """What there is in a tree; files that have changed are still to be read."""
+    began_ns = now_ns()
+    walker = _Walker(known, rules, began_ns)
+    return Survey(root, walker.folder(descriptor, "", rules.matcher()), began_ns)
+
+
+def open_root(root: str) -> int:
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InvalidInput("root", f"{root} is not a folder to be read: {error.strerror}") from None
+
+
+class _Walker:
+    def __init__(self, known: Known, rules: Rules, began_ns: int) -> None:
+        self._known = known.folders
+        self._rules = rules
+        self._began_ns = began_ns
+        self._left = rules.max_bytes
+
+    def folder(self, descriptor: int, path: str, outer: Matcher) -> Folder:
+        """A folder and all below it; `path` ends with a slash unless it is the top."""
+        sign = signature(os.fstat(descriptor))
+        known = self._known.get(path)
+        if known is not None and known.signature == sign:
+            matcher = self._matcher(descriptor, path, outer, known.ignores)
+            if matcher.id == known.rules:
+                return self._same(descriptor, path, matcher, known, sign)
+        return self._anew(descriptor, path, outer, known, sign)
+
+    def _matcher(
+        self, descriptor: int, path: str, outer: Matcher, ignores: Sequence[str]
+    ) -> Matcher:
+        if not ignores:
+            return outer
+        return outer.inside(path, [_read_ignore(descriptor, name) for name in ignores])
+
+    # --- a folder whose list of names has not changed ---
+
+    def _same(
+        self, descriptor: int, path: str, matcher: Matcher, known: KnownFolder, sign: Signature
+    ) -> Folder:
+        left_out = [LeftOut(p, cast(Reason, reason), size) for p, reason, size in known.left_out]
+        found = Folder(path, sign, matcher.id, [], [], [], left_out, known.ignores)
+        files, pending = found.files, found.pending
+        look = os.stat
+        for file in known.files:
+            try:
+                st = look(file.name, dir_fd=descriptor, follow_symlinks=False)
+            except OSError:
+                found.left_out.append(LeftOut(path + file.name, "unreadable"))
+                continue
+            now = (st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino, st.st_mode)
+            if now == file.signature:
+                files.append(file)
+                self._left -= file.size
+            else:
+                self._take(descriptor, found, file.name, now, file)
+        for name in known.folders:
+            self._enter(descriptor, found, name, matcher)
+        if not pending and len(files) == len(known.files):
+            subs = [(sub.path, sub.manifest) for sub in found.folders]
+            before = [(f"{path}{n}/", self._manifest_of(f"{path}{n}/")) for n in known.folders]
+            if subs == before and all(manifest for _, manifest in subs):
+                found.manifest, found.size = known.manifest, known.size
+        return found
+
+    def _manifest_of(self, path: str) -> str:
+        known = self._known.get(path)
+        return "" if known is None else known.manifest
+
+    # --- a folder that is looked at anew ---
+
+    def _anew(
+        self,
+        descriptor: int,
+        path: str,
+        outer: Matcher,
+        known: KnownFolder | None,
+        sign: Signature,
+    ) -> Folder:
+        try:
+            with os.scandir(descriptor) as entries:
+                looks = sorted((e.name, e.stat(follow_symlinks=False)) for e in entries)
+        except OSError:
+            out = [LeftOut(path.rstrip("/") or ".", "unreadable")]
+            return Folder(path, sign, outer.id, [], [], [], out, [])
+        names = {name for name, _ in looks}
+        ignores = [name for name in IGNORE_FILES if name in names]
+        matcher = self._matcher(descriptor, path, outer, ignores)
+        found = Folder(path, sign, matcher.id, [], [], [], [], ignores)
+        before = {} if known is None else {file.name: file for file in known.files}
+        taken: set[str] = set()
+        for name, st in looks:
+            if matcher.leaves_out(path + name, name, folder=stat.S_ISDIR(st.st_mode)):
+                continue
+            fold = folded(name)
+            if fold in taken or name_problem(name) is not None:
+                reason: Reason = "collides" if fold in taken else "name"
+                found.left_out.append(LeftOut(path + name, reason, st.st_size))
+                continue
+            taken.add(fold)
+            if stat.S_ISDIR(st.st_mode):
+                self._enter(descriptor, found, name, matcher)
+                continue
+            now, file = signature(st), before.get(name)
+            if file is not None and file.signature == now:
+                found.files.append(file)
+                self._left -= file.size
+            else:
+                self._take(descriptor, found, name, now, file)
+        return found
+
+    def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
+        try:
+            if found.path.count("/") >= DEPTH_MAX:
+                raise OSError("it lies too deep")
+            below = os.open(name, FOLDER, dir_fd=descriptor)
+        except OSError:
+            found.left_out.append(LeftOut(found.path + name, "unreadable"))
+            return
+        try:
+            found.folders.append(self.folder(below, f"{found.path}{name}/", matcher))
+        finally:
+            os.close(below)
+
+    def _take(
+        self, descriptor: int, found: Folder, name: str, sign: Signature, file: KnownFile | None
+    ) -> None:
+        """A file that is new or changed: to be read, or left out."""
+        path, mode, size = found.path + name, sign[4], sign[0]
+        if stat.S_ISLNK(mode):
+            try:
+                target = os.readlink(name, dir_fd=descriptor)
+            except OSError:
+                found.left_out.append(LeftOut(path, "unreadable"))
+                return
+            found.files.append(KnownFile(name, "link", target, 0, settled(sign, self._began_ns)))
+        elif not stat.S_ISREG(mode):
+            found.left_out.append(LeftOut(path, "special"))
+        elif size > self._rules.max_file_bytes:
+            found.left_out.append(LeftOut(path, "too_large", size))
+        elif size > self._left:
+            found.left_out.append(LeftOut(path, "over_quota", size))
+        else:
+            self._left -= size
+            found.pending.append((name, sign))
+
+
+def _read_ignore(descriptor: int, name: str) -> bytes:
+    try:
+        file = os.open(name, FILE, dir_fd=descriptor)
+    except OSError:
+        return b""
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return b""
+        return os.read(file, IGNORE_FILE_BYTES_MAX)
+    finally:
+        os.close(file)
