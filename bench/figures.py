@@ -66,6 +66,10 @@ def milliseconds(name: str, seconds: Sequence[float], *, at_most: float | None =
     return Figure(name, median(values), "ms", at_most, middle_half=_middle_half(values))
 
 
+def megabytes(name: str, value: float, *, at_most: float | None = None) -> Figure:
+    return Figure(name, value, "MB", at_most)
+
+
 def _middle_half(values: Sequence[float]) -> tuple[float, float] | None:
     if len(values) < 3:
         return None

@@ -18,6 +18,7 @@ from bench.groups import (
     peers,
     runs,
     size,
+    snapshots,
 )
 from bench.workshop import Workshop
 
@@ -33,5 +34,6 @@ GROUPS: dict[str, Callable[[Workshop], Iterable[Figure]]] = {
     "list": listing.measure,
     "size": size.measure,
     "import": importing.measure,
+    "snapshots": snapshots.measure,
     "peers": peers.measure,
 }

@@ -81,6 +81,9 @@ def _repair(shop: Workshop, reindex: bool, progress: Progress | None) -> RepairR
     try:
         tally = _rebuild(shop, salvage, progress)
         shop.finish({thread.key: thread.draft.id for thread in salvage.threads() if _live(thread)})
+    except Unavailable as error:
+        text = f"{shop.place} cannot be repaired: {error}; it is as it was"
+        raise Unavailable(text, retryable=False) from error
     finally:
         salvage.close()
     return RepairReport(
@@ -125,9 +128,6 @@ def _rebuild(shop: Workshop, salvage: Salvage, progress: Progress | None) -> Tal
     try:
         tally = rebuild(salvage, new, progress)
         left = list(new.check())
-    except Unavailable as error:
-        text = f"{shop.place} cannot be repaired: {error}; it is as it was"
-        raise Unavailable(text, retryable=False) from error
     finally:
         new.close()
     if left:

@@ -236,7 +236,7 @@ class _Writer:
         self._seq = info.seq
         self._last = info.leaf  # the last entry before a lost one
         self._time_us = info.updated_us
-        self._deleted = False
+        self._deleted: bytes | None = None  # the value of the tombstone, while there is one
         self._seen: set[str] = set()
         self._batch: list[Draft] = []
         self._hashes: dict[str, str] = {}
@@ -281,12 +281,12 @@ class _Writer:
             draft = self._with_blobs(draft)
             self._last = draft.id
         elif isinstance(record, Fact) and record.key == "deleted_us":
-            self._deleted = record.value is not None
+            self._deleted = None if record.value is None else record.data
         restores = isinstance(record, Fact) and record.key == "deleted_us"
-        if self._deleted and not restores:
+        if self._deleted is not None and not restores:
             # Its restoration is among what is lost: nothing else can follow a deletion.
             self._add(_empty_fact("deleted_us", record.time_us))
-            self._deleted = False
+            self._deleted = None
         self._hashes[record.id] = record.hash
         self._time_us = record.time_us
         self._tally.records += 1
@@ -329,7 +329,9 @@ class _Writer:
 
     def _drop(self, lost: Lost) -> None:
         self._tally.lost.append(replace(lost, thread=self._thread.draft.id))
-        if not self._thread.purged:
+        if self._deleted is not None:  # nothing but its tombstone can be set, so that is set again
+            self._add(replace(_empty_fact("deleted_us", self._time_us), data=self._deleted))
+        elif not self._thread.purged:
             self._add(_empty_fact(LOST_KEY, self._time_us))
 
     def _add_placeholder(self, id: str, lost: Lost) -> None:
@@ -341,9 +343,9 @@ class _Writer:
         thread = self._thread.draft.id
         self._tally.lost.append(replace(lost, thread=thread, id=id, sort="entry", parent=UNSET))
         self._tally.placeholders += 1
-        if self._deleted:
+        if self._deleted is not None:
             self._add(_empty_fact("deleted_us", self._time_us))
-            self._deleted = False
+            self._deleted = None
         body = {"lost": {"place": lost.place, "reason": lost.reason, "seq": lost.seq}}
         draft = EntryDraft(
             id=id, kind="custom", data=encode(body), time_us=self._time_us, parent=parent
@@ -381,7 +383,7 @@ class _Writer:
     def _stand(self) -> None:
         """Back to where the thread stood, if a move to it may be among what is lost."""
         leaf = self._thread.leaf
-        if not self._plan.lost or leaf is UNSET or self._thread.purged or self._deleted:
+        if not self._plan.lost or leaf is UNSET or self._thread.purged or self._deleted is not None:
             return
         id = self._thread.draft.id
         if self._target.thread(id).leaf != leaf and (leaf is None or self._has(leaf)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from faults.test_verify import whole as a_store
 import clew
 from clew.carrying import everything
 from clew.engines import _swap
+from clew.engines.sqlite.workshop import SQLiteWorkshop
 from clew.mending import repair
-from clew.model import Acquire
+from clew.model import Acquire, Entry
 from clew.salvage import RepairReport
 
 ENGINES = ["sqlite", "files"]
@@ -261,6 +263,31 @@ def test_progress_is_told(store: str) -> None:
     assert all(done <= total for done, total in told)
 
 
+@pytest.mark.parametrize("lost", [3, 4])
+def test_a_deleted_thread_with_lost_facts_stays_as_deleted_as_it_can_be(
+    tmp_path: Path, lost: int
+) -> None:
+    """[entry, deleted, fact, restored, entry]: without the restoration nothing could follow."""
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        thread.append("event", 1)
+        store.delete("t")
+        store.restore("t")
+        store.delete("t")
+        store.restore("t")
+        thread.append("event", 2)
+        store.delete("t")
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE records SET time_us = 1 WHERE no = (1 << 32) + ?", (lost,))
+    db.execute("UPDATE records SET time_us = 1 WHERE no = (1 << 32) + 7")
+    db.close()
+    report = mend(str(path))
+    assert [entry.seq for entry in report.lost] == [lost, 7]
+    with clew.open(path) as store:
+        assert [e.body for e in store.get("t", deleted=True).path()] == [1, 2]
+
+
 # --- SQLite: rows and pages ---
 
 
@@ -485,6 +512,44 @@ def test_what_is_not_ours_stays_with_the_original(files: str) -> None:
     assert (Path(report.original or "") / ".git" / "HEAD").exists()
 
 
+# --- anything at all ---
+
+
+def damage(address: str, chance: random.Random) -> None:
+    """Flip bits, blank a stretch, cut the end off or swap two stretches of one file."""
+    place = place_of(address)
+    rooms = ("threads", "purged", "blobs")
+    files = [place] if place.is_file() else [f for r in rooms for f in (place / r).rglob("*.*")]
+    file = chance.choice(sorted(files))
+    data = bytearray(file.read_bytes())
+    size, at = min(4096, len(data) // 2), chance.randrange(len(data))
+    match chance.choice(["flip", "blank", "noise", "cut", "swap"]):
+        case "flip":
+            for _ in range(chance.randint(1, 20)):
+                data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        case "blank":
+            data[at : at + size] = bytes(len(data[at : at + size]))
+        case "noise":
+            data[at : at + size] = chance.randbytes(len(data[at : at + size]))
+        case "cut":
+            del data[max(at, len(data) * 3 // 4) :]
+        case "swap":
+            data[:size], data[-size:] = data[-size:], data[:size]
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_damage_keeps_repair_from_its_work(store: str, whole: str, seed: int) -> None:
+    before = {id: {r.id: r for r in seen[1]} for id, seen in picture(whole).items()}
+    damage(store, random.Random(seed))
+    mend(store)
+    for id, (_, records, _) in picture(store).items():
+        for record in records:
+            known = before.get(id, {}).get(record.id)
+            if isinstance(record, Entry) and known is not None and record.kind != "custom":
+                assert (record.data, record.time_us) == (known.data, known.time_us)
+
+
 # --- when repair itself is hindered ---
 
 
@@ -520,6 +585,28 @@ def test_an_interrupted_swap_is_finished_by_the_next_repair(
     with clew.open(store) as opened:
         assert opened.verify() == []
         assert opened.get("t").get("c").kind == "custom"
+
+
+def test_what_is_still_in_the_log_of_the_new_store_comes_along(
+    rows: Path, sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing checkpoints, but on a full disk it may not, and says nothing."""
+    create = SQLiteWorkshop.create
+
+    def lazy(self: SQLiteWorkshop) -> Any:
+        engine = create(self)
+        engine._connections.writer().config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        monkeypatch.setattr(engine._connections, "_idle", NoIdle())
+        return engine
+
+    class NoIdle(list):  # type: ignore[type-arg]
+        def append(self, db: apsw.Connection) -> None:
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            super().append(db)
+
+    monkeypatch.setattr(SQLiteWorkshop, "create", lazy)
+    repair(rows, reindex=True)
+    assert picture(str(rows)) == picture(str(sqlite))
 
 
 def test_an_unfinished_note_means_that_nothing_was_renamed(store: str) -> None:

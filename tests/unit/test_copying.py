@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import PLACES
 
+import clew
 from clew import drafts
 from clew.carrying import everything
 from clew.copying import copy
@@ -515,3 +517,16 @@ def test_progress_ends_where_it_said_it_would(two: tuple[Engine, Engine]) -> Non
     assert told == sorted(told)
     total = sum(info.seq for info in everything(source))
     assert told[-1] == (total, total)
+
+
+def test_the_asynchronous_side_copies_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            await clew.open_async(tmp_path / "a.db") as source,
+            await clew.open_async(tmp_path / "b.db") as target,
+        ):
+            await (await source.create("t")).append("event", 1)
+            assert (await source.copy_to(target)).records == 1
+            assert await target.verify(quick=True) == []
+
+    anyio.run(story)

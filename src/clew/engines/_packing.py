@@ -7,9 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from clew.codec import digest
-from clew.errors import Corrupt
+from clew.errors import Corrupt, TooLarge
 
 _LEVEL = 3
+BLOB_BYTES_MAX = 1024 * 1024 * 1024  # also what a reader spends on one that lies about its size
 
 
 class Packed(Struct, frozen=True):
@@ -22,6 +23,8 @@ class Packed(Struct, frozen=True):
 
 
 def pack(data: bytes) -> Packed:
+    if len(data) > BLOB_BYTES_MAX:
+        raise TooLarge("blob", size=len(data), limit=BLOB_BYTES_MAX)
     packed = _zstd().compress(data, _LEVEL)
     if len(packed) < len(data):
         return Packed(digest(data), len(data), "zstd", packed)
@@ -31,6 +34,8 @@ def pack(data: bytes) -> Packed:
 def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
     """The bytes again, checked: their size before memory is spent on them, then their hash."""
     if codec == "zstd":
+        if size > BLOB_BYTES_MAX:
+            raise Corrupt(f"blob {hash}", f"it says that it has {size:,} bytes")
         data = _decompress(hash, size, data)
     if len(data) != size or digest(data) != hash:
         raise Corrupt(f"blob {hash}", "its bytes do not match its hash")

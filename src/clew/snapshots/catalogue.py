@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from clew.errors import ClewError, NotFound
+import msgspec
+from msgspec.structs import replace
+
+from clew.errors import ClewError, Corrupt, NotFound
 from clew.model import Entry, Origin, ThreadInfo
-from clew.snapshots.model import LeftOut, Snapshot
+from clew.snapshots.model import LeftOut, Reason, Snapshot
 from clew.snapshots.tree import Trees
 
 if TYPE_CHECKING:
@@ -36,24 +39,43 @@ def fact_of(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def from_entry(entry: Entry) -> Snapshot:
+    """The snapshot that an entry tells of. Corrupt if it tells of none."""
+    place, body = f"entry {entry.id}", entry.body
+    if not is_snapshot(entry):
+        raise Corrupt(place, "it is not the entry of a snapshot")
+    fields = {name: body[name] for name in _SHORT if name in body} | {"time_us": entry.time_us}
+    snapshot = _converted(entry.id, entry.thread, fields, place)
+    return replace(snapshot, left_out=_left_out(body.get("left_out"), place))
+
+
+def _left_out(rows: Any, place: str) -> tuple[LeftOut, ...]:
+    try:
+        found = msgspec.convert(rows, list[tuple[str, Reason, int]])
+    except msgspec.ValidationError as error:
+        raise Corrupt(place, f"it does not tell what was left out: {error}") from error
+    return tuple(LeftOut(*row) for row in found)
+
+
+def is_snapshot(entry: Entry) -> bool:
+    """Whether an entry is one of ours; others may have written entries of that kind."""
     body = entry.body
-    left_out = tuple(LeftOut(path, reason, size) for path, reason, size in body["left_out"])
-    return Snapshot(
-        id=entry.id,
-        thread=entry.thread,
-        time_us=entry.time_us,
-        left_out=left_out,
-        **{name: body[name] for name in _SHORT},
-    )
+    return entry.kind == "snapshot" and isinstance(body, dict) and "tree" in body
 
 
 def own(info: ThreadInfo) -> list[Snapshot]:
     """The snapshots that a thread took itself and still keeps."""
     return [
-        Snapshot(id=key.removeprefix(PREFIX), thread=info.id, **value)
+        _converted(key.removeprefix(PREFIX), info.id, value, f"fact {key} of thread {info.id!r}")
         for key, value in info.facts.items()
         if key.startswith(PREFIX)
     ]
+
+
+def _converted(id: str, thread: str, fields: Any, place: str) -> Snapshot:
+    try:
+        return msgspec.convert({**fields, "id": id, "thread": thread}, Snapshot)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise Corrupt(place, f"it does not tell of a snapshot: {error}") from error
 
 
 def visible(engine: Engine, info: ThreadInfo) -> list[Snapshot]:
@@ -64,13 +86,19 @@ def visible(engine: Engine, info: ThreadInfo) -> list[Snapshot]:
 
 def _inherited(engine: Engine, info: ThreadInfo) -> Iterator[Snapshot]:
     origin = info.origin
+    if origin is None or origin.entry is None:
+        return
+    begin = origin.entry  # a fork of a fork may share less than the fork did: this much
+    seen: set[str] = set()
     while origin is not None and origin.entry is not None:
         source = _source(engine, origin)
         if source is None:
             # It was purged, and its facts with it: what is left of it is on the path itself.
-            yield from _on_path(engine, info.id, origin.entry)
+            found = _on_path(engine, info.id, begin)
+            yield from (snapshot for snapshot in found if snapshot.thread not in seen)
             return
-        yield from (s for s in own(source) if is_on_path(engine, info.id, origin.entry, s.id))
+        yield from (s for s in own(source) if is_on_path(engine, info.id, begin, s.id))
+        seen.add(source.id)
         origin = source.origin
 
 
@@ -95,7 +123,7 @@ def is_on_path(engine: Engine, thread: str, leaf: str | None, id: str) -> bool:
 
 def _on_path(engine: Engine, thread: str, leaf: str) -> Iterator[Snapshot]:
     for entry in engine.path(thread, leaf):
-        if entry.kind == "snapshot":
+        if is_snapshot(entry):
             yield from_entry(entry)
 
 

@@ -170,6 +170,7 @@ def _sum_up(folder: Folder) -> None:
     """The manifest of every folder in which something changed."""
     if folder.manifest:
         return
+    folder.files.sort(key=lambda file: file.name)
     nodes = [Node(file.name, file.kind, file.ref, file.size) for file in folder.files]
     for sub in folder.folders:
         _sum_up(sub)

@@ -13,20 +13,31 @@ from clew.checks import check_name
 from clew.codec import digest, new_id
 from clew.errors import Corrupt, InvalidInput, NotFound
 from clew.model import Properties
-from clew.snapshots import catalogue
+from clew.snapshots import catalogue, looking, quota
 from clew.snapshots.cache import Cache, Known
-from clew.snapshots.contents import Progress
+from clew.snapshots.contents import Progress, survey
+from clew.snapshots.diff import below, diff_trees
 from clew.snapshots.ignore import Rules
-from clew.snapshots.model import Snapshot
+from clew.snapshots.manifest import Node
+from clew.snapshots.model import Difference, Snapshot, SnapshotStats, Version
 from clew.snapshots.take import Taker
 from clew.snapshots.tree import Trees
+from clew.snapshots.unified import unified
 from clew.snapshots.walk import Survey
+from clew.snapshots.working import WorkingTrees
 
 if TYPE_CHECKING:
     from clew.thread import Thread
 
 List = list[Snapshot]
+Files = list[tuple[str, Node]]
+Differences = list[Difference]
+Versions = list[Version]
 _TRIES = 3
+_ENDINGS = {
+    "sqlite": ("", "-wal", "-shm", "-lock", "-journal", "-snapshots"),
+    "files": ("",),
+}
 
 
 class Snapshots:
@@ -56,7 +67,7 @@ class Snapshots:
         the snapshot.
         """
         top = os.path.realpath(root)
-        rules = rules or self.rules()
+        rules = self._rules_for(top, rules)
         at = self._latest_message() if at is None else self._thread.get(check_name(at, "at")).id
         for _ in range(_TRIES):
             taken = self._take_once(top, rules, at, label, fence, progress)
@@ -146,13 +157,15 @@ class Snapshots:
 
     def survey(self, root: str | os.PathLike[str], rules: Rules | None = None) -> Survey:
         """How the tree under `root` looks now; nothing is stored."""
-        from clew.snapshots.contents import survey
-
         top = os.path.realpath(root)
-        return survey(top, rules or self.rules(), self._cache(top).load(top))
+        return survey(top, self._rules_for(top, rules), self._cache(top).load(top))
+
+    def _rules_for(self, top: str, rules: Rules | None) -> Rules:
+        """A store inside of the tree must not become part of it: it would be in its own way."""
+        return replace(rules or self.rules(), store=own_files(self._engine.properties, top))
 
     def _cache(self, root: str) -> Cache:
-        caches = self._thread.store.snapshot_caches
+        caches: dict[str, Cache] = self._thread.store.snapshot_caches
         if root not in caches:
             folder = _cache_folder(self._thread.store.properties)
             name = digest(os.fsencode(root))[3:35] + ".cache"
@@ -168,16 +181,98 @@ class Snapshots:
     def get(self, id: str) -> Snapshot:
         """The snapshot with this id, with the names of what it left out. NotFound."""
         check_name(id, "id")
-        if all(snapshot.id != id for snapshot in self.list()):
-            raise NotFound("snapshot", id)
-        return catalogue.from_entry(self._thread.get(id))
+        for snapshot in self.list():
+            if snapshot.id == id:
+                told = catalogue.from_entry(self._thread.get(id))
+                return replace(told, pinned=snapshot.pinned)
+        raise NotFound("snapshot", id)
 
     def latest(self, at: str | None = None) -> Snapshot | None:
         """The newest one, or the newest that is pinned to a user message."""
         found = [snapshot for snapshot in self.list() if at in (None, snapshot.at)]
         return found[0] if found else None
 
+    def files(self, snapshot: Snapshot | str) -> Files:
+        """Every file and link of a snapshot: its path and its node, in the order of paths."""
+        return looking.files(self.trees, self._found(snapshot).tree)
+
+    def read(self, snapshot: Snapshot | str, path: str) -> bytes:
+        """The bytes of one file, checked against their hash. NotFound, InvalidInput, Corrupt."""
+        return looking.read(self.trees, self._found(snapshot), path)
+
+    def diff(
+        self,
+        a: Snapshot | str,
+        b: Snapshot | str | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+    ) -> Differences:
+        """What became of each path from one snapshot to another, or to the files as they are now.
+
+        Without `b` the working tree under `root` (default: where `a` was taken) is looked at.
+        """
+        return self._compare(a, b, root)[1]
+
+    def unified(
+        self,
+        a: Snapshot | str,
+        b: Snapshot | str | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        path: str | None = None,
+    ) -> str:
+        """The same as text: unified diffs. Binary and large files are named only.
+
+        `path` limits it to one file, or to what lies in one folder.
+        """
+        trees, found = self._compare(a, b, root)
+        wanted = found if path is None else below(found, looking.check_path(path))
+        return unified(trees, wanted)
+
+    def _compare(
+        self,
+        a: Snapshot | str,
+        b: Snapshot | str | None,
+        root: str | os.PathLike[str] | None,
+    ) -> tuple[Trees, Differences]:
+        old = self._found(a)
+        if b is not None:
+            if root is not None:
+                raise InvalidInput("root", "give either a second snapshot or a root, not both")
+            return self.trees, diff_trees(self.trees, old.tree, self._found(b).tree)
+        survey = self.survey(old.root if root is None else root)
+        trees = WorkingTrees(self._engine, survey)
+        return trees, looking.diff_working(trees, old.tree, survey)
+
+    def _found(self, snapshot: Snapshot | str) -> Snapshot:
+        return self.get(snapshot if isinstance(snapshot, str) else snapshot.id)
+
+    def history(self, path: str, *, root: str | os.PathLike[str] | None = None) -> Versions:
+        """Every version of one file (or folder) in this thread's snapshots, in order of time.
+
+        A version tells the entry that produced it, as far as one can tell from what was said
+        between this snapshot and the one before it: the last call of a tool that names the file;
+        else the last call of any tool; else the last answer; else the last message. It is None
+        for what was there before, or came back by a rewind. `ref` is None where the file is
+        gone. `root` says whose snapshots, if there are some of several folders; by default
+        those of the folder that was snapshotted last.
+        """
+        return looking.history(self._thread, path, None if root is None else os.path.realpath(root))
+
+    def stats(self) -> SnapshotStats:
+        """How many there are, of how many files, and how much is stored for them."""
+        return quota.stats(self.trees, self.list())
+
     # --- keeping ---
+
+    def limit(self, *, keep_last: int | None = None, keep_bytes: int | None = None) -> List:
+        """Let go of the oldest until at most so many are left, and so many bytes; those dropped.
+
+        Never goes: what is pinned, the newest, what a fork of this thread can see, and what the
+        last rewind needs to be finished or undone. Bytes are those of distinct contents before
+        compression (`stats`). They are freed by the next `store.sweep`.
+        """
+        return quota.limit(self._thread, keep_last, keep_bytes)
 
     def drop(self, id: str) -> None:
         """Let go of a snapshot. Its files go with the next `store.sweep` that nobody needs."""
@@ -194,6 +289,17 @@ class Snapshots:
                 self._thread.set_facts({catalogue.PREFIX + id: changed})
                 return
         raise NotFound("snapshot", id)
+
+
+def own_files(properties: Properties, top: str) -> frozenset[str]:
+    """The paths in a tree that the store itself is made of."""
+    endings = _ENDINGS.get(properties.engine)
+    if endings is None:
+        return frozenset()
+    place = os.path.relpath(os.path.realpath(properties.place), top)
+    if set(place.split("/")) <= {".", ".."}:
+        raise InvalidInput("root", f"{top} is part of the store itself")
+    return frozenset() if place.startswith("../") else frozenset(place + end for end in endings)
 
 
 def _tree_of(known: Known) -> str | None:

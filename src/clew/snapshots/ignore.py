@@ -33,6 +33,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     secrets: bool = False  # whether .env and its kin belong into a snapshot
     max_file_bytes: int = MAX_FILE_BYTES
     max_bytes: int = MAX_BYTES
+    store: frozenset[str] = frozenset()  # where the store itself lies in the tree
 
     def matcher(self) -> Matcher:
         """For the top folder."""
@@ -44,6 +45,7 @@ class Rules(Struct, frozen=True, kw_only=True):
             int(self.secrets),
             self.max_file_bytes,
             self.max_bytes,
+            "\n".join(sorted(self.store)),
         )
         specs = ((0, _compile(self.patterns)),) if self.patterns else ()
         return Matcher(self, id, specs)
@@ -70,6 +72,8 @@ class Matcher:
         if name == ".git" or name.lower() == ".git":
             return True
         rules = self._rules
+        if path in rules.store:
+            return True
         if name in (rules.folders if folder else rules.files):
             return True
         if not folder and not rules.secrets and _is_secret(name):

@@ -77,7 +77,8 @@ def _node(row: Any, place: str) -> Node:
     if node.size < 0:
         raise Corrupt(place, f"{node.name!r} has a negative size")
     if node.kind == "link":
-        if not node.ref or "\0" in node.ref or len(fs_bytes(node.ref)) > TARGET_BYTES_MAX:
+        where = node.ref
+        if not _is_writable(where) or "\0" in where or len(fs_bytes(where)) > TARGET_BYTES_MAX:
             raise Corrupt(place, f"{node.name!r} is a link to nowhere")
     elif not node.ref.startswith("b3:"):
         raise Corrupt(place, f"{node.name!r} refers to no blob")
@@ -104,6 +105,8 @@ def name_problem(name: str) -> str | None:
         return "it is no name"
     if "/" in name or "\0" in name:
         return "it has a slash or NUL"
+    if not _is_writable(name):
+        return "no file can have it"
     if len(fs_bytes(name)) > NAME_BYTES_MAX:
         return "it is too long"
     if folded(name) == ".git" or folded(name).rstrip(". ") == ".git":
@@ -116,6 +119,14 @@ def folded(name: str) -> str:
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+def _is_writable(name: str) -> bool:
+    """Whether it stands for bytes: a lone surrogate may be none that came from a disk."""
+    try:
+        return bool(fs_bytes(name))
+    except UnicodeEncodeError:
+        return False
 
 
 def fs_bytes(name: str) -> bytes:

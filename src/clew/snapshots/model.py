@@ -48,11 +48,17 @@ Change = Literal["added", "removed", "modified", "mode", "renamed", "type"]
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One path that is not the same in two trees. `old_path` is set for a renamed file."""
+    """One path that is not the same in two trees. `old_path` is set for a renamed file.
+
+    Kinds, sizes and refs are those of the nodes on both sides, None where there is none. A file
+    of a working tree that no snapshot could take, being too large, say, has no `new_ref`.
+    """
 
     change: Change
     path: str
     old_path: str | None = None
+    old_kind: str | None = None
+    new_kind: str | None = None
     old_size: int | None = None
     new_size: int | None = None
     old_ref: str | None = None
@@ -110,10 +116,14 @@ class Rewound(Struct, frozen=True, kw_only=True):
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """A file as one snapshot has it; `entry` produced it (None: it was there before)."""
+    """A file as it was from one snapshot on; `entry` produced it (None: it was there before).
+
+    `message` is the user message that the work was for.
+    """
 
     snapshot: str
     entry: str | None
+    message: str | None = None
     time_us: int
     kind: str
     ref: str | None  # None: the file was not there
@@ -121,7 +131,10 @@ class Version(Struct, frozen=True, kw_only=True):
 
 
 class SnapshotStats(Struct, frozen=True, kw_only=True):
+    """How much the snapshots of a thread hold, what a fork shares included."""
+
     snapshots: int
-    files: int
-    size_bytes: int  # of all files of all snapshots
-    distinct_bytes: int  # what is stored of them, before compression
+    pinned: int
+    files: int  # of all snapshots, each counted in every one that has it
+    size_bytes: int  # of all these files
+    distinct_bytes: int  # what is stored of them: the same contents once, before compression

@@ -8,18 +8,23 @@ is something that Clew could bring back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.errors import Corrupt, InvalidInput, NotFound
+from clew.errors import Corrupt, InvalidInput, NotFound, Unsupported
 from clew.snapshots.manifest import Node, name_problem
 from clew.snapshots.model import Act, Plan, Snapshot, Step
 from clew.snapshots.tree import DEPTH_MAX, Trees
 from clew.snapshots.walk import Folder, Survey
 
 Content = tuple[str, str]  # kind and ref
+T = TypeVar("T")
+
+# A few small manifests that name each other over and over are a tree without end.
+PATHS_MAX = 1_000_000
 
 
 class Action(Struct, frozen=True):
@@ -127,6 +132,14 @@ def _turn(action: Action) -> tuple[int, int, str]:
     if action.node.is_folder:
         return 2, depth, action.path
     return (4 if action.node.kind == "link" else 3), 0, action.path
+
+
+def bounded(paths: Iterable[T]) -> Iterator[T]:
+    """The paths of a stored tree, as long as there are not absurdly many."""
+    for n, path in enumerate(paths):
+        if n >= PATHS_MAX:
+            raise Unsupported(f"the stored tree has over {PATHS_MAX:,} paths")
+        yield path
 
 
 # --- which paths ---
@@ -293,16 +306,16 @@ class _Planner:
         if new.is_folder and not self.selection.covers(path) and not self._leads_into(path, new):
             return True
         self.actions.append(Action("create", path, None, new))
+        if len(self.actions) > PATHS_MAX:
+            raise Unsupported(f"the stored tree has over {PATHS_MAX:,} paths")
         if new.is_folder:
             self.folder(path + "/", None, new.ref, needed=False)
         return True
 
     def _leads_into(self, path: str, new: Node) -> bool:
         """Whether a folder that was not asked for holds something that was."""
-        for below, node in self._trees.walk(new.ref, path + "/"):
-            if self.selection.covers(below) and node is not None:
-                return True
-        return False
+        walk = bounded(self._trees.walk(new.ref, path + "/"))
+        return any(self.selection.covers(below) for below, _ in walk)
 
     def _remove(self, path: str, old: Node, here: Folder | None, needed: bool) -> bool:
         """Something that the target does not have. It goes if it could be brought back."""

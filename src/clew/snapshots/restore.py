@@ -18,7 +18,7 @@ from clew.codec import digest
 from clew.errors import ClewError, Conflict, Corrupt, InvalidInput, Unavailable
 from clew.snapshots.cache import Signature
 from clew.snapshots.manifest import Node
-from clew.snapshots.plan import Action, Work
+from clew.snapshots.plan import Action, Work, bounded
 from clew.snapshots.reach import Root
 from clew.snapshots.system import REAL, System
 from clew.snapshots.tree import Trees
@@ -299,7 +299,7 @@ def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> 
     made = not os.path.lexists(folder)
     with translated(folder):
         os.makedirs(folder, exist_ok=True)
-    with Root(os.path.realpath(folder), system) as root, translated(folder):
+    with translated(folder), Root(os.path.realpath(folder), system) as root:
         with root.folder("") as top:
             if system.names(top):
                 raise InvalidInput("folder", f"{folder} is not empty")
@@ -330,7 +330,7 @@ class _Copy:
     def write(self, tree: str) -> int:
         links: list[tuple[str, Node]] = []
         files = 0
-        for path, node in self._trees.walk(tree):
+        for path, node in bounded(self._trees.walk(tree)):
             if node.kind == "link":
                 links.append((path, node))
                 continue

@@ -1,46 +1,21 @@
-"""Going back: conversation and files as one step that can be undone.
-
-The order: what stands in the way is looked for first; the present state is snapshotted; the
-intent is written down; the files change; leaf and facts change together, last. Whatever comes
-between, the next call finds the intent and finishes it, or undoes it.
-"""
+"""Going back: conversation and files as one step that can be undone."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
-
 from clew.checks import check_name
-from clew.codec import new_id
-from clew.errors import ClewError, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound
+from clew.errors import InvalidInput, NotFound
 from clew.snapshots import intent as intents
-from clew.snapshots.inspect import inspect
-from clew.snapshots.intent import Files, Intent, What
-from clew.snapshots.model import Plan, Restored, Rewound, Snapshot
-from clew.snapshots.plan import Work, work
-from clew.snapshots.reach import Root
-from clew.snapshots.restore import Restoration, clean_up, translated
+from clew.snapshots.going import SAFETY, Job
+from clew.snapshots.model import Restored, Rewound, Snapshot
 from clew.snapshots.system import REAL, System
 
 if TYPE_CHECKING:
     from clew.store import Store
     from clew.thread import Thread
-
-# Labels of the snapshots that are taken on the way. They keep contents safe, but are no states
-# that somebody meant to come back to.
-SAFETY: dict[What, str] = {
-    "rewind": "before rewind",
-    "restore": "before restore",
-    "undo": "before undo",
-}
-_TRIES = 3
-_NAMED_MAX = 10
-
 
 # --- the ways in ---
 
@@ -166,11 +141,17 @@ def pinned(thread: Thread, to: str, root: str | os.PathLike[str] | None = None) 
         found = [s for s in found if s.root == top] or found
     roots = sorted({s.root for s in found})
     if not found:
-        text = f"{to} (take one with thread.snapshots.take, or rewind with files=False)"
-        raise NotFound("snapshot pinned to message", text)
+        raise _no_snapshot(to)
     if len(roots) > 1:
         raise InvalidInput("root", f"there are snapshots of several folders: {', '.join(roots)}")
     return next((s for s in found if _is_early(thread, s, to)), found[-1])
+
+
+def _no_snapshot(to: str) -> NotFound:
+    error = NotFound("snapshot for user message", to)
+    hint = "take one when a message comes, or rewind the conversation alone with files=False"
+    error.args = (f"{error}; {hint}",)
+    return error
 
 
 def _is_early(thread: Thread, snapshot: Snapshot, to: str) -> bool:
@@ -190,283 +171,6 @@ def _root_for(thread: Thread, snapshot: Snapshot, root: str | os.PathLike[str] |
         return os.path.realpath(root)
     own = [s.root for s in thread.snapshots.list() if s.thread == thread.id]
     return own[0] if own and snapshot.root not in own else snapshot.root
-
-
-# --- doing it ---
-
-
-class _Look(Struct, frozen=True):
-    """What a plan was made from: the tree as it was, and what there is to do."""
-
-    tree: str
-    work: Work
-
-
-class Job:
-    """One way back, from the first look to the last append."""
-
-    def __init__(
-        self, thread: Thread, what: What, *, fence: int | None, force: bool, system: System
-    ) -> None:
-        self._thread = thread
-        self._what: What = what
-        self._fence = fence
-        self._force = force
-        self._system = system
-        self._target: Snapshot | None = None
-        self._root = ""
-        self._paths: list[str] | None = None
-        self.to: str | None = None
-        self.moves = False
-        self.leaf: str | None = None
-        self.keeps = False
-        self.replaces: Intent | None = None
-
-    def aim(self, snapshot: Snapshot, root: str, paths: Sequence[str] | None = None) -> None:
-        """The files go as well."""
-        self._target, self._root = snapshot, root
-        self._paths = paths if paths is None or isinstance(paths, str) else list(paths)
-
-    # --- looking ---
-
-    def look(self) -> Rewound:
-        """What would be done."""
-        leaf = self._thread.leaf
-        restored = None
-        if self._target is not None:
-            with self._open(lock=False) as root:
-                plan = self._look(root, self._target).work.plan
-            restored = Restored(plan=plan, before=None, dry_run=True)
-        return Rewound(
-            what=self._what,
-            leaf=self.leaf if self.moves else leaf,
-            from_leaf=leaf,
-            files=restored,
-            dry_run=True,
-        )
-
-    @contextmanager
-    def _open(self, *, lock: bool = True) -> Iterator[Root]:
-        with (
-            translated(f"{self._root} cannot be restored"),
-            Root(self._root, self._system, lock=lock) as root,
-        ):
-            yield root
-
-    def _look(self, root: Root, target: Snapshot) -> _Look:
-        snapshots = self._thread.snapshots
-        here = [s for s in snapshots.list() if s.root == self._root]
-        survey = snapshots.survey(self._root)
-        made = work(
-            snapshots.trees,
-            target,
-            survey,
-            [s.tree for s in here if s.label not in SAFETY.values()],
-            self._paths,
-            noted=[s.tree for s in here if s.label in SAFETY.values()],
-        )
-        return _Look(survey.tree, inspect(root, made))
-
-    def _checked(self, root: Root, target: Snapshot) -> _Look:
-        found = self._look(root, target)
-        refuse(found.work.plan, force=self._force)
-        return found
-
-    # --- going ---
-
-    def settle(self) -> Rewound | None:
-        """Finish what was interrupted before this. If it was this very wish, that is all."""
-        begun = intents.pending(self._thread.info)
-        done = recover(self._thread, force=self._force, fence=self._fence, system=self._system)
-        return done if begun is not None and self._is_same(begun) else None
-
-    def _is_same(self, begun: Intent) -> bool:
-        files = begun.files
-        aimed = (begun.what, begun.to, begun.moves, begun.leaf if begun.moves else None)
-        mine = (self._what, self.to, self.moves, self.leaf if self.moves else None)
-        if aimed != mine or files is None or self._target is None:
-            return False
-        return (files.root, files.snapshot, files.paths) == (
-            self._root,
-            self._target.id,
-            self._paths,
-        )
-
-    def run(self) -> Rewound:
-        if self._target is None:
-            return self._move()
-        with self._open() as root:
-            if self.replaces is not None and self.replaces.files is not None:
-                self._clean(root, self.replaces, self.replaces.files)
-            return self._run(root, self._target)
-
-    def _move(self) -> Rewound:
-        """The conversation alone: one append."""
-        leaf = self._thread.leaf
-        if self.leaf != leaf:
-            self._finish(self._intent(leaf, None), leaf)
-        return Rewound(what=self._what, leaf=self.leaf, from_leaf=leaf, files=None)
-
-    def _run(self, root: Root, target: Snapshot) -> Rewound:
-        found = self._checked(root, target)
-        leaf = self._thread.leaf
-        to = self.leaf if self.moves else leaf
-        if not found.work.actions and to == leaf and self._what != "undo":
-            restored = Restored(plan=found.work.plan, before=None)
-            return Rewound(what=self._what, leaf=leaf, from_leaf=leaf, files=restored)
-        before, found = self._keep(root, target, found)
-        files = Files(
-            root=self._root,
-            folder=root.identity,
-            snapshot=target.id,
-            tree=target.tree,
-            before=before.id,
-            before_tree=before.tree,
-            paths=self._paths,
-        )
-        leaf = self._thread.get(before.id).parent
-        intent = self._intent(leaf, files)
-        intents.begin(self._thread, intent, before.id, self._fence)
-        return self._arrive(root, intent, files, found.work, leaf)
-
-    def _intent(self, leaf: str | None, files: Files | None) -> Intent:
-        return Intent(
-            id=new_id(),
-            what=self._what,
-            time_us=self._thread.store.clock(),
-            files=files,
-            moves=self.moves,
-            leaf=self.leaf,
-            from_leaf=leaf,
-            to=self.to,
-            keeps=self.keeps,
-        )
-
-    def _keep(self, root: Root, target: Snapshot, found: _Look) -> tuple[Snapshot, _Look]:
-        """Snapshot the present state: just the one that the plan was made for."""
-        label = SAFETY[self._what]
-        for _ in range(_TRIES):
-            before = self._thread.snapshots.take(self._root, label=label, fence=self._fence)
-            if before.tree == found.tree:
-                return before, found
-            found = self._checked(root, target)
-        text = f"{self._root} changes all the time; nothing was restored"
-        raise Conflict(text, expected=found.tree, actual=before.tree)
-
-    def _arrive(
-        self, root: Root, intent: Intent, files: Files, todo: Work, expect: str | None
-    ) -> Rewound:
-        self._change(root, intent, todo)
-        try:
-            self._finish(intent, expect)
-        except (Conflict, LeaseHeld, LeaseLost):
-            # Somebody else wrote meanwhile. Files and conversation go together, or not at all.
-            self._take_back(root, intent, files)
-            raise
-        return _told(intent, self._thread.leaf, todo.plan, files)
-
-    def _change(self, root: Root, intent: Intent, todo: Work, *, first: bool = True) -> None:
-        """The files. If nothing was changed when it failed, the intent is forgotten."""
-        job = Restoration(root, self._thread.snapshots.trees, todo, intent.id)
-        try:
-            with translated(f"{root.path}/{job.at} was not restored and nothing was changed"):
-                job.prepare()
-        except BaseException:
-            job.clean()
-            if first:
-                intents.forget(self._thread, intent)
-            raise
-        try:
-            with translated(f"restoring {root.path} failed"):
-                job.apply()
-        except BaseException as error:
-            job.clean()
-            error.add_note(
-                f"clew: it stopped at {job.at!r} with {job.done} of {job.total} steps done; the "
-                "thread has not moved. The next rewind or recover() finishes it, undo_rewind() "
-                "takes it back."
-            )
-            raise
-
-    def _finish(self, intent: Intent, leaf: str | None) -> None:
-        intents.finish(self._thread, intent, UNSET if self._force else leaf, self._fence)
-
-    def _take_back(self, root: Root, intent: Intent, files: Files) -> None:
-        """Bring the files back to how they were just before."""
-        try:
-            before = self._thread.snapshots.get(files.before)
-            found = self._look(root, before)
-            if not found.work.plan.foreign and not found.work.plan.blocked:
-                self._change(root, intent, found.work, first=False)
-                intents.forget(self._thread, intent)
-        except ClewError:
-            pass  # the intent stands, and what came between is the error to be told
-
-    # --- going on ---
-
-    def resume(self, intent: Intent, files: Files, root: str | os.PathLike[str] | None) -> Rewound:
-        """Finish an interrupted one."""
-        leaf = self._thread.leaf
-        if intent.moves and leaf != intent.from_leaf and not self._force:
-            text = (
-                f"a {intent.what} was interrupted, and the thread has moved on since; "
-                "undo_rewind() takes it back, recover(force=True) finishes it"
-            )
-            raise Conflict(text, expected=intent.from_leaf, actual=leaf)
-        target = self._thread.snapshots.get(files.snapshot)
-        self.aim(target, files.root if root is None else os.path.realpath(root), files.paths)
-        with self._open() as place:
-            if root is None and place.identity != files.folder:
-                text = f"{files.root} is another folder now than the one that was being restored"
-                actual = place.identity
-                raise Conflict(text + "; name it as root", expected=files.folder, actual=actual)
-            self._clean(place, intent, files)
-            found = self._checked(place, target)
-            self._change(place, intent, found.work, first=False)
-            self._finish(intent, leaf)
-        return _told(intent, self._thread.leaf, found.work.plan, files)
-
-    def _clean(self, root: Root, intent: Intent, files: Files) -> None:
-        walk = self._thread.snapshots.trees.walk(files.tree)
-        clean_up(root, intent.id, (path for path, node in walk if node.is_folder))
-
-
-def _told(intent: Intent, leaf: str | None, plan: Plan, files: Files) -> Rewound:
-    restored = Restored(plan=plan, before=files.before)
-    return Rewound(
-        what=intent.what,
-        leaf=intent.leaf if intent.moves else leaf,
-        from_leaf=intent.from_leaf,
-        files=restored,
-    )
-
-
-def refuse(plan: Plan, *, force: bool = False) -> None:
-    """Conflict, with the names in `files`, if a plan would lose something."""
-    if plan.blocked:
-        text = (
-            "cannot be restored: something is in the way that no snapshot has taken (ignored, too "
-            f"large, no file, or a name that differs only in case): {_some(plan.blocked)}"
-        )
-        raise _refusal(text, plan, plan.blocked)
-    if plan.foreign and not force:
-        text = (
-            "was changed outside of what Clew knows since the last snapshot; take a snapshot, or "
-            f"use force: {_some(plan.foreign)}"
-        )
-        raise _refusal(text, plan, plan.foreign)
-
-
-def _refusal(text: str, plan: Plan, files: tuple[str, ...]) -> Conflict:
-    return Conflict(
-        f"{plan.root} {text}", expected=plan.snapshot, actual=list(files), files=files, plan=plan
-    )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED_MAX
-    text = ", ".join(repr(name) for name in names[:_NAMED_MAX])
-    return text if more <= 0 else f"{text} and {more} more"
 
 
 # --- forks and counts ---

@@ -63,14 +63,16 @@ class Trees:
 
     def read(self, node: Node) -> bytes:
         """The bytes of a file. Corrupt if they are missing or not the ones that were stored."""
+        return self.data(node.ref, node.name)
+
+    def data(self, ref: str, name: str) -> bytes:
+        """The same by the hash alone; `name` is for the error."""
         try:
-            data = self._engine.get_blob(node.ref)
+            data = self._engine.get_blob(ref)
         except NotFound:
-            raise Corrupt(
-                f"blob {node.ref}", f"the contents of {node.name!r} are missing"
-            ) from None
-        if digest(data) != node.ref:
-            raise Corrupt(f"blob {node.ref}", "its bytes do not match its hash")
+            raise Corrupt(f"blob {ref}", f"the contents of {name!r} are missing") from None
+        if digest(data) != ref:
+            raise Corrupt(f"blob {ref}", "its bytes do not match its hash")
         return data
 
     def missing(self, refs: Iterable[str]) -> set[str]:

@@ -30,6 +30,7 @@ from clew.snapshots.model import LeftOut, Reason
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DEPTH_MAX = 200
+_LASTING = frozenset(["special", "collides", "name"])  # as long as the names in a folder stay
 
 
 class Folder(Struct):
@@ -135,11 +136,16 @@ class _Walker:
         """A folder and all below it; `path` ends with a slash unless it is the top."""
         sign = signature(os.fstat(descriptor))
         known = self._known.get(path)
-        if known is not None and known.signature == sign:
+        if known is not None and known.signature == sign and self._can_stay(known):
             matcher = self._matcher(descriptor, path, outer, known.ignores)
             if matcher.id == known.rules:
                 return self._same(descriptor, path, matcher, known, sign)
         return self._anew(descriptor, path, outer, known, sign)
+
+    def _can_stay(self, known: KnownFolder) -> bool:
+        """Whether what was left out would be again: a file may shrink while the names stay."""
+        lasting = all(reason in _LASTING for _, reason, _ in known.left_out)
+        return lasting and known.size <= self._left
 
     def _matcher(
         self, descriptor: int, path: str, outer: Matcher, ignores: Sequence[str]
@@ -164,11 +170,11 @@ class _Walker:
                 found.left_out.append(LeftOut(path + file.name, "unreadable"))
                 continue
             now = (st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino, st.st_mode)
-            if now == file.signature:
+            if now == file.signature and file.size <= self._left:
                 files.append(file)
                 self._left -= file.size
             else:
-                self._take(descriptor, found, file.name, now, file)
+                self._take(descriptor, found, file.name, now)
         for name in known.folders:
             self._enter(descriptor, found, name, matcher)
         if not pending and len(files) == len(known.files):
@@ -204,6 +210,7 @@ class _Walker:
         found = Folder(path, sign, matcher.id, [], [], [], [], ignores)
         before = {} if known is None else {file.name: file for file in known.files}
         taken: set[str] = set()
+        folders: list[str] = []
         for name, st in looks:
             if matcher.leaves_out(path + name, name, folder=stat.S_ISDIR(st.st_mode)):
                 continue
@@ -214,14 +221,16 @@ class _Walker:
                 continue
             taken.add(fold)
             if stat.S_ISDIR(st.st_mode):
-                self._enter(descriptor, found, name, matcher)
+                folders.append(name)
                 continue
             now, file = signature(st), before.get(name)
-            if file is not None and file.signature == now:
+            if file is not None and file.signature == now and file.size <= self._left:
                 found.files.append(file)
                 self._left -= file.size
             else:
-                self._take(descriptor, found, name, now, file)
+                self._take(descriptor, found, name, now)
+        for name in folders:
+            self._enter(descriptor, found, name, matcher)
         return found
 
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
@@ -237,9 +246,7 @@ class _Walker:
         finally:
             os.close(below)
 
-    def _take(
-        self, descriptor: int, found: Folder, name: str, sign: Signature, file: KnownFile | None
-    ) -> None:
+    def _take(self, descriptor: int, found: Folder, name: str, sign: Signature) -> None:
         """A file that is new or changed: to be read, or left out."""
         path, mode, size = found.path + name, sign[4], sign[0]
         if stat.S_ISLNK(mode):

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.engines._packing import Packed, pack
-from clew.engines.files import check, leases, making, purge, surveying
+from clew.engines.files import leases, making, purge, surveying
 from clew.engines.files.batch import Batch
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk
@@ -284,6 +284,8 @@ class FilesEngine:
     # --- looking after ---
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
+        from clew.engines.files import check  # loaded when it is asked for: most never do
+
         shared = self._enter()
         return check.check(shared, self._survey, quick=quick, progress=progress)
 

@@ -15,7 +15,7 @@ from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.engines._commit import GroupCommit, Ticket
 from clew.engines._packing import Packed, pack
-from clew.engines.sqlite import blobs, check, journal, leases, purge, reading, rows
+from clew.engines.sqlite import blobs, journal, leases, purge, reading, rows
 from clew.engines.sqlite.connections import Connections
 from clew.engines.sqlite.errors import poisons, translate
 from clew.errors import ClewError, InvalidInput, Unavailable
@@ -291,6 +291,8 @@ class SQLiteEngine:
             return set(blobs.numbers(db, hashes))
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
+        from clew.engines.sqlite import check  # loaded when it is asked for: most never do
+
         # One snapshot for as long as it takes: writers go on, only the log cannot start anew.
         with self._connections.reader() as db:
             yield from check.check(db, quick=quick, progress=progress)

@@ -7,7 +7,7 @@ Nothing derived is believed: segments, facts and sums are made anew from the rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -154,7 +154,11 @@ class SQLiteSalvage:
 
     def _listed(self) -> dict[int, Row]:
         sql = "SELECT no, shelf, created_us, id FROM threads INDEXED BY threads_by_created"
-        return {row[0]: row for row in self._legible(sql) if 0 < row[0] < _THREADS_MAX}
+        return {
+            row[0]: row
+            for row in self._legible(sql)
+            if _all_are(int, row[:3]) and _all_are(str, row[3:]) and 0 < row[0] < _THREADS_MAX
+        }
 
     def _sequence(self) -> int:
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'threads'"
@@ -168,8 +172,9 @@ class SQLiteSalvage:
         row = one(db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
         if row is None:
             return None
-        texts = (row[1], *(row[n] or "" for n in (3, 4, 5, 6, 8)))
-        if not (all(isinstance(text, str) for text in texts) and row[1]):
+        texts = (row[1], *(row[n] or "" for n in (3, 4, 5, 6, 8, 10)))
+        numbers = (row[2], row[7] or 0, row[9], row[11])
+        if not row[1] or not (_all_are(str, texts) and _all_are(int, numbers)):
             raise TypeError("its row has values of the wrong type")
         return Remains(*row)
 
@@ -315,6 +320,10 @@ def one_of(db: apsw.Connection, thread: int, seq: int | None = None) -> Row | No
     """A record's row by its number, or by its thread's and its seq."""
     no = thread if seq is None else rows.number(thread, seq)
     return next(iter(rows.raw(db, (no, no))), None)
+
+
+def _all_are(kind: type, values: Iterable[Any]) -> bool:
+    return all(isinstance(value, kind) for value in values)
 
 
 def _points_to(row: Remains, no: int) -> bool:

@@ -73,13 +73,13 @@ class SQLiteWorkshop:
         new = apsw.Connection(str(self._new))
         try:
             for row in self._leases():
-                new.execute(
-                    f"INSERT OR IGNORE INTO leases ({_LEASE})"
-                    " SELECT no, ?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
-                    (*row[1:], ids.get(str(row[0]), "")),
-                )
+                _insert_lease(new, ids.get(str(row[0]), ""), row)
+            # Closing checkpoints too, but does not say so when it could not: what is still in the
+            # log would not come along.
+            if new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall() != [(0, 0, 0)]:
+                raise Unavailable(f"the log of {self._new} cannot be emptied")
         except apsw.Error as error:
-            raise translate(error, self.place) from error
+            raise translate(error, str(self._new)) from error
         finally:
             new.close(True)
 
@@ -98,6 +98,9 @@ class SQLiteWorkshop:
         return False  # it lies among the records, in one file
 
     def swap(self) -> str:
+        wal = self._new.with_name(self._new.name + "-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise Unavailable(f"the log of {self._new} was not emptied; nothing was changed")
         self._swapped = True
         return self._swap.run(self._new)
 
@@ -109,6 +112,17 @@ class SQLiteWorkshop:
         if not self._swapped:  # nothing of ours beside what may be somebody else's file
             self._path.with_name(self._path.name + "-lock").unlink()
         os.close(self._lock)
+
+
+def _insert_lease(db: apsw.Connection, thread: str, row: Row) -> None:
+    try:
+        db.execute(
+            f"INSERT OR IGNORE INTO leases ({_LEASE})"
+            " SELECT no, ?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
+            (*row[1:], thread),
+        )
+    except apsw.ConstraintError:
+        pass  # it is damaged itself
 
 
 def _alone(path: Path) -> int:
