@@ -32,8 +32,19 @@ LAYERS = [
 
 LOADED_ON_DEMAND = {
     "clew": {"clew.aio"},
-    "clew.store": {"clew.conversation", "clew.runs", "clew.sessions", "clew.snapshots.catalogue"},
-    "clew.thread": {"clew.snapshots.facet"},
+    "clew.store": {
+        "clew.conversation",
+        "clew.runs",
+        "clew.sessions",
+        "clew.snapshots.catalogue",
+        "clew.snapshots.rewind",
+    },
+    "clew.thread": {
+        "clew.snapshots.facet",
+        "clew.snapshots.forking",
+        "clew.snapshots.model",
+        "clew.snapshots.rewind",
+    },
 }
 
 

@@ -44,6 +44,7 @@ from clew.model import (
     ThreadInfo,
 )
 from clew.opening import open
+from clew.snapshots.model import Rewound
 from clew.store import Blobs, Problems, Store
 from clew.thread import Thread
 from clew.tree import Comparison
@@ -99,6 +100,9 @@ class AsyncStore:
 
     async def fork(self, thread: str, **options: Any) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.fork, thread, **options))
+
+    async def fork_id(self, base: str) -> str:
+        return await hop(self.sync.fork_id, base)
 
     async def stats(self) -> Stats:
         return await hop(self.sync.stats)
@@ -291,6 +295,15 @@ class AsyncThread:
 
     async def fork(self, **options: Any) -> AsyncThread:
         return AsyncThread(self.store, await hop(self.sync.fork, **options))
+
+    async def rewind(self, to: str, **options: Any) -> Rewound:
+        return await hop(self.sync.rewind, to, **options)
+
+    async def undo_rewind(self, **options: Any) -> Rewound:
+        return await hop(self.sync.undo_rewind, **options)
+
+    async def user_turns(self) -> int:
+        return await hop(self.sync.user_turns)
 
     def turn(self, *, owner: str, wait_seconds: float = 0.0, **options: Any) -> AsyncTurn:
         return AsyncTurn(self, self.sync.turn(owner=owner, **options), wait_seconds)

@@ -256,6 +256,12 @@ class Store:
             )
         )
 
+    def fork_id(self, base: str) -> str:
+        """A readable id for a fork: the first of `base#fork-1`, `-2`, … that is really free."""
+        from clew.snapshots.rewind import fork_id
+
+        return fork_id(self, base)
+
     def _origin(self, source: Thread, at: str | None, before: str | None) -> Origin:
         if before is not None:
             at = source.get(before).parent

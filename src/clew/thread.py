@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
@@ -30,14 +31,10 @@ from clew.turn import Turn
 
 if TYPE_CHECKING:
     from clew.snapshots.facet import Snapshots
+    from clew.snapshots.model import Rewound
     from clew.store import Store
 
 _PAGE = 1000
-
-
-def turn_status(marker: Entry) -> str | None:
-    """What a turn marker says; None for one that says nothing we know."""
-    return marker.body.get("status") if isinstance(marker.body, dict) else None
 
 
 class Thread:
@@ -232,12 +229,7 @@ class Thread:
         return self.store.engine.append(self.id, batch)  # type: ignore[return-value]
 
     def set_title(
-        self,
-        text: str,
-        *,
-        status: str = "ready",
-        source: str = "host",
-        error: str | None = None,
+        self, text: str, *, status: str = "ready", source: str = "host", error: str | None = None
     ) -> None:
         """Set the title with its history: who made it, and whether it is ready."""
         title = {"text": text, "status": status, "source": source, "error": error}
@@ -353,16 +345,7 @@ class Thread:
         That is what a crash leaves behind, as well as what a running turn looks like; the
         lease (`thread.leases.active()`) tells them apart.
         """
-        limit = 64
-        while True:
-            tail = self.path(limit=limit)
-            markers = [entry for entry in tail if entry.kind == "turn_marker"]
-            for marker in reversed(markers):
-                if turn_status(marker) != "save_point":
-                    return marker if turn_status(marker) == "started" else None
-            if len(tail) < limit:
-                return None
-            limit *= 4
+        return tree.unfinished_turn(self)
 
     @property
     def snapshots(self) -> Snapshots:
@@ -371,9 +354,37 @@ class Thread:
 
         return Snapshots(self)
 
-    def fork(self, **options: Any) -> Thread:
-        """A new thread from this one: see `Store.fork`."""
-        return self.store.fork(self.id, **options)
+    def rewind(self, to: str, **options: Any) -> Rewound:
+        """Go back to before a user message, with the files as they were then, as one step.
+
+        `conversation=False` or `files=False` leaves the one or the other, `at` stops at the
+        message itself, `dry_run` only tells. Changed files that no snapshot has are a Conflict
+        that names them, unless `force`.
+        """
+        from clew.snapshots.rewind import rewind
+
+        return rewind(self, to, **options)
+
+    def undo_rewind(self, **options: Any) -> Rewound:
+        """Take the last rewind or restore back: files and leaf. InvalidInput if there is none."""
+        from clew.snapshots.rewind import undo_rewind
+
+        return undo_rewind(self, **options)
+
+    def user_turns(self) -> int:
+        """How many user messages lie on the current path."""
+        return sum(entry.kind == "user_message" for entry in self.path())
+
+    def fork(self, *, files_to: str | os.PathLike[str] | None = None, **options: Any) -> Thread:
+        """A new thread from this one: see `Store.fork`.
+
+        With `files_to` it gets the files of the latest snapshot on its path, in that new folder.
+        """
+        if files_to is None:
+            return self.store.fork(self.id, **options)
+        from clew.snapshots.forking import fork_with_files
+
+        return fork_with_files(self, files_to, options)
 
     def __repr__(self) -> str:
         return f"<clew.Thread {self.id!r}>"

@@ -79,3 +79,22 @@ def compare(thread: Thread, left: str, right: str) -> Comparison:
         if len(a) < limit and len(b) < limit:
             return Comparison(None, a, b)
         limit *= 4
+
+
+def unfinished_turn(thread: Thread) -> Entry | None:
+    """The marker of a turn on the path that was started and never ended, looked for from its end."""
+    limit = 64
+    while True:
+        tail = thread.path(limit=limit)
+        markers = [entry for entry in tail if entry.kind == "turn_marker"]
+        for marker in reversed(markers):
+            if _turn_status(marker) != "save_point":
+                return marker if _turn_status(marker) == "started" else None
+        if len(tail) < limit:
+            return None
+        limit *= 4
+
+
+def _turn_status(marker: Entry) -> str | None:
+    """What a turn marker says; None for one that says nothing we know."""
+    return marker.body.get("status") if isinstance(marker.body, dict) else None

@@ -216,7 +216,7 @@ PAIRS = [
 
 
 # The facets are synchronous only; `store.sync.runs` is there for worker threads.
-SYNC_ONLY = {"conversations", "runs", "sessions"}
+SYNC_ONLY = {"conversations", "runs", "sessions", "snapshots", "snapshot_caches"}
 
 
 def public(kind: type) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,8 +19,15 @@ from clew.snapshots.contents import Progress, survey
 from clew.snapshots.diff import below, diff_trees
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node
-from clew.snapshots.model import Difference, Snapshot, SnapshotStats, Version
-from clew.snapshots.take import Taker
+from clew.snapshots.model import (
+    Difference,
+    Restored,
+    Rewound,
+    Snapshot,
+    SnapshotStats,
+    Version,
+)
+from clew.snapshots.take import Also, Taker, nothing_more
 from clew.snapshots.tree import Trees
 from clew.snapshots.unified import unified
 from clew.snapshots.walk import Survey
@@ -59,18 +66,19 @@ class Snapshots:
         rules: Rules | None = None,
         fence: int | None = None,
         progress: Progress | None = None,
+        also: Also | None = None,
     ) -> Snapshot:
         """Store the tree of files under `root` as it is now, pinned to a user message.
 
         `at` is the message's id; without it, the latest on the path. What has not changed since
         the last snapshot is neither read nor stored again. What was left out, and why, is in
-        the snapshot.
+        the snapshot. `also` may add to what is written of it, or raise so that nothing is.
         """
         top = os.path.realpath(root)
         rules = self._rules_for(top, rules)
         at = self._latest_message() if at is None else self._thread.get(check_name(at, "at")).id
         for _ in range(_TRIES):
-            taken = self._take_once(top, rules, at, label, fence, progress)
+            taken = self._take_once(top, rules, at, label, fence, progress, also)
             if taken is not None:
                 return taken
         raise Corrupt(top, "what was stored of it was removed again and again")
@@ -83,13 +91,14 @@ class Snapshots:
         label: str | None,
         fence: int | None,
         progress: Progress | None,
+        also: Also | None,
     ) -> Snapshot | None:
         cache = self._cache(top)
         known = cache.load(top)
         base = known.base
         taker = Taker(self._engine)
         found = taker.take(top, rules, known if self._is_kept(base) else None, progress)
-        snapshot = self._append(found, taker, at, label, fence)
+        snapshot = self._append(found, taker, at, label, fence, also or nothing_more)
         if found.read or found.tree != _tree_of(known):
             cache.save(found.known((self._thread.id, snapshot.id)))
         # What we relied on may have been swept since we looked; then all of it is stored anew.
@@ -100,7 +109,13 @@ class Snapshots:
         return snapshot
 
     def _append(
-        self, found: Survey, taker: Taker, at: str | None, label: str | None, fence: int | None
+        self,
+        found: Survey,
+        taker: Taker,
+        at: str | None,
+        label: str | None,
+        fence: int | None,
+        also: Also,
     ) -> Snapshot:
         left_out = found.left_out
         snapshot = Snapshot(
@@ -125,7 +140,9 @@ class Snapshots:
         )
         facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
         noted = drafts.facts(facts, snapshot.time_us)
-        self._engine.append(self._thread.id, [entry, *noted], fence=fence)
+        more = also(found, snapshot)
+        batch = [entry, *noted, *more.drafts]
+        self._engine.append(self._thread.id, batch, expect=more.expect, fence=fence)
         return snapshot
 
     def _latest_message(self) -> str | None:
@@ -262,6 +279,30 @@ class Snapshots:
     def stats(self) -> SnapshotStats:
         """How many there are, of how many files, and how much is stored for them."""
         return quota.stats(self.trees, self.list())
+
+    # --- going back ---
+
+    def restore(
+        self,
+        snapshot: Snapshot | str,
+        root: str | os.PathLike[str] | None = None,
+        paths: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Restored:
+        """Bring the files back as a snapshot has them; the conversation stays where it is.
+
+        `root` is another folder than the one it was taken of, `paths` only some of it. `dry_run`
+        tells what would be done. `thread.undo_rewind` takes it back.
+        """
+        from clew.snapshots.rewind import restore
+
+        return restore(self._thread, snapshot, root, paths, **options)
+
+    def recover(self, **options: Any) -> Rewound | None:
+        """Finish a rewind or restore that was interrupted; None if none was."""
+        from clew.snapshots.rewind import recover
+
+        return recover(self._thread, **options)
 
     # --- keeping ---
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
+from clew import drafts
 from clew.codec import new_id
 from clew.errors import ClewError, Conflict, InvalidInput, LeaseHeld, LeaseLost
 from clew.snapshots import intent as intents
@@ -24,6 +23,8 @@ from clew.snapshots.plan import Work, bounded, work
 from clew.snapshots.reach import Root
 from clew.snapshots.restore import Restoration, clean_up, translated
 from clew.snapshots.system import System
+from clew.snapshots.take import More
+from clew.snapshots.walk import Survey
 
 if TYPE_CHECKING:
     from clew.thread import Thread
@@ -35,15 +36,11 @@ SAFETY: dict[What, str] = {
     "restore": "before restore",
     "undo": "before undo",
 }
-_TRIES = 3
 _NAMED_MAX = 10
 
 
-class _Look(Struct, frozen=True):
-    """What a plan was made from: the tree as it was, and what there is to do."""
-
-    tree: str
-    work: Work
+class _Idle(Exception):
+    """There is nothing to do."""
 
 
 class Job:
@@ -81,7 +78,8 @@ class Job:
         restored = None
         if self._target is not None:
             with self._open(lock=False) as root:
-                plan = self._look(root, self._target).work.plan
+                survey = self._thread.snapshots.survey(self._root)
+                plan = self._look(root, self._target, survey).plan
             restored = Restored(plan=plan, before=None, dry_run=True)
         return Rewound(
             what=self._what,
@@ -99,10 +97,9 @@ class Job:
         ):
             yield root
 
-    def _look(self, root: Root, target: Snapshot) -> _Look:
+    def _look(self, root: Root, target: Snapshot, survey: Survey) -> Work:
         snapshots = self._thread.snapshots
         here = [s for s in snapshots.list() if s.root == self._root]
-        survey = snapshots.survey(self._root)
         made = work(
             snapshots.trees,
             target,
@@ -111,12 +108,7 @@ class Job:
             self._paths,
             noted=[s.tree for s in here if s.label in SAFETY.values()],
         )
-        return _Look(survey.tree, inspect(root, made))
-
-    def _checked(self, root: Root, target: Snapshot) -> _Look:
-        found = self._look(root, target)
-        refuse(found.work.plan, force=self._force)
-        return found
+        return inspect(root, made)
 
     # --- going ---
 
@@ -159,14 +151,33 @@ class Job:
         return Rewound(what=self._what, leaf=self.leaf, from_leaf=leaf, files=None)
 
     def _run(self, root: Root, target: Snapshot) -> Rewound:
-        found = self._checked(root, target)
+        """One walk through the tree: what is planned for is just what is kept."""
         leaf = self._thread.leaf
-        to = self.leaf if self.moves else leaf
-        if not found.work.actions and to == leaf and self._what != "undo":
-            restored = Restored(plan=found.work.plan, before=None)
+        todo: Work | None = None
+        intent: Intent | None = None
+
+        def decide(survey: Survey, before: Snapshot) -> More:
+            nonlocal todo, intent
+            todo = self._look(root, target, survey)
+            refuse(todo.plan, force=self._force)
+            if not todo.actions and (not self.moves or self.leaf == leaf) and self._what != "undo":
+                raise _Idle
+            intent = self._intent(leaf, self._files(root, target, before))
+            return More(intents.begin(intent), leaf)
+
+        try:
+            label = SAFETY[self._what]
+            self._thread.snapshots.take(self._root, label=label, fence=self._fence, also=decide)
+        except _Idle:
+            assert todo is not None
+            restored = Restored(plan=todo.plan, before=None)
             return Rewound(what=self._what, leaf=leaf, from_leaf=leaf, files=restored)
-        before, found = self._keep(root, target, found)
-        files = Files(
+        assert todo is not None
+        assert intent is not None
+        return self._arrive(root, intent, todo)
+
+    def _files(self, root: Root, target: Snapshot, before: Snapshot) -> Files:
+        return Files(
             root=self._root,
             folder=root.identity,
             snapshot=target.id,
@@ -175,10 +186,6 @@ class Job:
             before_tree=before.tree,
             paths=self._paths,
         )
-        leaf = self._thread.get(before.id).parent
-        intent = self._intent(leaf, files)
-        intents.begin(self._thread, intent, before.id, self._fence)
-        return self._arrive(root, intent, files, found.work, leaf)
 
     def _intent(self, leaf: str | None, files: Files | None) -> Intent:
         return Intent(
@@ -193,31 +200,16 @@ class Job:
             keeps=self.keeps,
         )
 
-    def _keep(self, root: Root, target: Snapshot, found: _Look) -> tuple[Snapshot, _Look]:
-        """Snapshot the present state: just the one that the plan was made for."""
-        label = SAFETY[self._what]
-        for _ in range(_TRIES):
-            before = self._thread.snapshots.take(self._root, label=label, fence=self._fence)
-            if before.tree == found.tree:
-                return before, found
-            leaf = self._thread.get(before.id).parent
-            self._thread.move(leaf, expect=before.id, fence=self._fence)
-            found = self._checked(root, target)
-        text = f"{self._root} changes all the time; nothing was restored"
-        raise Conflict(text, expected=found.tree, actual=before.tree)
-
-    def _arrive(
-        self, root: Root, intent: Intent, files: Files, todo: Work, expect: str | None
-    ) -> Rewound:
+    def _arrive(self, root: Root, intent: Intent, todo: Work) -> Rewound:
         self._change(root, intent, todo)
         try:
-            self._finish(intent, expect)
+            self._finish(intent, intent.from_leaf)
         except (Conflict, LeaseHeld, LeaseLost):
             # Somebody else wrote meanwhile. Files and conversation go together, or not at all.
             if self.replaces is None:
-                self._take_back(root, intent, files)
+                self._take_back(root, intent)
             raise
-        return _told(intent, self._thread.leaf, todo.plan, files)
+        return _told(intent, self._thread.leaf, todo.plan)
 
     def _change(self, root: Root, intent: Intent, todo: Work, *, first: bool = True) -> None:
         """The files. If nothing was changed when it failed, the intent is forgotten."""
@@ -245,14 +237,16 @@ class Job:
     def _finish(self, intent: Intent, leaf: str | None) -> None:
         intents.finish(self._thread, intent, leaf, self._fence)
 
-    def _take_back(self, root: Root, intent: Intent, files: Files) -> None:
+    def _take_back(self, root: Root, intent: Intent) -> None:
         """Bring the files back to how they were just before."""
+        assert intent.files is not None
+        snapshots = self._thread.snapshots
         try:
-            before = self._thread.snapshots.get(files.before)
-            found = self._look(root, before)
-            if not found.work.plan.foreign and not found.work.plan.blocked:
-                self._change(root, intent, found.work, first=False)
-                intents.forget(self._thread, intent)
+            before = snapshots.get(intent.files.before)
+            todo = self._look(root, before, snapshots.survey(self._root))
+            refuse(todo.plan)
+            self._change(root, intent, todo, first=False)
+            intents.forget(self._thread, intent)
         except ClewError:
             pass  # the intent stands, and what came between is the error to be told
 
@@ -275,18 +269,31 @@ class Job:
                 actual = place.identity
                 raise Conflict(text + "; name it as root", expected=files.folder, actual=actual)
             self._clean(place, intent, files)
-            found = self._checked(place, target)
-            self._change(place, intent, found.work, first=False)
+            todo = self._look(place, target, self._thread.snapshots.survey(self._root))
+            refuse(todo.plan, force=self._force)
+            if todo.plan.foreign:
+                self._keep(leaf)
+            self._change(place, intent, todo, first=False)
             self._finish(intent, leaf)
-        return _told(intent, self._thread.leaf, found.work.plan, files)
+        return _told(intent, self._thread.leaf, todo.plan)
+
+    def _keep(self, leaf: str | None) -> None:
+        """Snapshot what would be overwritten by force; the thread stays where it is."""
+        back = drafts.move(leaf, self._thread.store.clock())
+        self._thread.snapshots.take(
+            self._root,
+            label=SAFETY[self._what],
+            fence=self._fence,
+            also=lambda _, __: More([back], leaf),
+        )
 
     def _clean(self, root: Root, intent: Intent, files: Files) -> None:
         walk = bounded(self._thread.snapshots.trees.walk(files.tree))
         clean_up(root, intent.id, (path for path, node in walk if node.is_folder))
 
 
-def _told(intent: Intent, leaf: str | None, plan: Plan, files: Files) -> Rewound:
-    restored = Restored(plan=plan, before=files.before)
+def _told(intent: Intent, leaf: str | None, plan: Plan) -> Rewound:
+    restored = Restored(plan=plan, before=intent.files.before if intent.files else None)
     return Rewound(
         what=intent.what,
         leaf=intent.leaf if intent.moves else leaf,

@@ -74,11 +74,10 @@ def _read(info: ThreadInfo, key: str) -> Intent | None:
         raise Corrupt(f"fact {key} of thread {info.id!r}", str(error)) from error
 
 
-def begin(thread: Thread, intent: Intent, expect: str | None, fence: int | None) -> None:
-    """Write it down; the thread stands where it stood before the snapshot on the way."""
+def begin(intent: Intent) -> list[Draft]:
+    """What writes it down; the thread stands where it stood before the snapshot on the way."""
     back = MoveDraft(id=f"{intent.id}.back", leaf=intent.from_leaf, time_us=intent.time_us)
-    said = _fact(intent, "begun", PENDING, msgspec.to_builtins(intent))
-    thread.store.engine.append(thread.id, [back, said], expect=expect, fence=fence)
+    return [back, _fact(intent, "begun", PENDING, msgspec.to_builtins(intent))]
 
 
 def finish(

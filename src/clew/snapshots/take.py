@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec import UNSET, Struct, UnsetType
 
 from clew.engine import Engine
+from clew.model import Draft
 from clew.snapshots.cache import Known
 from clew.snapshots.contents import BATCH_BYTES, Progress, survey
 from clew.snapshots.ignore import Rules
+from clew.snapshots.model import Snapshot
 from clew.snapshots.walk import Survey
 
 _BATCH_MAX = 1000
+
+
+class More(Struct, frozen=True):
+    """What is written with a snapshot, as one step, and the leaf that it counts on."""
+
+    drafts: Sequence[Draft] = ()
+    expect: str | UnsetType | None = UNSET
+
+
+Also = Callable[[Survey, Snapshot], More]
+
+
+def nothing_more(found: Survey, snapshot: Snapshot) -> More:
+    return More()
 
 
 class Taker:

@@ -234,9 +234,10 @@ class _Check:
     def _check_hash(
         self, record: Record, hashes: dict[str, str], journal: Journal, place: str
     ) -> Iterator[Problem]:
-        if isinstance(record, Entry):
+        parent_hash = None
+        if isinstance(record, Entry) and record.parent is not None:
             parent_hash = self._hash(record.parent, hashes, journal)
-            if record.parent is not None and parent_hash is None:
+            if parent_hash is None:
                 text = f"{place}: its parent {record.parent!r} is not there"
                 yield Problem(
                     code="broken_chain",
@@ -246,13 +247,7 @@ class _Check:
                     entry=record.id,
                 )
                 return
-            expected = entry_hash(record, record.parent, parent_hash)
-        elif isinstance(record, Move):
-            expected = move_hash(record.thread, record.seq, record)
-        else:
-            assert isinstance(record, Fact)
-            expected = fact_hash(record.thread, record.seq, record)
-        if expected != record.hash:
+        if _expected(record, parent_hash) != record.hash:
             yield _damaged(record.thread, record.seq, f"{place} does not match its hash", record.id)
 
     def _hash(self, id: str | None, hashes: dict[str, str], journal: Journal) -> str | None:
@@ -353,6 +348,19 @@ _SUMS = (
     "id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent,"
     " status, workspace, origin, origin_entry, origin_hash, origin_no & 4294967295, hash"
 )
+
+
+def _expected(record: Record, parent_hash: str | None) -> str | None:
+    """The hash that a record should have; None if it is made of what cannot be hashed."""
+    try:
+        if isinstance(record, Entry):
+            return entry_hash(record, record.parent, parent_hash)
+        if isinstance(record, Move):
+            return move_hash(record.thread, record.seq, record)
+        assert isinstance(record, Fact)
+        return fact_hash(record.thread, record.seq, record)
+    except UnicodeEncodeError:
+        return None
 
 
 def _damaged(thread: str, seq: int, message: str, entry: str | None = None) -> Problem:

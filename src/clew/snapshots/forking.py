@@ -1,0 +1,40 @@
+"""Forks that have files of their own, and ids for forks."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from clew.errors import NotFound
+from clew.snapshots import catalogue
+from clew.snapshots.model import Snapshot
+from clew.snapshots.restore import materialize
+
+if TYPE_CHECKING:
+    from clew.thread import Thread
+
+
+def fork_with_files(thread: Thread, files_to: str | os.PathLike[str], options: Any) -> Thread:
+    """A fork, and in a new folder the files as they were at the point where it begins.
+
+    The fork's first snapshot is that of its own folder. If the files cannot be written, there is
+    no fork either.
+    """
+    fork = thread.store.fork(thread.id, **options)
+    try:
+        snapshot = _latest_on_path(fork)
+        materialize(fork.snapshots.trees, snapshot.tree, os.fspath(files_to))
+        fork.snapshots.take(files_to, at=snapshot.at, label="fork")
+    except BaseException:
+        thread.store.purge(fork.id)
+        raise
+    return fork
+
+
+def _latest_on_path(fork: Thread) -> Snapshot:
+    """The newest snapshot that lies on the path which the fork shares."""
+    info = fork.info
+    for snapshot in catalogue.visible(fork.store.engine, info):
+        if catalogue.is_on_path(fork.store.engine, fork.id, info.leaf, snapshot.id):
+            return snapshot
+    raise NotFound("snapshot on the path to", info.leaf or "the root")
