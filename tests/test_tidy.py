@@ -32,6 +32,7 @@ LAYERS = [
 
 LOADED_ON_DEMAND = {
     "clew": {"clew.aio"},
+    "clew.carrying": {"clew.snapshots.tree"},
     "clew.store": {
         "clew.conversation",
         "clew.runs",

@@ -151,7 +151,11 @@ class Carrier:
 
     def bring_blobs(self, records: Sequence[Record]) -> None:
         """Put the blobs that entries name, those that are missing, a few at a time."""
-        named = dict.fromkeys(h for r in records if isinstance(r, Entry) for h in r.blobs)
+        entries = [record for record in records if isinstance(record, Entry)]
+        named = dict.fromkeys(hash for entry in entries for hash in entry.blobs)
+        for entry in entries:
+            if entry.kind == "snapshot":
+                named.update(dict.fromkeys(self._files_of(entry)))
         there = self._target.has_blobs(named)
         waiting: list[bytes] = []
         for hash in named:
@@ -160,6 +164,14 @@ class Carrier:
                 if sum(map(len, waiting)) > BATCH_BYTES:
                     self._put(waiting)
         self._put(waiting)
+
+    def _files_of(self, snapshot: Entry) -> list[str]:
+        """The blobs of the tree that a snapshot holds; none if it was dropped and swept."""
+        from clew.snapshots.tree import Trees
+
+        body = snapshot.body
+        tree = body.get("tree") if isinstance(body, dict) else None
+        return Trees(self._source).blobs(tree) if isinstance(tree, str) else []
 
     def _put(self, waiting: list[bytes]) -> None:
         if waiting:

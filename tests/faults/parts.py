@@ -41,15 +41,15 @@ class Amount:
 
 
 SHORT = Amount(
-    point_step=13,
+    point_step=17,
     tail_points_max=60,
     flips=300,
     mixes=200,
     kills=40,
-    cut_step=17,
+    cut_step=23,
     cut_seeds=(1, 2),
     bad_step=9,
-    mutations=400,
+    mutations=250,
     fuzz_seconds=0,
 )
 LONG = Amount(
@@ -181,7 +181,7 @@ def lying_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> No
 def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
     damaged = flips.Flips(kind, folder)
     with hashes_unchecked(kind):
-        damaged.run(flips.flip, min(amount.flips, 500), 4, outcome)
+        damaged.run(flips.flip, min(amount.flips, 100), 4, outcome)
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from snapshots.trees import Spec, read, whole, write
 from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.sqlite import SQLiteEngine
-from clew.errors import ClewError
+from clew.errors import ClewError, Unavailable
+from clew.model import Record
 from clew.snapshots import intent as intents
 from clew.snapshots.restore import TEMPORARY, materialize
 from clew.snapshots.rewind import recover, rewind, undo_rewind
@@ -63,9 +64,7 @@ class Faulty(System):
             self.calls.append(name)
             if self._strike is not None and index == self._at and not self.after:
                 self._strike()
-            if name == "sync":  # nobody pulls the plug here
-                return None
-            done = real(*arguments)
+            done = None if name == "sync" else real(*arguments)  # nobody pulls the plug here
             if self._strike is not None and index == self._at and self.after:
                 self._strike()
             return done
@@ -117,7 +116,7 @@ def count(root: Path, again: bool = False) -> list[str]:
     thread = prepared(store, root)
     system = Faulty()
     if again:
-        rewind(thread, "m")
+        rewind(thread, "m", system=Faulty())
         undo_rewind(thread, system=system)
     else:
         rewind(thread, "m", system=system)
@@ -130,20 +129,18 @@ def check_nothing_is_half_forgotten(thread: Thread, root: Path, *, back: bool) -
     if intents.pending(thread.info) is not None:
         assert thread.leaf == "a", "the leaf moved before the files had arrived"
         if back:
-            undo_rewind(thread)
+            undo_rewind(thread, system=Faulty())
             assert (thread.leaf, read(root)) == ("a", whole(B))
         else:
-            recover(thread)
+            recover(thread, system=Faulty())
             assert (thread.leaf, read(root)) == (None, whole(A))
-            undo_rewind(thread)
+            undo_rewind(thread, system=Faulty())
     elif thread.leaf is None:
         assert read(root) == whole(A)
-        undo_rewind(thread)
-    else:
-        names = [n for _, _, files in os.walk(root) for n in files if n.startswith(TEMPORARY)]
-        assert not names or not back, names
+        undo_rewind(thread, system=Faulty())
+    assert not [n for _, _, files in os.walk(root) for n in files if n.startswith(TEMPORARY)]
     assert (thread.leaf, intents.pending(thread.info)) == ("a", None)
-    rewind(thread, "m")
+    rewind(thread, "m", system=Faulty())
     assert (thread.leaf, read(root)) == (None, whole(A))
 
 
@@ -167,12 +164,12 @@ def test_an_error_at_any_call_of_an_undo_leaves_an_undo(tmp_path: Path) -> None:
     root = tmp_path / "tree"
     for at in range(len(count(root, again=True))):
         thread = prepared(Store(MemoryEngine()), root)
-        rewind(thread, "m")
+        rewind(thread, "m", system=Faulty())
         try:
             undo_rewind(thread, system=Faulty(at, eio))
         except ClewError:
             assert thread.leaf is None
-            undo_rewind(thread)
+            undo_rewind(thread, system=Faulty())
         assert (thread.leaf, read(root)) == ("a", whole(B))
         assert intents.pending(thread.info) is None
 
@@ -196,7 +193,7 @@ def test_an_error_at_any_call_of_the_recovery_leaves_it_to_be_recovered(tmp_path
             recover(thread, system=Faulty(at, eio))
         except ClewError:
             assert thread.leaf == "a"
-            recover(thread)
+            recover(thread, system=Faulty())
         assert (thread.leaf, read(root)) == (None, whole(A))
 
 
@@ -271,3 +268,40 @@ def test_an_error_at_any_call_of_a_copy_leaves_nothing(tmp_path: Path) -> None:
             materialize(Trees(engine), tree, str(copy), Faulty(at, eio))
         assert not copy.exists() or not os.listdir(copy)
         copy.mkdir(exist_ok=True)
+
+
+# --- the journal ---
+
+
+class Unsure(MemoryEngine):
+    """Fails at one append, before or after it was committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends = 0
+        self.at, self.after = -1, False
+
+    def append(self, *arguments: object, **options: object) -> list[Record]:
+        self.appends += 1
+        struck = self.appends == self.at
+        if struck and not self.after:
+            raise Unavailable("injected", committed=None)
+        records = super().append(*arguments, **options)  # type: ignore[arg-type]
+        if struck:
+            raise Unavailable("injected", committed=None)
+        return records
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["finish", "undo"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_append_of_unknown_outcome_leaves_something_that_can_be_finished_or_undone(
+    tmp_path: Path, number: int, after: bool, back: bool
+) -> None:
+    engine, root = Unsure(), tmp_path / "tree"
+    thread = prepared(Store(engine), root)
+    engine.at, engine.after = engine.appends + number, after
+    with pytest.raises(Unavailable, match="injected"):
+        rewind(thread, "m", system=Faulty())
+    assert engine.appends == engine.at
+    check_nothing_is_half_forgotten(thread, root, back=back)

@@ -1,7 +1,8 @@
 """The command line: `clew` and `python -m clew`. The only part that prints or asks the environment.
 
 A command is a module of this package with `arguments(parser)` and `run(options, screen)`; it is
-imported when it is called, so that `clew --version` loads none of them.
+imported when it is called, so that `clew --version` loads none of them. A package with COMMANDS of
+its own is a family: the next word says which one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ COMMANDS = {
     "demo": "watch an agent get killed, resume, fork and rewind",
     "list": "the threads of a store, newest first",
     "repair": "make a new store of what can be read of a damaged one",
+    "rewind": "go back to before a message: the conversation, the files, or both",
     "show": "one thread: its tree, or the full text of its current path",
+    "snapshot": "files as they were: take, list, diff, show, restore",
+    "undo": "take the last rewind or restore back",
     "verify": "read everything and prove it whole, or name what is damaged",
 }
 
@@ -53,9 +57,17 @@ def _run(arguments: list[str], screen: Screen) -> int:
         parser.print_help()
         return 0
     top = parser.parse_args(arguments)
-    module = import_module(f"clew.cli.{top.command}")
-    below = _arguments.command_parser(top.command, module)
-    options = below.parse_intermixed_args(top.rest)
+    name, rest = top.command, top.rest
+    module = import_module(f"clew.cli.{name}")
+    if hasattr(module, "COMMANDS"):
+        family = _arguments.family_parser(name, module)
+        if not rest:
+            family.print_help()
+            return 0
+        below = family.parse_args(rest)
+        name, rest = f"{name} {below.command}", below.rest
+        module = import_module(f"clew.cli.{name.replace(' ', '.')}")
+    options = _arguments.command_parser(name, module).parse_intermixed_args(rest)
     if top.no_color or options.no_color:
         screen.colour = False
     code: int = module.run(options, screen)

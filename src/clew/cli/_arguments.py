@@ -25,6 +25,8 @@ examples:
   clew verify threads.db
   clew copy threads.db files:threads
   clew repair threads.db
+  clew snapshot take 01k2j3        the files of this folder, as they are now
+  clew rewind 01k2j3 --dry-run     what going back before the last message would do
 
 STORE is a path or an address (sqlite:///threads.db, files:threads). Without one it is
 your own store:
@@ -60,6 +62,21 @@ def top_parser(commands: Mapping[str, str]) -> Parser:
     return parser
 
 
+def family_parser(name: str, module: ModuleType) -> Parser:
+    """The parser of a command that is a family of them."""
+    parser = Parser(
+        prog=f"clew {name}",
+        usage=f"clew {name} COMMAND …",
+        description=f"{module.__doc__}\n{_table('commands', module.COMMANDS)}",
+        epilog=f"Each command says more: clew {name} COMMAND --help",
+    )
+    parser.add_argument(
+        "command", choices=module.COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS
+    )
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
 def command_parser(name: str, module: ModuleType) -> Parser:
     """The parser of one command; its description is the module's own."""
     parser = Parser(
@@ -74,6 +91,25 @@ def command_parser(name: str, module: ModuleType) -> Parser:
 def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "store", nargs="?", metavar="STORE", help="path or address; default: your own store"
+    )
+
+
+def add_thread(parser: argparse.ArgumentParser) -> None:
+    """One name is a thread of the user's own store, two are store and thread."""
+    parser.add_argument("store", nargs="?", metavar="STORE", help="default: your own store")
+    parser.add_argument("thread", metavar="THREAD", help="id, or its first letters")
+
+
+def add_object(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+
+def add_consent(parser: argparse.ArgumentParser) -> None:
+    """For commands that change files."""
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--force", action="store_true", help="also overwrite changes that no snapshot has"
     )
 
 

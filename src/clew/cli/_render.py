@@ -42,10 +42,17 @@ class Screen:
     """Standard output and standard error, with what the terminal can show."""
 
     def __init__(
-        self, out: TextIO, err: TextIO, *, colour: bool = False, width: int = WIDTH_UNKNOWN
+        self,
+        out: TextIO,
+        err: TextIO,
+        *,
+        answers: TextIO | None = None,
+        colour: bool = False,
+        width: int = WIDTH_UNKNOWN,
     ) -> None:
         self.colour = colour
         self.width = width
+        self._answers = answers
         self._out = out
         self._err = err
         self._unicode = _has_glyphs(out)
@@ -56,7 +63,7 @@ class Screen:
             sys.stdout.reconfigure(errors="replace")  # an old encoding is no reason to fail
         width = shutil.get_terminal_size((WIDTH_UNKNOWN, 24)).columns
         colour = wants_colour(environ, tty=sys.stdout.isatty())
-        return cls(sys.stdout, sys.stderr, colour=colour, width=width)
+        return cls(sys.stdout, sys.stderr, answers=sys.stdin, colour=colour, width=width)
 
     # --- printing ---
 
@@ -89,6 +96,22 @@ class Screen:
         except BrokenPipeError:
             self.abandon()
         print(f"clew: {one_line(message)}", file=self._err)
+
+    def ask(self, question: str) -> bool | None:
+        """Whether the person at the terminal says yes; None if nobody is there."""
+        if self._answers is None or not self._answers.isatty():
+            return None
+        self.flush()
+        print(f"{one_line(question)} [y/N] ", end="", file=self._err, flush=True)
+        return self._answers.readline().strip().lower() in ("y", "yes")
+
+    def bytes(self, data: bytes) -> None:
+        """Bytes as they are, for a file or a pipe; a terminal gets clean text."""
+        if self._out.isatty() or not hasattr(self._out, "buffer"):
+            self.text(data.decode("utf-8", "backslashreplace").removesuffix("\n"))
+            return
+        self.flush()
+        self._out.buffer.write(data)
 
     def bar(self, label: str) -> Bar:
         """Progress on standard error, where that is a terminal."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import clew
 from clew.cli._exits import UsageError
 from clew.errors import InvalidInput, NotFound
 from clew.store import Store
+from clew.thread import Thread
 
 SHORT_ID = 12  # ten characters of time, two of chance
 
@@ -17,6 +23,21 @@ def open_existing(address: str | None) -> Store:
     except NotFound as error:
         hint = "" if address is not None else " yet (clew demo makes one elsewhere, to look at)"
         raise UsageError(f"there is no store at {error.id}{hint}") from None
+
+
+def refuse_lone_store(command: str, options: argparse.Namespace) -> None:
+    """`clew show threads.db`: the THREAD was forgotten, which 'not found' would not say."""
+    if options.store is None and os.path.isfile(options.thread):
+        name = options.thread
+        raise UsageError(f"{name} is a file: say which thread of it, clew {command} {name} THREAD")
+
+
+@contextmanager
+def opened_thread(command: str, options: argparse.Namespace) -> Iterator[Thread]:
+    """The thread that a command line with STORE and THREAD names."""
+    refuse_lone_store(command, options)
+    with open_existing(options.store) as store:
+        yield store.resolve(options.thread)
 
 
 def short_id(store: Store, id: str) -> str:

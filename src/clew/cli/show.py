@@ -10,16 +10,15 @@ Each line of the tree is an entry: its number in the log, its kind, and how it b
 from __future__ import annotations
 
 import argparse
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from clew.cli import _exits
-from clew.cli._arguments import add_json
+from clew.cli._arguments import add_json, add_thread
 from clew.cli._json import record_value
 from clew.cli._preview import preview, text_of
 from clew.cli._render import Part, Screen
-from clew.cli._stores import open_existing, short_id
+from clew.cli._stores import open_existing, refuse_lone_store, short_id
 from clew.cli._text import ago, cells, one_line, pad, plural
 from clew.cli._tree import rows
 from clew.model import Entry, Record, ThreadInfo
@@ -38,8 +37,7 @@ _STYLES = {
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", nargs="?", metavar="STORE", help="default: your own store")
-    parser.add_argument("thread", metavar="THREAD", help="id, or its first letters")
+    add_thread(parser)
     parser.add_argument(
         "--path", action="store_true", help="only the current path, with the full text"
     )
@@ -47,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    _refuse_lone_store(options)
+    refuse_lone_store("show", options)
     with open_existing(options.store) as store:
         thread = store.resolve(options.thread, deleted=True)
         if options.json:
@@ -58,15 +56,6 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             draw_tree(screen, thread)
     return _exits.OK
-
-
-def _refuse_lone_store(options: argparse.Namespace) -> None:
-    """`clew show threads.db`: the THREAD was forgotten, which 'not found' would not say."""
-    if options.store is None and os.path.isfile(options.thread):
-        name = options.thread
-        raise _exits.UsageError(
-            f"{name} is a file: say which thread of it, clew show {name} THREAD"
-        )
 
 
 def _records(thread: Thread) -> Iterator[Record]:

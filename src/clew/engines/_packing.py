@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from msgspec import Struct
@@ -63,6 +64,7 @@ def _decompress(hash: str, size: int, data: bytes) -> bytes:
         raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
 
 
+@cache
 def _zstd() -> Any:
     # Loaded with the first large body: most processes never need it.
     try:

@@ -218,8 +218,7 @@ class Job:
             with translated(f"nothing was changed in {root.path}"):
                 job.prepare()
         except BaseException:
-            job.clean()
-            if first and self.replaces is None:
+            if job.clean() and first and self.replaces is None:
                 intents.forget(self._thread, intent)
             raise
         try:

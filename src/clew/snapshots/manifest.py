@@ -7,11 +7,11 @@ in it: manifests may come from anywhere.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from clew.codec import decode, encode
@@ -68,8 +68,12 @@ def unpack(data: bytes, place: str) -> list[Node]:
 def _node(row: Any, place: str) -> Node:
     try:
         kind, name, size, ref = row
-        node = msgspec.convert({"kind": kind, "name": name, "size": size, "ref": ref}, Node)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        node = Node(name, kind, ref, size)
+        if kind not in _KINDS or type(size) is not int or not isinstance(ref, str):
+            raise TypeError("a node is a kind, a name, a size and a reference")
+        if not isinstance(name, str):
+            raise TypeError("a name is text")
+    except (TypeError, ValueError) as error:
         raise Corrupt(place, f"{row!r:.100} is not a node: {error}") from error
     problem = name_problem(node.name)
     if problem is not None:
@@ -99,8 +103,13 @@ def _check_order(nodes: list[Node], place: str) -> None:
             raise Corrupt(place, text)
 
 
+_ORDINARY = re.compile(r"(?!\.git)[A-Za-z0-9_][A-Za-z0-9_.-]{0,253}[A-Za-z0-9_]")
+
+
 def name_problem(name: str) -> str | None:
     """Why a name may not be written into a folder; None if it may."""
+    if _ORDINARY.fullmatch(name):
+        return None
     if name in ("", ".", ".."):
         return "it is no name"
     if "/" in name or "\0" in name:

@@ -218,14 +218,18 @@ class Restoration:
 
     # --- afterwards ---
 
-    def clean(self) -> None:
-        """Take away what was staged and is not needed any more."""
+    def clean(self) -> bool:
+        """Take away what was staged and is not needed. False if something may be left."""
+        cleaned = True
         for above, name in self._staged.values():
             try:
                 with self._root.folder(above) as folder:
                     self._system.unlink(name, folder)
+            except FileNotFoundError:
+                pass  # it is in its place, or was never made
             except (OSError, Conflict):
-                pass  # it is in its place, or the next call cleans it
+                cleaned = False
+        return cleaned
 
 
 def _changed(path: str) -> Conflict:

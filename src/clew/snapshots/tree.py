@@ -79,3 +79,20 @@ class Trees:
         """Those of the blobs that the store does not have."""
         wanted = set(refs)
         return wanted - self._engine.has_blobs(wanted)
+
+    def blobs(self, tree: str) -> list[str]:
+        """Every blob that a tree is made of, once; none if it is not, or not all, there."""
+        found: dict[str, None] = {}
+        todo = [tree]
+        while todo:
+            manifest = todo.pop()
+            if manifest in found:
+                continue
+            found[manifest] = None
+            try:
+                nodes = self.nodes(manifest)
+            except Corrupt:
+                return []
+            found.update((node.ref, None) for node in nodes if node.is_file)
+            todo += [node.ref for node in nodes if node.is_folder]
+        return list(found) if self._engine.has_blobs(found) >= found.keys() else []

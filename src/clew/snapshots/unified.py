@@ -17,7 +17,8 @@ from clew.snapshots.tree import Trees
 TEXT_BYTES_MAX = 512 * 1024  # of a file
 LINES_MAX = 20_000
 TOTAL_CHARACTERS_MAX = 4 * 1024 * 1024
-_LOOKED_AT = 8000  # bytes; a NUL among them means that it is binary
+_LOOKED_AT = 8000  # bytes, to tell text from what is none
+_ESCAPES_MAX = 0.2
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
@@ -94,8 +95,15 @@ def _side(trees: Trees, kind: str | None, ref: str | None, size: int | None, pat
     if size is not None and size > TEXT_BYTES_MAX:
         return _Side([], "too large to be shown")
     data = trees.data(ref, path)
-    if b"\0" in data[:_LOOKED_AT]:
+    if is_binary(data[:_LOOKED_AT]):
         return _Side([], "binary")
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     made = [line + "\n" for line in lines[:-1]] + [line for line in lines[-1:] if line]
     return _Side(made, None if len(made) <= LINES_MAX else "too long to be shown")
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are no text: a NUL, or much that is not UTF-8 (an old encoding has little)."""
+    if b"\0" in data:
+        return True
+    return data.decode("utf-8", "replace").count("\ufffd") > len(data) * _ESCAPES_MAX

@@ -1,0 +1,91 @@
+"""Snapshots as the command line names and draws them."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from clew.cli._exits import UsageError
+from clew.cli._render import Screen
+from clew.cli._text import plural
+from clew.errors import NotFound
+from clew.snapshots.model import Snapshot
+from clew.thread import Thread
+
+SHORT_ID = 14
+NAMED_MAX = 20  # of what was left out
+
+
+def add_snapshot(parser: argparse.ArgumentParser, *names: str, help: str) -> None:
+    parser.add_argument(*names, metavar="SNAPSHOT", help=f"{help}; id, or its first letters")
+
+
+def find(thread: Thread, prefix: str | None) -> Snapshot:
+    """The snapshot with this id, or the only one whose id begins so; None asks for the newest."""
+    snapshots = thread.snapshots.list()
+    if prefix is None:
+        if not snapshots:
+            raise UsageError("this thread has no snapshots yet; clew snapshot take makes one")
+        return thread.snapshots.get(snapshots[0].id)
+    found = [snapshot.id for snapshot in snapshots if snapshot.id.startswith(prefix)]
+    if len(found) > 1 and prefix not in found:
+        raise UsageError(f"{prefix!r} begins the ids of {len(found)} snapshots")
+    if not found:
+        raise NotFound("snapshot", prefix)
+    return thread.snapshots.get(prefix if prefix in found else found[0])
+
+
+def short_ids(snapshots: list[Snapshot]) -> dict[str, str]:
+    """Of each id as many letters as tell it from the others."""
+    size = SHORT_ID
+    ids = [snapshot.id for snapshot in snapshots]
+    while len({id[:size] for id in ids}) < len(ids):
+        size += 1
+    return {id: id[:size] for id in ids}
+
+
+def size(number: int) -> str:
+    """Bytes in words: 512 bytes, 14 KB, 3.2 MB."""
+    if number < 1024:
+        return plural(number, "byte")
+    amount, unit = number / 1024, "KB"
+    for unit in ("KB", "MB", "GB", "TB"):
+        if amount < 1024 or unit == "TB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+
+
+def value(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as JSON."""
+    fields: dict[str, Any] = msgspec.to_builtins(snapshot)
+    fields.pop("time_us")
+    return fields | {"time": snapshot.time.isoformat()}
+
+
+_REASONS = {
+    "too_large": "too large",
+    "over_quota": "too much for one snapshot",
+    "unreadable": "cannot be read",
+    "changing": "changed while it was read",
+    "special": "no file (a pipe, a socket, a device)",
+    "collides": "differs from another name only in case or Unicode form",
+    "name": "a name that could not be restored",
+}
+
+
+def draw_left_out(screen: Screen, snapshot: Snapshot) -> None:
+    """What a snapshot does not have: counted, and the first of them named."""
+    if not snapshot.left_out_count:
+        return
+    counts = Counter[str](item.reason for item in snapshot.left_out)
+    words = ", ".join(f"{n:,} {_REASONS.get(reason, reason)}" for reason, n in counts.items())
+    screen.line((f"left out: {words}", "yellow"), fit=False)
+    for item in snapshot.left_out[:NAMED_MAX]:
+        told = f" ({size(item.size)})" if item.size else ""
+        screen.line(f"  {item.path}{told}: {_REASONS.get(item.reason, item.reason)}", fit=False)
+    if snapshot.left_out_count > NAMED_MAX:
+        screen.line((f"  … and {snapshot.left_out_count - NAMED_MAX:,} more", "dim"))
