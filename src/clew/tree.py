@@ -82,7 +82,7 @@ def compare(thread: Thread, left: str, right: str) -> Comparison:
 
 
 def unfinished_turn(thread: Thread) -> Entry | None:
-    """The marker of a turn on the path that was started and never ended, looked for from its end."""
+    """The marker of a turn on the path that was started and never ended, found from its end."""
     limit = 64
     while True:
         tail = thread.path(limit=limit)

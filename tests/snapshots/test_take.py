@@ -98,9 +98,9 @@ def test_a_cap_leaves_out_the_same_with_the_cache_as_without_it(
 ) -> None:
     rules = Rules(max_bytes=60, max_file_bytes=30)
     with tempfile.TemporaryDirectory() as folder, Store(MemoryEngine()) as store:
-        root, thread = write(Path(folder, "tree"), {"d": None}), store.create("t")
+        root, thread = write(Path(folder, "tree"), {"dir": None}), store.create("t")
         for name, size in changes:
-            (root / ("d" if name in "abc" else ".") / name).write_bytes(name.encode() * size)
+            (root / ("dir" if name in "abc" else ".") / name).write_bytes(name.encode() * size)
             taken = thread.snapshots.take(root, rules=rules)
             fresh = look(root, rules)
             assert (taken.tree, set(taken.left_out)) == (fresh.tree, set(fresh.left_out))

@@ -12,11 +12,13 @@ import apsw
 
 from clew.codec import digest
 from clew.engine import Progress
-from clew.engines.sqlite import blobs
+from clew.engines._migrate import schema
+from clew.engines.sqlite import blobs, leases
 from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.query import every, one, value
 from clew.engines.sqlite.replay import Replay
 from clew.errors import Corrupt
+from clew.leasing import LeaseState
 from clew.model import Problem
 
 _TOLD_EVERY = 100
@@ -31,9 +33,11 @@ def check(
     """
     tally = _Tally(db, quick, progress)
     for name, part in (
+        ("schema", _check_schema(db)),
         ("SQLite", () if quick else _check_pages(db)),
         ("blobs", () if quick else _check_blobs(db, tally)),
         ("threads", _check_threads(db, tally, quick)),
+        ("leases", _check_leases(db)),
         ("orphans", _check_orphans(db)),
     ):
         try:
@@ -68,6 +72,32 @@ def _count(db: apsw.Connection, table: str) -> int:
         return int(value(db, f"SELECT count(*) FROM {table}"))
     except apsw.Error:
         return 0  # too damaged to count; what is wrong is found by reading
+
+
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
+
+
+def _check_schema(db: apsw.Connection) -> Iterator[Problem]:
+    """The text of the schema is data too: a changed name in it makes rows unreadable."""
+    model = apsw.Connection(":memory:")
+    try:
+        model.execute(schema("sqlite"))
+        wanted = {row[:3]: row[3] for row in model.execute(_SCHEMA)}
+    finally:
+        model.close()
+    found = {row[:3]: row[3] for row in db.execute(_SCHEMA)}
+    for key in sorted(wanted.keys() | found.keys()):
+        if wanted.get(key) != found.get(key):
+            text = f"{key[0]} {key[1]} is not defined as it should be"
+            yield Problem(code="damaged_schema", message=text)
+
+
+def _check_leases(db: apsw.Connection) -> Iterator[Problem]:
+    query = f"SELECT t.id, l.hash, {leases.COLUMNS} FROM leases l JOIN threads t ON t.no = l.thread"
+    for thread, hash, *fields in every(db, query):
+        if leases.lease_hash(thread, LeaseState(*fields)) != hash:
+            text = "its lease does not match its hash"
+            yield Problem(code="damaged_lease", message=text, thread=thread)
 
 
 def _check_pages(db: apsw.Connection) -> Iterator[Problem]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import apsw
+from msgspec.structs import astuple
 
+from clew.codec import digest_fields
 from clew.engines.sqlite import rows
 from clew.engines.sqlite.query import one
 from clew.leasing import Instant, LeaseState, step_lease
@@ -18,7 +20,7 @@ def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) 
     state = load(db, no)
     after, answer = step_lease(thread, state, request, now)
     if after != state:
-        _store(db, no, after)
+        _store(db, thread, no, after)
     return answer
 
 
@@ -27,9 +29,14 @@ def load(db: apsw.Connection, no: int) -> LeaseState:
     return LeaseState() if row is None else LeaseState(*row)
 
 
-def _store(db: apsw.Connection, no: int, state: LeaseState) -> None:
+def lease_hash(thread: str, state: LeaseState) -> str:
+    """What vouches for a lease: it is no record, and has no other hash."""
+    return digest_fields("lease", thread, *astuple(state))
+
+
+def _store(db: apsw.Connection, thread: str, no: int, state: LeaseState) -> None:
     db.execute(
-        f"INSERT OR REPLACE INTO leases (thread, {NAMES}) VALUES (?,?,?,?,?,?,?,?)",
+        f"INSERT OR REPLACE INTO leases (thread, {NAMES}, hash) VALUES (?,?,?,?,?,?,?,?,?)",
         (
             no,
             state.fence,
@@ -39,5 +46,6 @@ def _store(db: apsw.Connection, no: int, state: LeaseState) -> None:
             state.until_us,
             state.until_ns,
             state.era,
+            lease_hash(thread, state),
         ),
     )

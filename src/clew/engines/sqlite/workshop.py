@@ -20,7 +20,7 @@ from clew.engines.sqlite.rescue import rescue
 from clew.engines.sqlite.salvage import SQLiteSalvage
 from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
 
-_LEASE = f"thread, {leases.NAMES}"
+_LEASE = f"thread, {leases.NAMES}, hash"
 
 
 class SQLiteWorkshop:
@@ -118,7 +118,7 @@ def _insert_lease(db: apsw.Connection, thread: str, row: Row) -> None:
     try:
         db.execute(
             f"INSERT OR IGNORE INTO leases ({_LEASE})"
-            " SELECT no, ?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
+            " SELECT no, ?,?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
             (*row[1:], thread),
         )
     except apsw.ConstraintError:

@@ -92,7 +92,8 @@ CREATE TABLE leases (
   created_us INTEGER NOT NULL,
   until_us   INTEGER NOT NULL,              -- wall time, to be shown
   until_ns   INTEGER NOT NULL,              -- the clock since boot, to be compared
-  era        TEXT    NOT NULL               -- which boot that was
+  era        TEXT    NOT NULL,              -- which boot that was
+  hash       TEXT    NOT NULL               -- over the thread's id and all of the above
 ) STRICT;
 
 CREATE TABLE blobs (
