@@ -138,6 +138,8 @@ CHANGES = [
     "UPDATE blobs SET size = size + 1 WHERE size > 1000",
     "UPDATE blobs SET codec = 'raw' WHERE size > 1000",
     "DELETE FROM blob_uses",
+    "UPDATE leases SET created_us = created_us + 1",
+    "UPDATE leases SET fence = fence + 1",
 ]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from clew import messages
-from clew.cli._text import one_line
+from clew.cli._text import one_line, plural, size
 from clew.codec import render
 from clew.messages.neutral import Media, Part, Text, Thinking, ToolCall, ToolResult
 from clew.model import Entry
+from clew.snapshots.catalogue import is_snapshot
 
 _PREVIEW_MAX = 1000  # characters that are looked at for one line
 _JSON_MAX = 300
@@ -25,6 +26,8 @@ def text_of(entry: Entry) -> str:
     body = entry.body
     if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
+    if is_snapshot(entry):
+        return _snapshot(body)
     found = messages.view(entry.format, body)
     if not found:
         return _compact(body)
@@ -36,6 +39,14 @@ def _marker(body: dict[str, Any]) -> str:
     words += [f"by {body['owner']}"] if "owner" in body else []
     words += [str(body[key]) for key in ("reason", "error") if key in body]
     return " ".join(words)
+
+
+def _snapshot(body: dict[str, Any]) -> str:
+    label = f"[{body['label']}] " if body.get("label") else ""
+    files, held = body.get("files"), body.get("size_bytes")
+    if not isinstance(files, int) or not isinstance(held, int):
+        return _compact(body)
+    return f"{label}{plural(files, 'file')}, {size(held)}, of {body.get('root')}"
 
 
 def _said(parts: Sequence[Part]) -> str:

@@ -10,8 +10,9 @@ import msgspec
 
 from clew.cli._exits import UsageError
 from clew.cli._render import Screen
-from clew.cli._text import plural
+from clew.cli._text import size
 from clew.errors import NotFound
+from clew.snapshots.going import SAFETY
 from clew.snapshots.model import Snapshot
 from clew.thread import Thread
 
@@ -24,12 +25,16 @@ def add_snapshot(parser: argparse.ArgumentParser, *names: str, help: str) -> Non
 
 
 def find(thread: Thread, prefix: str | None) -> Snapshot:
-    """The snapshot with this id, or the only one whose id begins so; None asks for the newest."""
+    """The snapshot with this id, or the only one whose id begins so.
+
+    None asks for the newest that somebody meant to take: not one that a rewind took on its way.
+    """
     snapshots = thread.snapshots.list()
     if prefix is None:
-        if not snapshots:
+        meant = [one for one in snapshots if one.label not in SAFETY.values()]
+        if not meant:
             raise UsageError("this thread has no snapshots yet; clew snapshot take makes one")
-        return thread.snapshots.get(snapshots[0].id)
+        return thread.snapshots.get(meant[0].id)
     found = [snapshot.id for snapshot in snapshots if snapshot.id.startswith(prefix)]
     if len(found) > 1 and prefix not in found:
         raise UsageError(f"{prefix!r} begins the ids of {len(found)} snapshots")
@@ -45,18 +50,6 @@ def short_ids(snapshots: list[Snapshot]) -> dict[str, str]:
     while len({id[:size] for id in ids}) < len(ids):
         size += 1
     return {id: id[:size] for id in ids}
-
-
-def size(number: int) -> str:
-    """Bytes in words: 512 bytes, 14 KB, 3.2 MB."""
-    if number < 1024:
-        return plural(number, "byte")
-    amount, unit = number / 1024, "KB"
-    for unit in ("KB", "MB", "GB", "TB"):
-        if amount < 1024 or unit == "TB":
-            break
-        amount /= 1024
-    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
 
 
 def value(snapshot: Snapshot) -> dict[str, Any]:

@@ -129,3 +129,15 @@ def ago(then: datetime, now: datetime) -> str:
 
 def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else _PLURALS.get(noun, noun + 's')}"
+
+
+def size(number: int) -> str:
+    """Bytes in words: 512 bytes, 14 KB, 3.2 MB."""
+    if number < 1024:
+        return plural(number, "byte")
+    amount = float(number)
+    for unit in ("KB", "MB", "GB", "TB"):
+        amount /= 1024
+        if amount < 1000 or unit == "TB":
+            break
+    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"

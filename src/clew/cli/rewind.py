@@ -90,7 +90,12 @@ def find_message(thread: Thread, named: str | None) -> Entry:
         if not own:
             raise _exits.UsageError(f"{named!r} names {len(exact)} messages; give more of the id")
         exact = own
-    return exact[0] if exact else thread.get(named)
+    if exact:
+        return exact[0]
+    try:
+        return thread.get(named)  # perhaps on another branch
+    except NotFound:
+        raise NotFound("user message", named) from None
 
 
 def _draw(screen: Screen, message: Entry, planned: Rewound) -> None:

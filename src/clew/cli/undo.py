@@ -10,6 +10,7 @@ import argparse
 
 from clew.cli import _exits, _plan
 from clew.cli._arguments import add_consent, add_object, add_thread
+from clew.cli._preview import preview
 from clew.cli._render import Screen
 from clew.cli._stores import opened_thread
 from clew.snapshots import intent as intents
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             raise _exits.UsageError("there is no rewind and no restore to be undone")
         planned = _plan_of(thread, undone)
         if not options.json:
-            _draw(screen, undone, planned)
+            _draw(screen, thread, undone, planned)
         if options.dry_run:
             if options.json:
                 screen.json({} if planned is None else _plan.value(planned))
@@ -60,10 +61,12 @@ def _plan_of(thread: Thread, undone: Intent) -> Restored | None:
     return restore(thread, wanted, files.root, files.paths, dry_run=True)
 
 
-def _draw(screen: Screen, undone: Intent, planned: Restored | None) -> None:
+def _draw(screen: Screen, thread: Thread, undone: Intent, planned: Restored | None) -> None:
     screen.line(("undo", "bold"), f" the last {undone.what}")
-    if undone.moves:
-        place = "before the root" if undone.from_leaf is None else f"on {undone.from_leaf}"
-        screen.line(("conversation", "bold"), f" stands {place} again")
+    if undone.moves and undone.from_leaf is None:
+        screen.line(("conversation", "bold"), " before the root")
+    elif undone.moves and undone.from_leaf is not None:
+        leaf = thread.get(undone.from_leaf)
+        screen.line(("conversation", "bold"), f" to entry {leaf.seq}: ", preview(leaf))
     if planned is not None:
         _plan.draw(screen, planned.plan)

@@ -96,14 +96,14 @@ class Snapshots:
     ) -> Snapshot | None:
         cache = self._cache(top)
         known = cache.load(top)
-        base = known.base
+        base = known.base if self._is_kept(known.base) else None
         taker = Taker(self._engine)
-        found = taker.take(top, rules, known if self._is_kept(base) else None, progress)
+        found = taker.take(top, rules, None if base is None else known, progress)
         snapshot = self._append(found, taker, at, label, fence, also or nothing_more)
         if found.read or found.tree != _tree_of(known):
             cache.save(found.known((self._thread.id, snapshot.id)))
         # What we relied on may have been swept since we looked; then all of it is stored anew.
-        if not self._is_kept(base, if_none=True) or not self._has(taker.relied_on):
+        if (base is not None and not self._is_kept(base)) or not self._has(taker.relied_on):
             cache.save(Known(root=top))
             self.drop(snapshot.id)
             return None
@@ -157,10 +157,10 @@ class Snapshots:
                 break
         return None
 
-    def _is_kept(self, base: tuple[str, str] | None, *, if_none: bool = False) -> bool:
+    def _is_kept(self, base: tuple[str, str] | None) -> bool:
         """Whether a snapshot, perhaps of another thread, still keeps all that it stored."""
         if base is None:
-            return if_none
+            return False
         try:
             return catalogue.PREFIX + base[1] in self._engine.thread(base[0]).fact_data
         except NotFound:

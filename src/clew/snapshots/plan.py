@@ -9,7 +9,8 @@ is something that Clew could bring back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from itertools import islice
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -94,7 +95,7 @@ def work(
     noted: Iterable[str] = (),
 ) -> Work:
     """The same, with all that it takes to do it."""
-    ours = _Known(trees, [snapshot.tree, *known])
+    ours = _Known(trees, [*known, snapshot.tree])
     planner = _Planner(trees, ours, _Known(trees, noted), Selection(paths))
     planner.folder("", survey.top, snapshot.tree, needed=False)
     planner.selection.check()
@@ -201,29 +202,57 @@ def _parents(path: str) -> list[str]:
 # --- what Clew knows ---
 
 
+class _Lazily(Generic[T]):
+    """What an iterator gives, as often as one likes, and only as much of it as is looked at."""
+
+    def __init__(self, source: Iterator[T]) -> None:
+        self._source = source
+        self._got: list[T] = []
+
+    def __iter__(self) -> Iterator[T]:
+        n = 0
+        while n < len(self._got) or self._more():
+            yield self._got[n]
+            n += 1
+
+    def _more(self) -> bool:
+        found = list(islice(self._source, 1))
+        self._got += found
+        return bool(found)
+
+
 class _Known:
-    """Every version of a path in the stored trees. What trees share is looked at once."""
+    """Every version of a path in the stored trees, in their order. What they share is read once."""
 
     def __init__(self, trees: Trees, tops: Iterable[str]) -> None:
         self._trees = trees
-        self._manifests: dict[str, frozenset[str]] = {"": frozenset(tops)}
+        self._folders: dict[str, _Lazily[str]] = {"": _Lazily(iter(dict.fromkeys(tops)))}
         self._indexes: dict[str, dict[str, Node]] = {}
 
-    def versions(self, path: str) -> set[Content]:
-        folder, _, name = path.rpartition("/")
-        found = (self._index(manifest).get(name) for manifest in self._folders(folder))
-        return {content(node) for node in found if node is not None}
+    def versions(self, path: str) -> Iterator[Node]:
+        """Those that were found first come first: mostly one look is enough."""
+        above, _, name = path.rpartition("/")
+        found = (self._index(manifest).get(name) for manifest in self._manifests(above))
+        return (node for node in found if node is not None)
+
+    def has(self, path: str, wanted: Content) -> bool:
+        return any(content(node) == wanted for node in self.versions(path))
 
     def has_folder(self, path: str) -> bool:
-        return bool(self._folders(path))
+        return any(node.is_folder for node in self.versions(path))
 
-    def _folders(self, path: str) -> frozenset[str]:
-        """The manifests that a folder has had."""
-        found = self._manifests.get(path)
-        if found is None:
-            folders = (ref for kind, ref in self.versions(path) if kind == "folder")
-            found = self._manifests[path] = frozenset(folders)
-        return found
+    def _manifests(self, path: str) -> Iterable[str]:
+        """Those that a folder has had, each once."""
+        if path not in self._folders:
+            self._folders[path] = _Lazily(self._distinct(path))
+        return self._folders[path]
+
+    def _distinct(self, path: str) -> Iterator[str]:
+        seen: set[str] = set()
+        for node in self.versions(path):
+            if node.is_folder and node.ref not in seen:
+                seen.add(node.ref)
+                yield node.ref
 
     def _index(self, manifest: str) -> dict[str, Node]:
         found = self._indexes.get(manifest)
@@ -347,13 +376,12 @@ class _Planner:
 
     def _judge(self, path: str, old: Node, *, needed: bool) -> bool:
         """Whether a file may go; notes it as kept or foreign. Foreign ones go only by force."""
-        versions = self._known.versions(path)
-        if content(old) in versions:
+        if self._known.has(path, content(old)):
             return True
-        if not versions and not needed:
+        if not needed and not any(True for _ in self._known.versions(path)):
             self.kept.add(path)
             return False
-        if content(old) not in self._noted.versions(path):
+        if not self._noted.has(path, content(old)):
             self.foreign.add(path)
         return True
 

@@ -9,7 +9,7 @@ from clew.cli._arguments import add_json, add_thread
 from clew.cli._preview import preview
 from clew.cli._render import Part, Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import ago, cells, one_line, pad, plural
+from clew.cli._text import ago, cells, one_line, pad, plural, size
 from clew.errors import NotFound
 from clew.snapshots.model import Snapshot
 from clew.thread import Thread
@@ -40,21 +40,21 @@ def _draw(screen: Screen, thread: Thread, found: list[Snapshot]) -> None:
             short[snapshot.id],
             ago(snapshot.time, now),
             plural(snapshot.files, "file"),
-            _snapshots.size(snapshot.size_bytes),
+            size(snapshot.size_bytes),
         )
         for snapshot in found
     ]
     widths = [max(map(cells, column)) for column in zip(*lines, strict=True)]
-    for snapshot, (id, when, files, size) in zip(found, lines, strict=True):
+    for snapshot, (id, when, files, held) in zip(found, lines, strict=True):
         screen.line(
             (pad(id, widths[0]), "yellow"),
-            f"  {pad(when, widths[1])}  {files:>{widths[2]}}  {size:>{widths[3]}}  ",
+            f"  {pad(when, widths[1])}  {files:>{widths[2]}}  {held:>{widths[3]}}  ",
             *_notes(snapshot),
             *_message(thread, snapshot),
         )
     stats = thread.snapshots.stats()
-    held = f"{plural(stats.snapshots, 'snapshot')}, {_snapshots.size(stats.distinct_bytes)} in all"
-    screen.line((held, "dim"))
+    words = f"{plural(stats.snapshots, 'snapshot')}, {size(stats.distinct_bytes)} in all"
+    screen.line((words, "dim"))
 
 
 def _notes(snapshot: Snapshot) -> list[Part]:

@@ -13,7 +13,7 @@ from clew.cli._arguments import add_json, add_thread
 from clew.cli._preview import preview
 from clew.cli._render import Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import plural
+from clew.cli._text import plural, size
 from clew.errors import NotFound
 from clew.model import to_time
 from clew.snapshots.manifest import Node
@@ -53,7 +53,7 @@ def _show_files(screen: Screen, thread: Thread, snapshot: Snapshot, *, as_json: 
             screen.line((f"{_MARKS[node.kind]} {node.size:>11,}  ", "dim"), _name(path, node))
     if as_json:
         return
-    words = f"{plural(snapshot.files, 'file')}, {_snapshots.size(snapshot.size_bytes)}"
+    words = f"{plural(snapshot.files, 'file')}, {size(snapshot.size_bytes)}"
     screen.line((f"{words}, of {snapshot.root}", "dim"), fit=False)
     _snapshots.draw_left_out(screen, snapshot)
 
@@ -74,11 +74,11 @@ def _show_history(screen: Screen, thread: Thread, options: argparse.Namespace) -
 
 
 def _draw_version(screen: Screen, thread: Thread, version: Version) -> None:
-    size = "gone" if version.ref is None else f"{version.size:,}"
+    held = "gone" if version.ref is None else f"{version.size:,}"
     made = "" if version.entry is None else preview(thread.get(version.entry))
     screen.line(
         (version.snapshot[: _snapshots.SHORT_ID], "yellow"),
         f"  {to_time(version.time_us):%Y-%m-%d %H:%M}",
-        f"  {_MARKS[version.kind]} {size:>11}  ",
+        f"  {_MARKS[version.kind]} {held:>11}  ",
         (made or "(it was there before)", "" if made else "dim"),
     )

@@ -14,7 +14,7 @@ from clew.cli import _exits, _snapshots
 from clew.cli._arguments import add_object, add_thread, count
 from clew.cli._render import Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import plural
+from clew.cli._text import plural, size
 from clew.snapshots.ignore import Rules
 from clew.snapshots.model import Snapshot
 
@@ -66,8 +66,8 @@ def _rules(options: argparse.Namespace, usual: Rules) -> Rules:
 
 def _draw(screen: Screen, taken: Snapshot) -> None:
     words = (
-        f"{plural(taken.files, 'file')}, {_snapshots.size(taken.size_bytes)}, "
-        f"{_snapshots.size(taken.new_bytes)} of it new"
+        f"{plural(taken.files, 'file')}, {size(taken.size_bytes)}; "
+        f"{size(taken.new_bytes)} stored for it"
     )
     screen.line(("snapshot ", "bold green"), (taken.id, "yellow"), f": {words}", fit=False)
     _snapshots.draw_left_out(screen, taken)
