@@ -55,7 +55,7 @@ class Store:
         self.clock = clock
         self.blobs = Blobs(engine)
         self.renewer = Renewer(engine)
-        self.snapshot_caches: dict[str, Any] = {}
+        self.snapshot_caches: dict[str, Any] = {}  # trees that were read, by root; "" as stored
 
     @property
     def properties(self) -> Properties:

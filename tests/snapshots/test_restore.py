@@ -15,12 +15,13 @@ from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
 from clew.errors import Conflict, Corrupt, InvalidInput, Unavailable
 from clew.snapshots.going import refuse
+from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import Plan
 from clew.snapshots.obstacles import inspect
 from clew.snapshots.plan import work
 from clew.snapshots.reach import Root
-from clew.snapshots.restore import TEMPORARY, Restoration, materialize
+from clew.snapshots.restore import Restoration, materialize
 from clew.snapshots.system import System
 from clew.snapshots.tree import Trees
 

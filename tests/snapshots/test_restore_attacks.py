@@ -15,9 +15,10 @@ from clew.codec import encode
 from clew.engines.memory import MemoryEngine
 from clew.errors import ClewError, Conflict, Corrupt, Unavailable, Unsupported
 from clew.snapshots import plan as planning
+from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.plan import plan
-from clew.snapshots.restore import TEMPORARY, materialize, prefix_of
+from clew.snapshots.restore import materialize, prefix_of
 from clew.snapshots.rewind import recover, restore, rewind
 from clew.snapshots.system import System
 from clew.snapshots.tree import Trees

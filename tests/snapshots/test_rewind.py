@@ -14,8 +14,8 @@ from snapshots.trees import SPECS, Spec, add, read, whole, write
 from clew.engines.memory import MemoryEngine
 from clew.errors import Conflict, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.snapshots import intent as intents
+from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.model import Snapshot
-from clew.snapshots.restore import TEMPORARY
 from clew.snapshots.rewind import fork_id, recover, restore, rewind, undo_rewind, user_turns
 from clew.snapshots.system import System
 from clew.store import Store
@@ -454,6 +454,25 @@ def test_another_folder_of_the_same_name_is_not_written_to(thread: Thread, root:
     assert read(root) == {}
     recover(thread, root=root.parent / "moved")
     assert read(root.parent / "moved") == whole(A)
+
+
+def test_an_undo_does_not_write_to_another_folder_of_the_same_name(
+    thread: Thread, root: Path
+) -> None:
+    rewind(thread, "m1")
+    root.rename(root.parent / "moved")
+    write(root, {})
+    with pytest.raises(Conflict, match="another folder now"):
+        undo_rewind(thread)
+    assert (thread.leaf, read(root)) == (None, {})
+    undo_rewind(thread, root=root.parent / "moved", force=True)
+    assert (thread.leaf, read(root.parent / "moved")) == ("a2", whole(B))
+
+
+def test_what_an_interrupted_restore_left_is_in_no_snapshot(thread: Thread, root: Path) -> None:
+    add(root, {TEMPORARY + "x": b"1", "d/" + TEMPORARY + "y": b"2"})
+    taken = thread.snapshots.take(root)
+    assert not [path for path, _ in thread.snapshots.files(taken) if TEMPORARY in path]
 
 
 def test_it_can_be_abandoned(thread: Thread, root: Path) -> None:

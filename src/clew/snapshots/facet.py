@@ -54,7 +54,7 @@ class Snapshots:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._engine = thread.store.engine
-        self.trees = Trees(self._engine)
+        self.trees: Trees = thread.store.snapshot_caches.setdefault("", Trees(self._engine))
 
     # --- taking ---
 

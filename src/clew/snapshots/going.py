@@ -56,6 +56,7 @@ class Job:
         self._system = system
         self._target: Snapshot | None = None
         self._root = ""
+        self._folder: list[int] | None = None
         self._paths: list[str] | None = None
         self.to: str | None = None
         self.moves = False
@@ -63,12 +64,27 @@ class Job:
         self.keeps = False
         self.replaces: Intent | None = None
 
-    def aim(self, snapshot: Snapshot, root: str, paths: Sequence[str] | None = None) -> None:
-        """The files go as well."""
+    def aim(
+        self,
+        snapshot: Snapshot,
+        root: str,
+        paths: Sequence[str] | None = None,
+        folder: list[int] | None = None,
+    ) -> None:
+        """The files go as well. `folder` is the one that must be there, whatever its name says."""
         if isinstance(paths, str):
             raise InvalidInput("paths", "must be a list of paths")
-        self._target, self._root = snapshot, root
+        self._target, self._root, self._folder = snapshot, root, folder
         self._paths = None if paths is None else list(paths)
+
+    def aim_again(
+        self, snapshot: Snapshot, files: Files, root: str | os.PathLike[str] | None
+    ) -> None:
+        """Where it went before: a folder that a store names must be the one that it was."""
+        if root is None:
+            self.aim(snapshot, files.root, files.paths, files.folder)
+        else:
+            self.aim(snapshot, os.path.realpath(root), files.paths)
 
     # --- looking ---
 
@@ -95,6 +111,10 @@ class Job:
             translated(f"{self._root} cannot be restored"),
             Root(self._root, self._system, lock=lock) as root,
         ):
+            found = root.identity
+            if self._folder is not None and found != self._folder:
+                text = f"{self._root} is another folder now than it was; if it is meant, name it"
+                raise Conflict(f"{text} as root", expected=self._folder, actual=found)
             yield root
 
     def _look(self, root: Root, target: Snapshot, survey: Survey) -> Work:
@@ -261,12 +281,8 @@ class Job:
             )
             raise Conflict(text, expected=intent.from_leaf, actual=leaf)
         target = self._thread.snapshots.get(files.snapshot)
-        self.aim(target, files.root if root is None else os.path.realpath(root), files.paths)
+        self.aim_again(target, files, root)
         with self._open() as place:
-            if root is None and place.identity != files.folder:
-                text = f"{files.root} is another folder now than the one that was being restored"
-                actual = place.identity
-                raise Conflict(text + "; name it as root", expected=files.folder, actual=actual)
             self._clean(place, intent, files)
             todo = self._look(place, target, self._thread.snapshots.survey(self._root))
             refuse(todo.plan, force=self._force)

@@ -19,6 +19,7 @@ DEFAULT_FOLDERS = frozenset(
     ".svelte-kit .parcel-cache .turbo .yarn .pnpm-store .cache .hg .svn .jj .bzr".split()
 )
 DEFAULT_FILES = frozenset([".DS_Store", "Thumbs.db", "desktop.ini"])
+TEMPORARY = ".clew-restore-"  # how the names of a restore that is under way begin
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 4 * 1024 * 1024 * 1024
 
@@ -72,7 +73,7 @@ class Matcher:
         if name == ".git" or name.lower() == ".git":
             return True
         rules = self._rules
-        if path in rules.store:
+        if path in rules.store or name.startswith(TEMPORARY):
             return True
         if name in (rules.folders if folder else rules.files):
             return True

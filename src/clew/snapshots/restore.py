@@ -10,23 +10,35 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 from clew.codec import digest
 from clew.errors import ClewError, Conflict, Corrupt, InvalidInput, Unavailable
 from clew.snapshots.cache import Signature
+from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node
 from clew.snapshots.plan import Action, Work, bounded
 from clew.snapshots.reach import Root
 from clew.snapshots.system import REAL, System
 from clew.snapshots.tree import Trees
 
-TEMPORARY = ".clew-restore-"
+T = TypeVar("T")
+
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_MANY = 16  # files; from here on they are written by several threads
+MANY = 6  # from here on several threads wait for the disk: syncs that meet share their work
 _WORKERS = 8
+
+
+def _each(work: Callable[[T], None], items: Sequence[T]) -> None:
+    if len(items) < MANY:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(_WORKERS, "clew-restore") as pool:
+        list(pool.map(work, items))
 
 
 class Restoration:
@@ -64,12 +76,7 @@ class Restoration:
         files = [(n, a, a.new) for n, a in enumerate(self._actions) if a.new and self._replaces(a)]
         for _, action, _ in files:
             self._folder_for(action.path)
-        if len(files) < _MANY:
-            for n, action, node in files:
-                self._stage(n, action, node)
-            return
-        with ThreadPoolExecutor(_WORKERS, "clew-restore") as pool:
-            list(pool.map(lambda item: self._stage(*item), files))
+        _each(lambda item: self._stage(*item), files)
 
     def _note(self, action: Action, old: Node) -> None:
         """What is there must be what the plan was made for."""
@@ -139,11 +146,13 @@ class Restoration:
             self.done += 1
             touched |= {action.path.rpartition("/")[0]}
         touched |= {above for above, _ in self._staged.values()}
-        for folder in sorted(touched):
-            self.at = folder
-            if self._root.is_folder(folder):
-                with self._root.folder(folder) as descriptor:
-                    self._system.sync(descriptor)
+        _each(self._sync_folder, sorted(touched))
+
+    def _sync_folder(self, folder: str) -> None:
+        self.at = folder
+        if self._root.is_folder(folder):
+            with self._root.folder(folder) as descriptor:
+                self._system.sync(descriptor)
 
     def _do(self, action: Action) -> None:
         with self._root.parent(action.path) as (folder, name):

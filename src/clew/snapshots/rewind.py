@@ -75,17 +75,23 @@ def restore(
 
 
 def undo_rewind(
-    thread: Thread, *, force: bool = False, fence: int | None = None, system: System = REAL
+    thread: Thread,
+    *,
+    force: bool = False,
+    root: str | os.PathLike[str] | None = None,
+    fence: int | None = None,
+    system: System = REAL,
 ) -> Rewound:
     """Take the last rewind or restore back, files and leaf; once. InvalidInput: there is none.
 
     One that was interrupted is taken back first. What was written after the rewind stays as a
     branch of its own; files that were changed since and never snapshotted are foreign changes.
+    `root` says where the tree is now if it was moved.
     """
     info = thread.info
     begun = intents.pending(info)
     if begun is not None and begun.what == "undo":
-        done = recover(thread, force=force, fence=fence, system=system)
+        done = recover(thread, force=force, root=root, fence=fence, system=system)
         assert done is not None
         return done
     undone = begun or intents.last(info)
@@ -96,7 +102,7 @@ def undo_rewind(
     job.moves, job.keeps = undone.moves and begun is None, begun is not None
     if undone.files is not None:
         before = thread.snapshots.get(undone.files.before)
-        job.aim(before, undone.files.root, undone.files.paths)
+        job.aim_again(before, undone.files, root)
     job.replaces = begun
     return job.run()
 
