@@ -465,7 +465,7 @@ def test_an_undo_does_not_write_to_another_folder_of_the_same_name(
     with pytest.raises(Conflict, match="another folder now"):
         undo_rewind(thread)
     assert (thread.leaf, read(root)) == (None, {})
-    undo_rewind(thread, root=root.parent / "moved", force=True)
+    undo_rewind(thread, root=root.parent / "moved")
     assert (thread.leaf, read(root.parent / "moved")) == ("a2", whole(B))
 
 

@@ -313,6 +313,54 @@ def test_a_changed_ignore_file_counts_at_once(later: None, thread: Thread, root:
     assert paths(thread, thread.snapshots.take(root)) == [".gitignore", "d/x.log"]
 
 
+@pytest.mark.parametrize("line", ["!", "\\", "a\\", "[z-a]", "[[:x", "*a" * 40 + "b", "**/" * 40])
+def test_a_line_that_cannot_be_understood_ignores_nothing_and_stops_nothing(
+    line: str, thread: Thread, tmp_path: Path
+) -> None:
+    root = write(tmp_path / "tree", {".gitignore": f"{line}\n*.log\n".encode(), "x.log": b""})
+    (root / ("a" * 200)).write_bytes(b"")
+    assert paths(thread, thread.snapshots.take(root)) == [".gitignore", "a" * 200]
+
+
+def test_a_pattern_of_the_caller_that_cannot_be_understood_is_refused(
+    thread: Thread, root: Path
+) -> None:
+    with pytest.raises(InvalidInput, match="patterns"):
+        thread.snapshots.take(root, rules=Rules(patterns=("!",)))
+
+
+def test_later_snapshots_and_looks_go_by_the_rules_of_the_last_one(
+    store: Store, thread: Thread, root: Path
+) -> None:
+    (root / ".env").write_bytes(b"one")
+    wide = thread.snapshots.take(root, rules=Rules(secrets=True, patterns=("*.tmp",)))
+    assert thread.snapshots.get(wide.id).rules == Rules(secrets=True, patterns=("*.tmp",))
+    add(root, {"x.tmp": b""})
+    (root / ".env").write_bytes(b"two")
+    assert [one.path for one in thread.snapshots.diff(wide)] == [".env"]
+    for other in (thread, thread.fork()):
+        again = other.snapshots.take(root)
+        assert other.snapshots.read(again, ".env") == b"two"
+        assert "x.tmp" not in paths(other, again)
+    usual = thread.snapshots.take(root, rules=Rules())
+    assert (usual.rules, ".env" in paths(thread, usual)) == (None, False)
+    assert thread.snapshots.rules() == Rules()
+
+
+def test_a_rewind_brings_back_what_only_special_rules_have_taken(store: Store, root: Path) -> None:
+    thread = store.create("t")
+    message = thread.append("user_message", {"role": "user", "content": "Go."})
+    (root / ".env").write_bytes(b"one")
+    thread.snapshots.take(root, rules=Rules(secrets=True))
+    thread.append("assistant_message", {"role": "assistant", "content": "Done."})
+    (root / ".env").write_bytes(b"two")
+    thread.snapshots.take(root)
+    thread.rewind(message.id)
+    assert (root / ".env").read_bytes() == b"one"
+    thread.undo_rewind()
+    assert (root / ".env").read_bytes() == b"two"
+
+
 # --- what is left out, and said ---
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from clew.codec import decode
 from clew.errors import ClewError, Corrupt, NotFound
 from clew.model import Entry, Origin, ThreadInfo
 from clew.snapshots.model import LeftOut, Reason, Snapshot
@@ -29,13 +30,19 @@ _SHORT = ("tree", "at", "root", "files", "size_bytes", "new_bytes", "left_out_co
 def body_of(snapshot: Snapshot) -> dict[str, Any]:
     """What a snapshot's entry says."""
     left_out = [[item.path, item.reason, item.size] for item in snapshot.left_out[:LEFT_OUT_MAX]]
-    return {**{name: getattr(snapshot, name) for name in _SHORT}, "left_out": left_out}
+    return {**_short(snapshot), "left_out": left_out}
 
 
 def fact_of(snapshot: Snapshot) -> dict[str, Any]:
     """What its fact says: all but the names of what was left out."""
+    return {**_short(snapshot), "time_us": snapshot.time_us, "pinned": snapshot.pinned}
+
+
+def _short(snapshot: Snapshot) -> dict[str, Any]:
     short = {name: getattr(snapshot, name) for name in _SHORT}
-    return {**short, "time_us": snapshot.time_us, "pinned": snapshot.pinned}
+    if snapshot.rules is not None:
+        short["rules"] = msgspec.to_builtins(snapshot.rules, order="deterministic")
+    return short
 
 
 def from_entry(entry: Entry) -> Snapshot:
@@ -43,7 +50,8 @@ def from_entry(entry: Entry) -> Snapshot:
     place, body = f"entry {entry.id}", entry.body
     if not is_snapshot(entry):
         raise Corrupt(place, "it is not the entry of a snapshot")
-    fields = {name: body[name] for name in _SHORT if name in body} | {"time_us": entry.time_us}
+    names = (*_SHORT, "rules")
+    fields = {name: body[name] for name in names if name in body} | {"time_us": entry.time_us}
     snapshot = _converted(entry.id, entry.thread, fields, place)
     return replace(snapshot, left_out=_left_out(body.get("left_out"), place))
 
@@ -64,11 +72,21 @@ def is_snapshot(entry: Entry) -> bool:
 
 def own(info: ThreadInfo) -> list[Snapshot]:
     """The snapshots that a thread took itself and still keeps."""
-    return [
-        _converted(key.removeprefix(PREFIX), info.id, value, f"fact {key} of thread {info.id!r}")
-        for key, value in info.facts.items()
-        if key.startswith(PREFIX)
-    ]
+    return [_own(info, key, value) for key, value in info.facts.items() if key.startswith(PREFIX)]
+
+
+def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
+    """The one that was taken last, without reading all of them: ids sort by time."""
+    keys = [key for key in info.fact_data if key.startswith(PREFIX)]
+    if not keys:
+        return next(iter(visible(engine, info)), None)
+    key = max(keys)
+    return _own(info, key, decode(info.fact_data[key]))
+
+
+def _own(info: ThreadInfo, key: str, value: Any) -> Snapshot:
+    place = f"fact {key} of thread {info.id!r}"
+    return _converted(key.removeprefix(PREFIX), info.id, value, place)
 
 
 def _converted(id: str, thread: str, fields: Any, place: str) -> Snapshot:

@@ -73,7 +73,8 @@ class Snapshots:
 
         `at` is the message's id; without it, the latest on the path. What has not changed since
         the last snapshot is neither read nor stored again. What was left out, and why, is in
-        the snapshot. `also` may add to what is written of it, or raise so that nothing is.
+        the snapshot. `rules` say what does not belong into it; later ones, and a rewind, go by them
+        as well. `also` may add to what is written of it, or raise so that nothing is.
         """
         top = os.path.realpath(root)
         rules = self._rules_for(top, rules)
@@ -99,7 +100,7 @@ class Snapshots:
         base = known.base if self._is_kept(known.base) else None
         taker = Taker(self._engine)
         found = taker.take(top, rules, None if base is None else known, progress)
-        snapshot = self._append(found, taker, at, label, fence, also or nothing_more)
+        snapshot = self._append(found, taker, rules, at, label, fence, also or nothing_more)
         if found.read or found.tree != _tree_of(known):
             cache.save(found.known((self._thread.id, snapshot.id)))
         # What we relied on may have been swept since we looked; then all of it is stored anew.
@@ -113,6 +114,7 @@ class Snapshots:
         self,
         found: Survey,
         taker: Taker,
+        rules: Rules,
         at: str | None,
         label: str | None,
         fence: int | None,
@@ -132,6 +134,7 @@ class Snapshots:
             left_out=tuple(left_out[: catalogue.LEFT_OUT_MAX]),
             left_out_count=len(left_out),
             label=label,
+            rules=None if (told := replace(rules, store=frozenset())) == Rules() else told,
         )
         entry = drafts.draft(
             "snapshot",
@@ -170,8 +173,9 @@ class Snapshots:
         return self._engine.has_blobs(hashes) >= hashes
 
     def rules(self) -> Rules:
-        """What snapshots leave out unless they are told otherwise."""
-        return Rules()
+        """What a snapshot leaves out unless it is told otherwise: what the last one did."""
+        last = catalogue.newest(self._engine, self._thread.info)
+        return Rules() if last is None or last.rules is None else last.rules
 
     def survey(self, root: str | os.PathLike[str], rules: Rules | None = None) -> Survey:
         """How the tree under `root` looks now; nothing is stored."""
@@ -258,7 +262,7 @@ class Snapshots:
             if root is not None:
                 raise InvalidInput("root", "give either a second snapshot or a root, not both")
             return self.trees, diff_trees(self.trees, old.tree, self._found(b).tree)
-        survey = self.survey(old.root if root is None else root)
+        survey = self.survey(old.root if root is None else root, old.rules or Rules())
         trees = WorkingTrees(self._engine, survey)
         return trees, looking.diff_working(trees, old.tree, survey)
 

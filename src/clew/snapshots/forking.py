@@ -9,6 +9,7 @@ from clew.errors import NotFound
 from clew.snapshots import catalogue
 from clew.snapshots.model import Snapshot
 from clew.snapshots.restore import materialize
+from clew.snapshots.rewind import pinned
 
 if TYPE_CHECKING:
     from clew.thread import Thread
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
 def fork_with_files(thread: Thread, files_to: str | os.PathLike[str], options: Any) -> Thread:
     """A fork, and in a new folder the files as they were at the point where it begins.
 
+    With `before` those are the ones of when that message came.
+
     The fork's first snapshot is that of its own folder. If the files cannot be written, there is
     no fork either.
     """
     fork = thread.store.fork(thread.id, **options)
     try:
-        snapshot = _latest_on_path(fork)
+        before = options.get("before")
+        snapshot = _latest_on_path(fork) if before is None else pinned(thread, before)
         materialize(fork.snapshots.trees, snapshot.tree, os.fspath(files_to))
-        fork.snapshots.take(files_to, at=snapshot.at, label="fork")
+        fork.snapshots.take(files_to, label="fork")
     except BaseException:
         thread.store.purge(fork.id)
         raise

@@ -56,6 +56,7 @@ class Job:
         self._system = system
         self._target: Snapshot | None = None
         self._root = ""
+        self._once: str | None = None  # where the tree was before it was moved
         self._folder: list[int] | None = None
         self._paths: list[str] | None = None
         self.to: str | None = None
@@ -85,6 +86,7 @@ class Job:
             self.aim(snapshot, files.root, files.paths, files.folder)
         else:
             self.aim(snapshot, os.path.realpath(root), files.paths)
+            self._once = files.root
 
     # --- looking ---
 
@@ -119,7 +121,7 @@ class Job:
 
     def _look(self, root: Root, target: Snapshot, survey: Survey) -> Work:
         snapshots = self._thread.snapshots
-        here = [s for s in snapshots.list() if s.root == self._root]
+        here = [s for s in snapshots.list() if s.root in (self._root, self._once)]
         made = work(
             snapshots.trees,
             target,

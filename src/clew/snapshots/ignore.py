@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
 from clew.codec import digest_fields
+from clew.errors import InvalidInput
 
 IGNORE_FILES = (".gitignore", ".clewignore")  # the later one has the last word
 IGNORE_FILE_BYTES_MAX = 1024 * 1024
@@ -48,6 +51,9 @@ class Rules(Struct, frozen=True, kw_only=True):
             self.max_bytes,
             "\n".join(sorted(self.store)),
         )
+        for pattern in self.patterns:
+            if not is_pattern(pattern):
+                raise InvalidInput("patterns", f"{pattern!r} is not a pattern of .gitignore")
         specs = ((0, _compile(self.patterns)),) if self.patterns else ()
         return Matcher(self, id, specs)
 
@@ -91,7 +97,33 @@ def _is_secret(name: str) -> bool:
     return name.startswith(".env") and (len(name) == 4 or name[4] in ".-_")
 
 
+# What a pattern with many stars costs grows with their number as an exponent, and the rules of a
+# tree may be anybody's. Each star beyond these would be one too many; nobody writes them.
+_STARS_MAX = 4
+
+
+def is_pattern(line: str) -> bool:
+    """Whether a line of an ignore file can be understood. One that cannot ignores nothing."""
+    segments = line.split("/")
+    if max(segment.count("*") for segment in segments) > _STARS_MAX:
+        return False
+    return segments.count("**") <= _STARS_MAX and _spec([line]) is not None
+
+
 def _compile(lines: Iterable[str]) -> Any:
+    lines = list(lines)
+    wild = any(line.count("*") > _STARS_MAX for line in lines)
+    spec = None if wild else _spec(lines)
+    return spec or _spec([line for line in lines if is_pattern(line)])
+
+
+def _spec(lines: list[str]) -> Any:
+    """The patterns, ready to be asked; None if there is one among them that cannot be."""
     import pathspec
 
-    return pathspec.GitIgnoreSpec.from_lines(lines)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # brackets in them look strange to regular expressions
+            return pathspec.GitIgnoreSpec.from_lines(lines)
+    except (ValueError, re.error):
+        return None

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from clew.model import to_time
+from clew.snapshots.ignore import Rules
 
 Reason = Literal[
     "ignored", "too_large", "over_quota", "unreadable", "changing", "special", "collides", "name"
@@ -38,6 +39,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     left_out_count: int = 0
     label: str | None = None
     pinned: bool = False  # quotas leave it alone
+    rules: Rules | None = None  # None: the usual ones
 
     @property
     def time(self) -> datetime:

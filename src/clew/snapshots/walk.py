@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -200,7 +200,7 @@ class _Walker:
     ) -> Folder:
         try:
             with os.scandir(descriptor) as entries:
-                looks = sorted((e.name, e.stat(follow_symlinks=False)) for e in entries)
+                looks = sorted(_looks(entries))
         except OSError:
             out = [LeftOut(path.rstrip("/") or ".", "unreadable")]
             return Folder(path, sign, outer.id, [], [], [], out, [])
@@ -265,6 +265,14 @@ class _Walker:
         else:
             self._left -= size
             found.pending.append((name, sign))
+
+
+def _looks(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in entries:
+        try:
+            yield entry.name, entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            pass  # it has gone since the folder was listed
 
 
 def _read_ignore(descriptor: int, name: str) -> bytes:

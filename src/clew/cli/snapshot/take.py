@@ -3,12 +3,15 @@
 What has not changed since the last snapshot is neither read nor stored again. Left out are .git,
 what .gitignore and .clewignore name, folders that tools fill again (node_modules, .venv, …), .env
 files unless --secrets says otherwise, and what is too large. What is left out because it is too
-large, or cannot be read, is listed.
+large, or cannot be read, is listed. --secrets, --exclude and --max-file-bytes hold for the later
+snapshots of the thread as well.
 """
 
 from __future__ import annotations
 
 import argparse
+
+from msgspec.structs import replace
 
 from clew.cli import _exits, _snapshots
 from clew.cli._arguments import add_object, add_thread, count
@@ -26,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--at", metavar="ENTRY", help="the message; default: the latest on the path"
     )
     parser.add_argument("--label", metavar="TEXT", help="a word for people to find it by")
-    parser.add_argument("--secrets", action="store_true", help=".env files as well")
+    parser.add_argument(
+        "--secrets", action=argparse.BooleanOptionalAction, help=".env files as well, or no longer"
+    )
     parser.add_argument(
         "--exclude",
         metavar="PATTERN",
@@ -57,9 +62,12 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _rules(options: argparse.Namespace, usual: Rules) -> Rules:
-    return Rules(
-        secrets=options.secrets or usual.secrets,
-        patterns=(*usual.patterns, *options.exclude),
+    """As for the last snapshot, but for what the command line says."""
+    more = [pattern for pattern in options.exclude if pattern not in usual.patterns]
+    return replace(
+        usual,
+        secrets=usual.secrets if options.secrets is None else options.secrets,
+        patterns=(*usual.patterns, *more),
         max_file_bytes=options.max_file_bytes or usual.max_file_bytes,
     )
 
