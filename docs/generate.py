@@ -42,6 +42,8 @@ from clew import (
     turn,
 )
 from clew.messages import neutral
+from clew.snapshots import facet, ignore, manifest
+from clew.snapshots import model as snapshots
 from clew.testing import conformance
 from clew.testing.cases import base
 
@@ -66,6 +68,11 @@ NEUTRAL = {
     "The neutral view": ["Message", "Part", "Text", "Thinking", "ToolCall", "ToolResult"],
     "More of it": ["Media", "Other", "Usage"],
     "What writing and validating give": ["Written", "Loss", "Violation"],
+}
+SNAPSHOTS = {
+    "What there is": ["Snapshot", "LeftOut", "SnapshotStats"],
+    "What changed": ["Difference", "Version"],
+    "Ways back": ["Rewound", "Restored", "Plan", "Step"],
 }
 WORKSPACES = ["current_workspace_path", "normalize_workspace_path", "workspace_identity"]
 
@@ -94,6 +101,7 @@ def pages() -> dict[str, str]:
         "conversations.md": conversations_page(),
         "runs.md": runs_page(),
         "sessions.md": sessions_page(),
+        "snapshots.md": snapshots_page(),
         "upkeep.md": upkeep_page(),
         "drafts.md": drafts_page(),
         "model.md": model_page(),
@@ -207,6 +215,23 @@ def sessions_page() -> str:
     return _join(parts)
 
 
+def snapshots_page() -> str:
+    parts = ["# Snapshots", _notice("snapshots/"), _doc(facet)]
+    ways = "[Thread.rewind](thread.md#threadrewind), [Thread.fork](thread.md#threadfork)"
+    parts.append(f"Conversation and files together: {ways}.")
+    parts += _class("Snapshots", facet.Snapshots)
+    parts += _class("Rules", ignore.Rules)
+    for name, words in (("folders", "DEFAULT_FOLDERS"), ("files", "DEFAULT_FILES")):
+        named = ", ".join(f"`{word}`" for word in sorted(getattr(ignore, words)))
+        parts.append(f"`{name}` by default (`clew.snapshots.ignore.{words}`): {named}.")
+    for title, names in SNAPSHOTS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            parts += _class(name, getattr(snapshots, name), level=3)
+    parts += _class("Node", manifest.Node)
+    return _join(parts)
+
+
 def upkeep_page() -> str:
     parts = ["# Copying and repairing", _notice("copying.py, mending.py, salvage.py")]
     parts += [_doc(copying), "`Store.copy_to` is [with the store](store.md#storecopy_to)."]
@@ -279,13 +304,20 @@ def cli_page() -> str:
 
     parts = ["# Command line", _notice("cli/"), "`clew` and `python -m clew` are the same."]
     parts.append(_table(("command", "does"), [(f"`{n}`", t) for n, t in cli.COMMANDS.items()]))
-    for name in cli.COMMANDS:
-        command = import_module(f"clew.cli.{name}")
+    for name in _commands(cli.COMMANDS):
+        command = import_module(f"clew.cli.{name.replace(' ', '.')}")
         parser = _arguments.command_parser(name, command)
         parts += [f"## clew {name}", _doc(command), _arguments_table(parser)]
     codes = [(str(code), text) for code, text in _exits.MEANINGS.items()]
     parts += ["## Exit codes", _table(("code", "means"), codes)]
     return _join(parts)
+
+
+def _commands(names: Iterable[str]) -> Iterator[str]:
+    """Every command, and in place of a family those that are in it."""
+    for name in names:
+        family = getattr(import_module(f"clew.cli.{name}"), "COMMANDS", None)
+        yield from [name] if family is None else [f"{name} {below}" for below in family]
 
 
 def _arguments_table(parser: argparse.ArgumentParser) -> str:

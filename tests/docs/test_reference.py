@@ -18,6 +18,7 @@ from clew import engine, leases, messages, model, store, thread, turn
 from clew.conversation import Conversation, Conversations
 from clew.runs import Run, Runs
 from clew.sessions import Session, Sessions
+from clew.snapshots.facet import Snapshots
 from clew.testing.cases import base
 
 
@@ -34,7 +35,7 @@ PAGES: dict[str, str] = _load().pages()
 REFERENCE = DOCS / "reference"
 
 HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
-FACETS = [Conversations, Conversation, Runs, Run, Sessions, Session]
+FACETS = [Conversations, Conversation, Runs, Run, Sessions, Session, Snapshots]
 MEMBERS = (FunctionType, property, cached_property)
 CONTRACTS = [engine.Engine, base.Place]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import get_args
 
 import pytest
 from _pages import DOCS, ROOT, pages
@@ -17,11 +18,14 @@ from clew.engines.sqlite import connections, engine
 from clew.model import KINDS, TURN_STATUSES
 from clew.runs import Run, Runs
 from clew.sessions import Sessions
+from clew.snapshots import cache, catalogue, contents, ignore
+from clew.snapshots.facet import Snapshots
+from clew.snapshots.model import Reason
 
 GLOSSARY = (DOCS / "glossary.md").read_text("utf-8")
 WORDS = set(re.findall(r"^\| ([\w ]+) \|", GLOSSARY, re.MULTILINE))
 HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
-FACETS = [Conversations, Conversation, Runs, Run, Sessions]
+FACETS = [Conversations, Conversation, Runs, Run, Sessions, Snapshots]
 
 
 def _names() -> list[str]:
@@ -65,6 +69,18 @@ def test_numbers_in_the_pages_are_those_of_the_code() -> None:
     ttl = inspect.signature(turn.Turn).parameters["ttl_seconds"].default
     assert f"({ttl:.0f} seconds by default" in concurrency
     assert f"{ttl:.0f} by default" in _said("tutorial.md")
+
+
+def test_numbers_about_snapshots_are_those_of_the_code() -> None:
+    page = _said("explain/snapshots.md")
+    assert f"over {ignore.MAX_FILE_BYTES // 1024**2} MB" in page
+    assert f"more than {ignore.MAX_BYTES // 1024**3} GB" in page
+    assert f"At most {catalogue.LEFT_OUT_MAX:,} are named" in page
+    assert f"({cache._TICK_NS // 10**6} ms, or two seconds" in page
+    assert (cache._COARSE_NS, contents.TRIES, ignore._STARS_MAX) == (2 * 10**9, 3, 4)
+    assert f"`{ignore.TEMPORARY}`" in page
+    for reason in get_args(Reason):
+        assert reason == "ignored" or f"| `{reason}` |" in page
 
 
 def test_every_status_and_kind_has_its_place() -> None:

@@ -92,6 +92,8 @@ def _make(root: Path, disk: Disk, *, create: bool) -> None:
         disk.sync_folder(str(folder.parent))
     refuse_network(root)
     foreign = [name for name in os.listdir(root) if not _is_leftover(name)]
+    if (root / MARKER).exists():
+        return  # another process has made it meanwhile
     if foreign:
         text = (
             f"{root} is not a Clew store, and not empty (it has {foreign[0]!r}): nothing was done"

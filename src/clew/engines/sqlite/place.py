@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -32,13 +33,13 @@ def prepare(path: Path, *, create: bool) -> None:
         _refuse_other_than_file(path.with_name(path.name + ending))
     try:
         if not path.parent.is_dir():
-            path.parent.mkdir(mode=0o700, parents=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_folder(path.parent.parent)
         refuse_network(path.parent)
         # Only ever a fresh file: closing a descriptor of a database that this process has open
         # would drop the locks that SQLite holds on it.
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-        if not path.exists():
+        with suppress(FileExistsError):  # another process may be a moment faster
             os.close(os.open(path, flags, 0o600))
     except OSError as error:
         raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error

@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import apsw
+from msgspec.structs import astuple
 
-from clew.engines import _swap
+from clew.engines import _clock, _swap
 from clew.engines._migrate import migrations
 from clew.engines.sqlite import leases
 from clew.engines.sqlite.connections import APPLICATION_ID
@@ -19,6 +20,7 @@ from clew.engines.sqlite.query import Row
 from clew.engines.sqlite.rescue import rescue
 from clew.engines.sqlite.salvage import SQLiteSalvage
 from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.leasing import LeaseState
 
 _LEASE = f"thread, {leases.NAMES}, hash"
 
@@ -115,11 +117,15 @@ class SQLiteWorkshop:
 
 
 def _insert_lease(db: apsw.Connection, thread: str, row: Row) -> None:
+    state = LeaseState(*row[1:-1])
+    if leases.lease_hash(thread, state) != row[-1]:
+        # Damaged: it is over, and no fence that was ever given may be given again.
+        state = LeaseState(fence=_clock.now().wall_us)
     try:
         db.execute(
             f"INSERT OR IGNORE INTO leases ({_LEASE})"
             " SELECT no, ?,?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
-            (*row[1:], thread),
+            (*astuple(state), leases.lease_hash(thread, state), thread),
         )
     except apsw.ConstraintError:
         pass  # it is damaged itself
