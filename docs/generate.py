@@ -453,6 +453,8 @@ def _parameters(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, frozenset) and value:
+        return "frozenset({…})"  # its order is another one each time
     return value.__name__ if callable(value) and hasattr(value, "__name__") else repr(value)
 
 

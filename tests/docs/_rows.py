@@ -22,6 +22,7 @@ _PART_OF = {
     "A session tree (floret)": "tree",
     "Run checkpoints (ductwork)": "runs",
     "Conversations (picoclaw)": "conversations",
+    "A rewinding manager (openrouter-agent-sdk)": "rewinding",
     "Session documents (ggcode)": "sessions",
 }
 

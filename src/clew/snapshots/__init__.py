@@ -2,6 +2,7 @@
 
 Reading tour: `facet` is what `thread.snapshots` is; `take` stores a tree (`walk` looks at it,
 `ignore` says what does not belong, `cache` knows what has not changed, `manifest` is what is
-stored); `diff`, `history` and `quota` look at what is stored; `plan` and `restore` go back;
-`rewind` moves conversation and files as one step.
+stored, `catalogue` which ones there are); `diff` and `looking` look at what is stored, `quota`
+bounds it; `plan` says what a way back would do, `restore` does it, and `rewind` moves
+conversation and files as one step, of which `going` is the order and `intent` the note.
 """
