@@ -101,7 +101,7 @@ def test_every_entry_shown_is_in_the_store(told: tuple[str, Path, float], left: 
         for record in left.get(info.id).read()
         if isinstance(record, clew.Entry)
     }
-    shown = re.findall(r"^ +(\d+) (?:[^\w\s]+ )?([a-z_]+)  ", told[0], re.MULTILINE)
+    shown = re.findall(r"^ +(\d+) (?:[^\w\s]+ )*([a-z_]+)  ", told[0], re.MULTILINE)
     assert len(shown) > 30
     assert {(int(seq), kind) for seq, kind in shown} == stored
 

@@ -14,7 +14,7 @@ from snapshots.trees import SPECS, Spec, add, read, whole, write
 from clew.engines.memory import MemoryEngine
 from clew.errors import Conflict, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.snapshots import intent as intents
-from clew.snapshots.ignore import TEMPORARY
+from clew.snapshots.ignore import TEMPORARY, Rules
 from clew.snapshots.model import Snapshot
 from clew.snapshots.rewind import fork_id, recover, restore, rewind, undo_rewind, user_turns
 from clew.snapshots.system import System
@@ -530,3 +530,20 @@ def test_a_dropped_snapshot_cannot_be_gone_back_to(thread: Thread, root: Path) -
         rewind(thread, "m1")
     with pytest.raises(NotFound):
         restore(thread, first, root)
+
+
+def test_what_the_target_left_out_is_not_deleted(tmp_path: Path) -> None:
+    """It was there then; that it fits into a snapshot now is no reason to take it away."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "big").write_bytes(b"x" * 2000)
+    thread = Store(MemoryEngine()).create()
+    asked = thread.append("user_message", {"role": "user", "content": "go"})
+    small = Rules(max_file_bytes=1000)
+    assert thread.snapshots.take(root, rules=small).left_out[0].path == "big"
+    (root / "big").write_bytes(b"small")
+    thread.append("assistant_message", {"role": "assistant", "content": "done"})
+    thread.snapshots.take(root)
+    rewound = thread.rewind(asked.id)
+    assert rewound.files is None or rewound.files.plan.kept == ("big",)
+    assert (root / "big").read_bytes() == b"small"

@@ -33,6 +33,8 @@ from clew.store import Store
 from clew.thread import Thread
 
 STORE_NAME = "demo.db"
+PROJECT_NAME = "project"
+CHANGES = "CHANGES.md"
 SILENCE_SECONDS_MAX = 8.0
 _KIND_WIDTH = len("assistant_message")
 
@@ -56,7 +58,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     folder = Path(options.keep or tempfile.mkdtemp(prefix="clew-demo-"))
     with clew.open(folder / STORE_NAME) as store:
         screen.prose("The agent follows a script. The processes, the kill and the store are real.")
-        demo = Demo(screen, store)
+        demo = Demo(screen, store, folder / PROJECT_NAME)
         demo.be_killed()
         demo.resume()
         demo.fork()
@@ -69,8 +71,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 class Demo:
     """The story, act by act. Between acts it remembers the thread and the dead agent's lease."""
 
-    def __init__(self, screen: Screen, store: Store) -> None:
+    def __init__(self, screen: Screen, store: Store, project: Path) -> None:
         self._screen = screen
+        self._project = project
         self._store = store
         self.thread = store.create(title="test_slugify fails", workspace="slug")
         self._lease: Lease | None = None
@@ -135,16 +138,33 @@ class Demo:
         self._answer(fork, ASIDE_ANSWER)
 
     def rewind(self) -> None:
-        self._head("Back in the first thread, the next request.")
+        self._head("Back in the first thread, the next request. This time files are at stake.")
+        self._project.mkdir(exist_ok=True)
+        self._write("")
         request = self._ask(self.thread, CHANGELOG)
+        self.thread.snapshots.take(self._project)
         first = self._answer(self.thread, FIRST_TRY)
-        move = self.thread.move(request.id)
-        stands = self.thread.get(self.thread.leaf or "")
-        self._head(
-            f"Rewind: record {move.seq} moves the leaf back to {stands.seq}. Another answer."
-        )
+        self._write(FIRST_TRY[0].says)
+        self.thread.snapshots.take(self._project)
+        self._say(f"{CHANGES} has {self._read()!r} now.")
+        self._go_back(request)
         second = self._answer(self.thread, SECOND_TRY)
+        self._write(SECOND_TRY[0].says)
         self._compare(first, second)
+
+    def _go_back(self, request: Entry) -> None:
+        done = self.thread.rewind(request.id, at=True)
+        assert done.files is not None
+        stands = self.thread.get(self.thread.leaf or "")
+        files = plural(len(done.files.plan.steps), "file")
+        self._head(f"Rewind: the leaf goes back to {stands.seq}, and {files} with it.")
+        self._say(f"{CHANGES} has {self._read()!r} again; undo_rewind would bring both back.")
+
+    def _write(self, text: str) -> None:
+        (self._project / CHANGES).write_text(text, "utf-8")
+
+    def _read(self) -> str:
+        return (self._project / CHANGES).read_text("utf-8")
 
     def _compare(self, first: Entry, second: Entry) -> None:
         found = self.thread.compare(first.id, second.id)

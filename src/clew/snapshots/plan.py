@@ -98,6 +98,7 @@ def work(
     """The same, with all that it takes to do it."""
     ours = _Known(trees, [*known, snapshot.tree])
     planner = _Planner(trees, ours, _Known(trees, noted), Selection(paths))
+    planner.left_out = {item.path for item in snapshot.left_out}
     planner.folder("", survey.top, snapshot.tree, needed=False)
     planner.selection.check()
     actions = tuple(in_order(planner.actions))
@@ -228,6 +229,7 @@ class _Planner:
         self.foreign: set[str] = set()
         self.kept: set[str] = set()
         self.blocked: set[str] = set()
+        self.left_out: set[str] = set()  # was there, but the target does not have it
 
     def folder(self, path: str, here: Folder | None, there: str | None, *, needed: bool) -> bool:
         """Compare a folder with a stored one. True if nothing of what is here will be left.
@@ -300,6 +302,9 @@ class _Planner:
             if not needed and not self._known.has_folder(path):
                 self.kept.add(path)
                 return False
+        elif path in self.left_out and not needed:
+            self.kept.add(path)
+            return False
         elif not self._judge(path, old, needed=needed):
             return False
         self.actions.append(Action("delete", path, old))
