@@ -46,7 +46,8 @@ def rewind(
     job = Job(thread, "rewind", fence=fence, force=force, system=system)
     job.to, job.moves, job.leaf = to, conversation, leaf
     if files:
-        snapshot = pinned(thread, to, root)
+        # With the names of what it left out: those must not be taken for new ones.
+        snapshot = thread.snapshots.get(pinned(thread, to, root).id)
         job.aim(snapshot, _root_for(thread, snapshot, root))
     if dry_run:
         return job.look()
