@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
@@ -222,7 +223,13 @@ def _sum(thread: bytes, text: bytes) -> bytes:
 
 
 def _time(time_us: int) -> str:
-    return to_time(time_us).isoformat(timespec="microseconds")[:-6] + "Z"
+    second, fraction = divmod(time_us, 1_000_000)
+    return f"{_second(second)}.{fraction:06}Z"
+
+
+@lru_cache(16)  # records that are written together mostly share theirs
+def _second(second: int) -> str:
+    return to_time(second * 1_000_000).isoformat(timespec="seconds")[:-6]
 
 
 # --- reading --------------------------------------------------------------------------------
