@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "copy": "copy every thread of a store to another one; again: what is new",
     "demo": "watch an agent get killed, resume, fork and rewind",
+    "export": "write one thread as a JSONL file that needs no other",
     "list": "the threads of a store, newest first",
     "repair": "make a new store of what can be read of a damaged one",
     "rewind": "go back to before a message: the conversation, the files, or both",
