@@ -24,34 +24,18 @@ class MemoryPlace:
         self.engine.close()
 
 
-class SQLitePlace:
-    def __init__(self, folder: Path, clock: Callable[[], Instant] | None = None) -> None:
-        self.path = folder / "threads.db"
-        self._options = {} if clock is None else {"clock": clock}
-        self._opened: list[Engine] = []
+class DurablePlace:
+    """A place on disk: what was closed can be opened again."""
 
-    def open(self) -> Engine:
-        engine = SQLiteEngine(self.path, **self._options)
-        self._opened.append(engine)
-        return engine
+    engine: Callable[..., Engine]
 
-    def reopen(self, engine: Engine) -> Engine:
-        engine.close()
-        return self.open()
-
-    def close(self) -> None:
-        for engine in self._opened:
-            engine.close()
-
-
-class FilesPlace:
     def __init__(self, folder: Path, clock: Callable[[], Instant] | None = None) -> None:
         self.path = folder / "threads"
         self._options = {} if clock is None else {"clock": clock}
         self._opened: list[Engine] = []
 
     def open(self) -> Engine:
-        engine = FilesEngine(self.path, **self._options)
+        engine = type(self).engine(self.path, **self._options)
         self._opened.append(engine)
         return engine
 
@@ -62,6 +46,14 @@ class FilesPlace:
     def close(self) -> None:
         for engine in self._opened:
             engine.close()
+
+
+class SQLitePlace(DurablePlace):
+    engine = SQLiteEngine
+
+
+class FilesPlace(DurablePlace):
+    engine = FilesEngine
 
 
 PLACES = {"memory": lambda folder: MemoryPlace(), "sqlite": SQLitePlace, "files": FilesPlace}

@@ -1,4 +1,4 @@
-"""Forks that have files of their own, and ids for forks."""
+"""Forks that have files of their own."""
 
 from __future__ import annotations
 

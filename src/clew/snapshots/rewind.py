@@ -180,7 +180,7 @@ def _root_for(thread: Thread, snapshot: Snapshot, root: str | os.PathLike[str] |
     return own[0] if own and snapshot.root not in own else snapshot.root
 
 
-# --- forks and counts ---
+# --- forks ---
 
 
 def fork_id(store: Store, base: str) -> str:
@@ -194,8 +194,3 @@ def fork_id(store: Store, base: str) -> str:
         except NotFound:
             return id
         number += 1
-
-
-def user_turns(thread: Thread) -> int:
-    """How many user messages lie on the path that the thread stands on."""
-    return sum(1 for entry in thread.path() if entry.kind == "user_message")

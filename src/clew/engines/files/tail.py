@@ -33,13 +33,11 @@ class Found(Struct, frozen=True):
 
 
 class Scan(Struct):
-    """The whole writes of a piece of a file, and what is left behind them."""
+    """The whole writes of a piece of a file."""
 
     found: list[Found]
     end: int  # behind the last whole write
     seq: int
-    torn: bytes = b""
-    unended: bool = False  # `torn` is whole but for its newline
 
 
 class Damage(Exception):
