@@ -15,11 +15,11 @@ help: ## what there is to make
 demo: $(VENV)/.core ## watch an agent get killed, resume, fork and rewind
 	@$(BIN)/clew demo
 
-test: $(VENV)/.test ## run all tests
+test: $(VENV)/.test $(VENV)/.pgbouncer ## run all tests
 	@echo "== running the tests"
 	@$(BIN)/python -m pytest $(ARGS)
 
-torture: $(VENV)/.torture ## break the stores on purpose, in every way; about 20 minutes
+torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way; about 20 minutes
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
 
 lint: $(VENV)/.lint ## style, strict types, tidiness
@@ -47,6 +47,13 @@ $(VENV)/.core: $(VENV)/.python pyproject.toml
 	@echo "== installing Clew into it"
 	@$(PIP) -e .
 	@touch $@
+
+# Servers that some tests need and that PyPI does not have; without them those tests are skipped.
+$(VENV)/.pgbouncer: $(VENV)/.python
+	@tests/servers/install.sh pgbouncer pgbouncer && touch $@ || true
+
+$(VENV)/.etcd: $(VENV)/.python
+	@tests/servers/install.sh etcd etcd-server && touch $@ || true
 
 $(VENV)/.%: $(VENV)/.core pyproject.toml
 	@echo "== installing what 'make $*' needs"

@@ -20,10 +20,12 @@ from typing import Any, get_overloads
 import clew
 from clew import (
     aio,
+    cleaning,
     compaction,
     context,
     conversation,
     copying,
+    doctoring,
     drafts,
     engine,
     errors,
@@ -40,6 +42,7 @@ from clew import (
     store,
     thread,
     turn,
+    whole,
 )
 from clew.messages import neutral
 from clew.snapshots import facet, ignore, manifest
@@ -133,8 +136,14 @@ def index_page(made: dict[str, str]) -> str:
 
 
 def opening_page() -> str:
-    calls = [("clew.open", opening.open), ("clew.open_engine", opening.open_engine)]
-    return _join(["# Opening a store", _notice("opening.py"), *_functions(calls)])
+    calls = [
+        ("clew.open", opening.open),
+        ("clew.open_engine", opening.open_engine),
+        ("clew.opening.namespaces", opening.namespaces),
+        ("clew.opening.open_whole", opening.open_whole),
+    ]
+    parts = ["# Opening a store", _notice("opening.py, whole.py"), *_functions(calls)]
+    return _join([*parts, *_class("Whole", whole.Whole)])
 
 
 def drafts_page() -> str:
@@ -233,14 +242,31 @@ def snapshots_page() -> str:
 
 
 def upkeep_page() -> str:
-    parts = ["# Copying and repairing", _notice("copying.py, mending.py, salvage.py")]
+    sources = "copying.py, mending.py, salvage.py, cleaning.py and doctoring.py"
+    parts = ["# Copying, repairing, cleaning up", _notice(sources)]
     parts += [_doc(copying), "`Store.copy_to` is [with the store](store.md#storecopy_to)."]
     for name in ("CopyReport", "CopiedThread"):
         parts += _class(name, getattr(copying, name))
     parts += _functions([("clew.mending.repair", mending.repair)])
     for name in ("RepairReport", "Lost", "LostBlob"):
         parts += _class(name, getattr(salvage, name))
-    return _join(parts)
+    return _join(parts + _keeping() + _doctoring())
+
+
+def _keeping() -> list[str]:
+    parts = ["## Cleaning up", _doc(cleaning)]
+    parts.append("`Store.cleanup` is [with the store](store.md#storecleanup).")
+    for name in ("CleanupReport", "Skipped"):
+        parts += _class(name, getattr(cleaning, name), level=3)
+    return [*parts, *_functions([("clew.cleaning.keeping", cleaning.keeping)])]
+
+
+def _doctoring() -> list[str]:
+    parts = ["## The doctor", _doc(doctoring)]
+    parts += _functions([("clew.doctoring.examine", doctoring.examine)])
+    for name in ("Examination", "Finding", "Examined"):
+        parts += _class(name, getattr(doctoring, name), level=3)
+    return parts
 
 
 def errors_page() -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from places import PLACES, MemoryPlace, SQLitePlace
+from places import PLACES, MemoryPlace, PostgresPlace, SQLitePlace
+from servers.cluster import Cluster
+from servers.fixtures import postgres_cluster, postgres_dsn  # noqa: F401
 
 from clew.store import Store
 
@@ -17,9 +19,17 @@ settings.register_profile("clew", deadline=None, derandomize=True, database=None
 settings.load_profile("clew")
 
 
+@pytest.fixture(scope="session")
+def postgres_places(postgres_cluster: Cluster) -> None:  # noqa: F811
+    PostgresPlace.begin(postgres_cluster)
+
+
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryPlace | SQLitePlace]:
-    made = PLACES[request.param](tmp_path)
+    kind = PLACES[request.param]
+    for name in getattr(kind, "needs", ()):
+        request.getfixturevalue(name)
+    made = kind(tmp_path)
     yield made
     made.close()
 

@@ -21,7 +21,17 @@ FUNCTION_LINES_MAX = 70
 # Each layer may import itself and what stands before it.
 LAYERS = [
     {"errors", "codec", "checks", "model", "hashes", "text", "lazy", "drafts"},
-    {"engine", "state", "leasing", "carrying", "scaffolds", "copying", "salvage", "rebuilding"},
+    {
+        "engine",
+        "state",
+        "leasing",
+        "carrying",
+        "scaffolds",
+        "copying",
+        "whole",
+        "salvage",
+        "rebuilding",
+    },
     {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},
     {
         "engines",
@@ -34,6 +44,8 @@ LAYERS = [
         "opening",
         "mending",
         "exporting",
+        "cleaning",
+        "doctoring",
     },
     {"_facets", "conversation", "runs", "sessions", "snapshots"},
     {"hops", "aio", "testing", ""},

@@ -16,6 +16,7 @@ from bench.groups import (
     listing,
     load,
     peers,
+    postgres,
     runs,
     size,
     snapshots,
@@ -36,4 +37,5 @@ GROUPS: dict[str, Callable[[Workshop], Iterable[Figure]]] = {
     "import": importing.measure,
     "snapshots": snapshots.measure,
     "peers": peers.measure,
+    "postgres": postgres.measure,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from typing import Any
 
 from bench.figures import Figure, milliseconds, rate, ratio
 from bench.messages import messages, raw_bytes
@@ -23,15 +23,15 @@ _SLICES = 10  # a conversation grows in so many slices, in turns with the others
 _LOAD_ROUNDS = 15
 _LOAD_MESSAGES = 1000
 
-Places = Sequence[tuple[type[Contestant], Path]]
+Places = Sequence[tuple[type[Contestant], Any]]
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
     kinds: list[type[Contestant]] = [ClewStore, *contestants()]
     places = [(kind, workshop.new_path()) for kind in kinds]
-    yield from _append(places)
+    yield from compare_appends("peers", places)
     yield from _size(places)
-    yield from _load([(kind, workshop.new_path()) for kind in kinds])
+    yield from compare_loads("peers", [(kind, workshop.new_path()) for kind in kinds])
 
 
 @contextmanager
@@ -43,16 +43,16 @@ def _opened(places: Places) -> Iterator[list[Contestant]]:
 # --- appending ------------------------------------------------------------------------------
 
 
-def _append(places: Places) -> Iterable[Figure]:
+def compare_appends(group: str, places: Places) -> Iterable[Figure]:
     say("appending to each in turn")
     with _opened(places) as stores:
         supplies = [_Supply(store) for store in stores]
         ours, *others = in_rounds(_SLICES - 1, lambda: tuple(s.append_slice() for s in supplies))
-    yield rate("peers: append, Clew", ours)
+    yield rate(f"{group}: append, Clew beside peers", ours)
     for peer, theirs in zip(stores[1:], others, strict=True):
         name = f"{peer.label}, to {peer.length:,} messages"
-        yield ratio(f"peers: append, Clew / {name}, rate", ours, theirs)
-        yield rate(f"peers: append, {name}", theirs)
+        yield ratio(f"{group}: append, Clew / {name}, rate", ours, theirs)
+        yield rate(f"{group}: append, {name}", theirs)
 
 
 class _Supply:
@@ -81,13 +81,13 @@ def _size(places: Places) -> Iterable[Figure]:
 # --- loading --------------------------------------------------------------------------------
 
 
-def _load(places: Places) -> Iterable[Figure]:
+def compare_loads(group: str, places: Places) -> Iterable[Figure]:
     say("loading from each in turn")
     with _opened(places) as stores:
         for store in stores:
             _fill(store)
         ours, *others = in_rounds(_LOAD_ROUNDS, lambda: tuple(seconds(s.load) for s in stores))
-    what = f"peers: load {_LOAD_MESSAGES:,}"
+    what = f"{group}: load {_LOAD_MESSAGES:,}"
     yield milliseconds(f"{what}, Clew", ours)
     for peer, theirs in zip(stores[1:], others, strict=True):
         yield ratio(f"{what}, {peer.label} / Clew, time", theirs, ours)

@@ -84,20 +84,27 @@ class _Tree:
         yield milliseconds(f"{self._name}, ten changed", ours)
 
     def _restored(self, rounds: int) -> Iterable[Figure]:
-        """Back to a snapshot after ten files changed; git checks the ten out by name."""
-        ours, theirs = [], []
+        """Ten changed files back to a snapshot, by name on both sides; then a look at all files.
+
+        What was done to them is known on both sides, as after every turn of an agent.
+        """
+        ours, theirs, whole = [], [], []
         for _ in range(rounds):
             snapshot, tree = self._take(), self._git.take()
             changed = self._change()
             theirs.append(seconds(lambda c=changed, t=tree: self._git.restore(t, c)))
             self._change(again=True)
-            self._take()  # what was done is known, as after every turn of an agent
-            ours.append(seconds(lambda s=snapshot: self._restore(s)))
+            self._take()
+            ours.append(seconds(lambda c=changed, s=snapshot: self._restore(s, c)))
+            self._change(again=True)
+            whole.append(seconds(lambda s=snapshot: self._restore(s)))
         yield ratio(f"{self._name}, ten restored / git checkout", ours, theirs, at_most=1.0)
         yield milliseconds(f"{self._name}, ten restored", ours)
+        yield milliseconds(f"{self._name}, ten restored, all looked at", whole)
 
-    def _restore(self, snapshot: Snapshot) -> None:
-        restored = self._thread.snapshots.restore(snapshot.id, self._root)
+    def _restore(self, snapshot: Snapshot, files: list[Path] | None = None) -> None:
+        paths = None if files is None else [str(file.relative_to(self._root)) for file in files]
+        restored = self._thread.snapshots.restore(snapshot.id, self._root, paths)
         assert len(restored.plan.steps) == _CHANGED
 
     def _change(self, *, again: bool = False) -> list[Path]:

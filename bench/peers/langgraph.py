@@ -22,7 +22,10 @@ class LangGraph:
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, check_same_thread=False)
-        self._saver = SqliteSaver(self._db)
+        self._start(SqliteSaver(self._db))
+
+    def _start(self, saver: Any) -> None:
+        self._saver = saver
         self._config: Any = {"configurable": {"thread_id": "conversation", "checkpoint_ns": ""}}
         self._messages: list[Message] = []
 

@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from clew import projecting
+from clew.cleaning import CleanupReport
 from clew.compaction import KEEP_USER_TOKENS, Compacted
 from clew.context import Context
 from clew.copying import CopyReport
@@ -115,6 +116,9 @@ class AsyncStore:
 
     async def sweep(self, **options: Any) -> Swept:
         return await hop(self.sync.sweep, **options)
+
+    async def cleanup(self, **options: Any) -> CleanupReport:
+        return await hop(self.sync.cleanup, **options)
 
     def now(self) -> Any:
         return self.sync.now()

@@ -10,6 +10,7 @@ from clew.codec import new_id
 from clew.errors import InvalidInput, TooLarge
 
 ID_BYTES_MAX = 512
+NAMESPACE_BYTES_MAX = 128
 META_BYTES_MAX = 64 * 1024
 TIME_US_MIN, TIME_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 TITLE_STATUSES = ("pending", "ready", "failed")
@@ -28,6 +29,10 @@ def check_name(value: object, field: str, limit: int = ID_BYTES_MAX) -> str:
     if "\0" in value:
         raise InvalidInput(field, "must not contain NUL")
     return value
+
+
+def check_namespace(value: object) -> str:
+    return check_name(value, "namespace", NAMESPACE_BYTES_MAX)
 
 
 def seconds(value: Any, field: str) -> float:

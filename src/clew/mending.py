@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from clew.engine import Progress
 from clew.engines._swap import note_of
 from clew.errors import ClewError, Corrupt, Unavailable, Unsupported
 from clew.model import Problem
-from clew.opening import locate
-from clew.rebuilding import Tally, rebuild
-from clew.salvage import RepairReport, Salvage, Workshop
+from clew.opening import is_postgres, locate
+from clew.rebuilding import rebuild
+from clew.salvage import RepairReport, Salvage, Tally, Workshop
 
 
 def repair(
@@ -35,6 +35,11 @@ def repair(
 
     Unavailable: somebody has it open, or there is no room for it; nothing was changed.
     """
+    if is_postgres(address):
+        raise Unsupported(
+            "a store in PostgreSQL is not repaired by Clew: restore the server's backup; what can "
+            "be read of it can be copied to a new store with clew copy"
+        )
     engine, path = locate(address)
     if path is None:
         raise Unsupported("a store in memory cannot be repaired")
@@ -77,15 +82,13 @@ def _repair(shop: Workshop, reindex: bool, progress: Progress | None) -> RepairR
     if not problems and shop.reindex():
         note = "the index was removed, and is made anew when the store is opened"
         return RepairReport(place=shop.place, whole=True, notes=(note,))
-    salvage = shop.salvage()
+    salvages = shop.salvage()
     try:
-        tally = _rebuild(shop, salvage, progress)
-        shop.finish({thread.key: thread.draft.id for thread in salvage.threads() if _live(thread)})
+        tally = _rebuild(shop, salvages, progress)
+        shop.finish(_live(salvages))
     except Unavailable as error:
         text = f"{shop.place} cannot be repaired: {error}; it is as it was"
         raise Unavailable(text, retryable=False) from error
-    finally:
-        salvage.close()
     return RepairReport(
         place=shop.place,
         whole=not problems,
@@ -96,15 +99,20 @@ def _repair(shop: Workshop, reindex: bool, progress: Progress | None) -> RepairR
         blobs=tally.blobs,
         placeholders=tally.placeholders,
         rehashed=tally.rehashed,
-        unverified=len(salvage.unverified),
+        unverified=sum(len(salvage.unverified) for salvage in salvages),
         lost=tuple(tally.lost),
         lost_blobs=tuple(tally.lost_blobs),
-        notes=tuple(salvage.notes),
+        notes=tuple(dict.fromkeys(note for salvage in salvages for note in salvage.notes)),
     )
 
 
-def _live(thread: Any) -> bool:
-    return not thread.purged
+def _live(salvages: list[Salvage]) -> dict[tuple[str, str], str]:
+    return {
+        (salvage.namespace, thread.key): thread.draft.id
+        for salvage in salvages
+        for thread in salvage.threads()
+        if not thread.purged
+    }
 
 
 def _problems(shop: Workshop) -> list[Problem]:
@@ -122,14 +130,14 @@ def _problems(shop: Workshop) -> list[Problem]:
         copy.close()
 
 
-def _rebuild(shop: Workshop, salvage: Salvage, progress: Progress | None) -> Tally:
+def _rebuild(shop: Workshop, salvages: list[Salvage], progress: Progress | None) -> Tally:
     """Build the new store and prove it; if it is not whole, both are left to be looked at."""
-    new = shop.create()
-    try:
-        tally = rebuild(salvage, new, progress)
+    tally = Tally()
+    for salvage in salvages:
+        with closing(shop.create(salvage.namespace)) as engine:
+            tally.add(salvage.namespace, rebuild(salvage, engine, progress))
+    with closing(shop.open_new()) as new:
         left = list(new.check())
-    finally:
-        new.close()
     if left:
         kept = shop.keep()
         reason = f"the new store is not whole either ({left[0].message}); both are left: {kept}"

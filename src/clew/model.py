@@ -19,7 +19,7 @@ from clew.errors import InvalidInput
 from clew.lazy import cached
 
 PAGE_MAX = 1000
-
+DEFAULT_NAMESPACE = "default"
 KINDS = frozenset(
     "thread_info turn_marker user_message assistant_message tool_call tool_result system_message "
     "model_change active_tools_change compaction branch_summary context_edit run_failure usage "
@@ -30,8 +30,6 @@ TURN_STATUSES = ("started", "save_point", "completed", "waiting", "failed", "abo
 T = TypeVar("T")
 Order = Literal["created", "updated"]
 Durability = Literal["full", "relaxed", "none"]
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -363,6 +361,7 @@ class Properties(Struct, frozen=True, kw_only=True):
     acknowledged: str
     processes: bool
     version: str
+    namespace: str = DEFAULT_NAMESPACE
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -390,7 +389,7 @@ class Swept(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was written, with its place."""
+    """One thing that is not as it was written, with its place. `namespace`: other than default."""
 
     code: str
     message: str
@@ -398,3 +397,4 @@ class Problem(Struct, frozen=True, kw_only=True):
     seq: int | None = None
     entry: str | None = None
     blob: str | None = None
+    namespace: str | None = None

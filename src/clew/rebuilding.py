@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from clew.carrying import BATCH_BYTES, BATCH_RECORDS, find_entry, size_of, to_draft
@@ -20,21 +20,9 @@ from clew.codec import decode, encode, new_id
 from clew.engine import Engine, Progress
 from clew.errors import ClewError
 from clew.model import Draft, Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, Record
-from clew.salvage import Lost, LostBlob, Salvage, SalvagedThread
+from clew.salvage import Lost, LostBlob, Salvage, SalvagedThread, Tally
 
 LOST_KEY = "clew.lost"
-
-
-class Tally(Struct):
-    """What came of it."""
-
-    threads: int = 0
-    records: int = 0
-    blobs: int = 0
-    placeholders: int = 0
-    rehashed: int = 0
-    lost: list[Lost] = []
-    lost_blobs: list[LostBlob] = []
 
 
 def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) -> Tally:

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from clew.engine import Engine
-from clew.model import Problem, Record, ThreadDraft
+from clew.model import DEFAULT_NAMESPACE, Problem, Record, ThreadDraft
+from clew.whole import Whole
 
 Sort = Literal["entry", "move", "fact", "record"]
 
@@ -25,6 +27,7 @@ class Lost(Struct, frozen=True, kw_only=True):
 
     place: str
     reason: str
+    namespace: str = DEFAULT_NAMESPACE
     thread: str = ""
     seq: int | None = None
     id: str | None = None
@@ -56,10 +59,18 @@ class SalvagedThread(Protocol):
 
 
 class Salvage(Protocol):
-    """A reader of one damaged store. `notes` says what it had to guess, in words."""
+    """A reader of one namespace of a damaged store.
 
+    `notes` says what it had to guess, in words.
+    """
+
+    namespace: str
     notes: list[str]
-    unverified: set[tuple[str, str]]  # thread and entry: kept, though nothing vouches for them
+
+    @property
+    def unverified(self) -> set[tuple[str, str]]:
+        """Thread and entry of what is kept although nothing vouches for it."""
+        ...
 
     def threads(self) -> list[SalvagedThread]:
         """Every thread, also purged ones that forks hang on."""
@@ -73,8 +84,6 @@ class Salvage(Protocol):
         """The hashes of blobs that were put, whether or not an entry names them yet."""
         ...
 
-    def close(self) -> None: ...
-
 
 class Workshop(Protocol):
     """Where a store is repaired: alone with it, on copies, in a folder beside it.
@@ -85,20 +94,24 @@ class Workshop(Protocol):
     place: str
     finished: str | None  # an interrupted repair was brought to its end; where the old store is
 
-    def open_copy(self) -> Engine:
+    def open_copy(self) -> Whole:
         """A copy of the store, opened in the normal way; raises if that cannot be done."""
         ...
 
-    def salvage(self) -> Salvage:
-        """A reader of that copy. Unsupported: there is nothing in it that Clew wrote."""
+    def salvage(self) -> list[Salvage]:
+        """Readers of that copy. Unsupported: there is nothing in it that Clew wrote."""
         ...
 
-    def create(self) -> Engine:
-        """A new, empty store of the same engine."""
+    def create(self, namespace: str) -> Engine:
+        """A namespace, still empty, in a new store of the same engine."""
         ...
 
-    def finish(self, ids: dict[str, str]) -> None:
-        """Take over what is no record, such as leases, by the keys and ids of live threads."""
+    def open_new(self) -> Whole:
+        """What has been created."""
+        ...
+
+    def finish(self, ids: dict[tuple[str, str], str]) -> None:
+        """Take over what is no record, such as leases: live threads by namespace and key."""
         ...
 
     def reindex(self) -> bool:
@@ -119,10 +132,30 @@ class Workshop(Protocol):
 class LostBlob(Struct, frozen=True, kw_only=True):
     """A blob that an entry names and that is not there, or not whole."""
 
+    namespace: str = DEFAULT_NAMESPACE
     thread: str
     entry: str
     blob: str
     reason: str
+
+
+class Tally(Struct):
+    """What came of a repair, while it is being done."""
+
+    threads: int = 0
+    records: int = 0
+    blobs: int = 0
+    placeholders: int = 0
+    rehashed: int = 0
+    lost: list[Lost] = []
+    lost_blobs: list[LostBlob] = []
+
+    def add(self, namespace: str, other: Tally) -> None:
+        """Count in what came of a namespace."""
+        for name in ("threads", "records", "blobs", "placeholders", "rehashed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lost += [replace(lost, namespace=namespace) for lost in other.lost]
+        self.lost_blobs += [replace(lost, namespace=namespace) for lost in other.lost_blobs]
 
 
 class RepairReport(Struct, frozen=True, kw_only=True):

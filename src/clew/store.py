@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -34,6 +34,7 @@ from clew.thread import Thread
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
+    from clew.cleaning import CleanupReport
     from clew.conversation import Conversations
     from clew.runs import Runs
     from clew.sessions import Sessions
@@ -326,6 +327,27 @@ class Store:
         return self.engine.sweep(
             grace_seconds=span, keep=lambda candidates: wanted(self, candidates)
         )
+
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | datetime,
+        keep: Callable[[ThreadInfo], bool] | None = None,
+        deleted_only: bool = False,
+        archived: bool = False,
+        limit: int | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> CleanupReport:
+        """Purge the threads last used before a time, the oldest first; then sweep blobs.
+
+        One that is in use, was written to meanwhile, or for which `keep` is true, stays; archived
+        ones too, unless asked for. A deleted one counts from its deletion. A sub-agent's goes
+        with its parent. At most `limit` are purged. `dry_run` only tells.
+        """
+        from clew.cleaning import cleanup
+
+        return cleanup(self, older_than, keep, deleted_only, archived, limit, dry_run, progress)
 
     def close(self) -> None:
         """Let go of everything. Running turns lose their lease when its time is over."""

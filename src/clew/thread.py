@@ -358,15 +358,18 @@ class Thread:
         """Go back to before a user message, with the files as they were then, as one step.
 
         `conversation=False` or `files=False` leaves the one or the other, `at` stops at the
-        message itself, `dry_run` only tells. Changed files that no snapshot has are a Conflict
-        that names them, unless `force`.
+        message itself, `dry_run` only tells, `progress` is told how many files are done, of how
+        many. Changed files that no snapshot has are a Conflict with their names, unless `force`.
         """
         from clew.snapshots.rewind import rewind
 
         return rewind(self, to, **options)
 
     def undo_rewind(self, **options: Any) -> Rewound:
-        """Take the last rewind or restore back: files and leaf. InvalidInput if there is none."""
+        """Take the last rewind or restore back: files and leaf. InvalidInput if there is none.
+
+        `dry_run`, `force` and `progress` as with `rewind`.
+        """
         from clew.snapshots.rewind import undo_rewind
 
         return undo_rewind(self, **options)

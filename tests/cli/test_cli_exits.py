@@ -17,6 +17,7 @@ from cli_support import Run, say
 import clew
 from clew import errors
 from clew.cli import COMMANDS, _exits
+from clew.engines.sqlite.whole import SQLiteWhole
 
 
 def test_every_error_has_an_exit_code_that_the_help_explains(run: Run) -> None:
@@ -66,7 +67,7 @@ WRONG = {
     "unknown option": (["list", "--frobnicate"], 2),
     "no number": (["list", "--limit", "many"], 2),
     "limit of zero": (["list", "--limit", "0"], 2),
-    "unknown scheme": (["list", "postgres://host/db"], 6),
+    "unknown scheme": (["list", "mysql://host/db"], 6),
     "a folder": (["list", "/"], 6),
 }
 
@@ -101,7 +102,7 @@ def test_a_forgotten_thread_is_not_taken_for_a_thread_of_that_name(
 def test_a_mistake_in_clew_is_not_reported_as_damage(
     run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clew.Store, "verify", lambda self, **options: 1 / 0)
+    monkeypatch.setattr(SQLiteWhole, "check", lambda self, **options: 1 / 0)
     failed = run("verify", place)
     assert failed.code == 70
     assert "ZeroDivisionError" in failed.err
@@ -111,10 +112,10 @@ def test_a_mistake_in_clew_is_not_reported_as_damage(
 def test_interruption_is_quiet(
     run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: clew.Store, **options: object) -> None:
+    def interrupt(self: SQLiteWhole, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(clew.Store, "verify", interrupt)
+    monkeypatch.setattr(SQLiteWhole, "check", interrupt)
     assert run("verify", place).code == 130
 
 

@@ -270,6 +270,9 @@ def test_rewind_takes_both_back_and_undo_brings_both(
     assert (files(root), thread.leaf) == (OLD, None)
     planned = do("undo", "--dry-run")
     assert "  create    new.txt" in planned.lines
+    told = json.loads(do("undo", "--dry-run", "--json").out)
+    assert (told["what"], told["dry_run"], told["leaf"]) == ("undo", True, leaf)
+    assert len(told["files"]["plan"]["steps"]) == 3
     assert (files(root), thread.leaf) == (OLD, None)
     assert do("undo").code == _exits.USAGE
     assert do("undo", "--yes").lines[-1] == "undone: 1 created, 1 overwritten, 1 deleted"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import ADDRESSES
 
 import clew
 from clew.engines.files import engine
@@ -37,9 +38,9 @@ def in_child(work: Callable[[], object]) -> str:
     return answer
 
 
-@pytest.fixture(params=["sqlite", "files"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> clew.Store:
-    return clew.open(f"{request.param}:{tmp_path}/threads")
+@pytest.fixture(params=ADDRESSES)
+def store(request: pytest.FixtureRequest) -> clew.Store:
+    return clew.open(ADDRESSES[request.param](request))
 
 
 def test_parent_and_child_both_go_on_writing(store: clew.Store) -> None:
@@ -94,6 +95,7 @@ def test_turns_work_in_a_child(store: clew.Store) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("store", ["sqlite", "files"], indirect=True)  # others need no notice
 def test_a_child_that_was_forked_behind_pythons_back_is_refused(
     store: clew.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

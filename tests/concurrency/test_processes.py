@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from places import ADDRESSES
 
 import clew
 from clew.model import Entry
@@ -30,10 +31,10 @@ def said(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-@pytest.fixture(params=["sqlite", "files"])
-def path(request: pytest.FixtureRequest, tmp_path: str) -> str:
+@pytest.fixture(params=ADDRESSES)
+def path(request: pytest.FixtureRequest) -> str:
     """A store's address, on each engine that several processes can share."""
-    return f"{request.param}:{tmp_path}/threads"
+    return ADDRESSES[request.param](request)
 
 
 @pytest.mark.parametrize("threads", [1, 8])

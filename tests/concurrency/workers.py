@@ -71,6 +71,7 @@ def crash_loop(path: str, cycles: str, seed: str) -> None:
     machine does not kill all writers before they have written.
     """
     moments = random.Random(int(seed))
+    clew.open(path).close()  # what is loaded here need not be loaded by every writer
     for cycle in range(int(cycles)):
         began, begin = os.pipe()
         child = os.fork()

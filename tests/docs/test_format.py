@@ -68,6 +68,20 @@ def _recomputed() -> dict[str, str]:
     }
 
 
+def test_the_hash_of_a_thread_covers_its_namespace(tmp_path: Path) -> None:
+    path = tmp_path / "named.db"
+    engine = SQLiteEngine(path, namespace="acme")
+    engine.create(ThreadDraft(id="t", created_us=T))
+    engine.create(ThreadDraft(id="f", created_us=T, origin=Origin("t", None, None)))
+    engine.close()
+    with database(path) as db:
+        found = dict(db.execute("SELECT id, hash FROM threads").fetchall())
+    assert found == {
+        "t": _over("thread", "t", str(T), "", "namespace", "acme"),
+        "f": _over("thread", "f", str(T), "", "fork", "t", "", "", "namespace", "acme"),
+    }
+
+
 def _stored(folder: Path) -> dict[str, str]:
     """The example as the SQLite engine writes it, read from the file."""
     path = folder / "example.db"
@@ -227,12 +241,13 @@ def test_a_purge_leaves_nothing_of_the_records_in_the_files(tmp_path: Path) -> N
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    from clew.checks import ID_BYTES_MAX, META_BYTES_MAX
+    from clew.checks import ID_BYTES_MAX, META_BYTES_MAX, NAMESPACE_BYTES_MAX
     from clew.drafts import KEY_BYTES_MAX, KIND_BYTES_MAX
     from clew.engines.sqlite.blobs import SPILL_BYTES
     from clew.engines.sqlite.place import SAFE_VERSION
 
     assert (ID_BYTES_MAX, KIND_BYTES_MAX, KEY_BYTES_MAX) == (512, 128, 1024)
+    assert NAMESPACE_BYTES_MAX == 128
     assert (codec.NESTING_MAX, codec.BODY_BYTES_MAX, META_BYTES_MAX) == (200, 2**26, 2**16)
     assert (SPILL_BYTES, SAFE_VERSION) == (8192, 3_051_003)
     for words in ("1 to 512 bytes", "1 to 128", "1 to 1024", "200 levels", "64 MiB", "64 KiB"):

@@ -175,6 +175,7 @@ def test_the_slots_of_a_lease_are_described() -> None:
 
 def test_the_folder_is_as_described(tmp_path: Path) -> None:
     _varied(tmp_path / "varied")
+    clew.open(f"files:{tmp_path / 'varied'}", namespace="acme").close()
     described = {place.partition("/")[0] for place in _rows("## The folder\n")}
     assert {path.name for path in (tmp_path / "varied").iterdir()} == described
 

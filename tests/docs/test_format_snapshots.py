@@ -34,12 +34,17 @@ def test_the_fields_of_entry_and_fact_are_those_of_the_page(store: Store, root: 
     thread = store.create("t")
     taken = thread.snapshots.take(root, rules=Rules(secrets=True))
     body = thread.get(taken.id).body
-    assert sorted(body) == sorted(FIELDS)
+    assert sorted([*body, "paths"]) == sorted(FIELDS)
     fact = thread.facts[f"snapshot.{taken.id}"]
-    assert set(fact) == (set(FIELDS) - {"left_out"}) | {"time_us", "pinned"}
+    assert set(fact) == (set(body) - {"left_out"}) | {"time_us", "pinned"}
     assert {key: fact[key] for key in fact.keys() & body.keys()} == {
         key: body[key] for key in fact.keys() & body.keys()
     }
+    (root / "a.txt").write_bytes(b"more")
+    before = thread.snapshots.restore(taken, root, ["a.txt"], force=True).before
+    assert before is not None
+    assert sorted(thread.get(before).body) == sorted(FIELDS)
+    assert thread.facts[f"snapshot.{before}"]["paths"] == ["a.txt"]
     assert "rules" not in thread.get(thread.snapshots.take(root, rules=Rules()).id).body
     row = next(line for line in SECTION.splitlines() if line.startswith("| `rules`"))
     assert set(re.findall(r"`(\w+)`", row)) == {"rules", *Rules.__struct_fields__}

@@ -14,8 +14,9 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from clew.engines.memory import MemoryEngine
 from clew.errors import ClewError, Unavailable
 from clew.mending import repair
 from clew.store import Store
+from clew.thread import Thread
 
 SIZE_BYTES = 12 * 1024 * 1024
 BALLAST_BYTES = 11 * 1024 * 1024
@@ -67,6 +69,12 @@ class Disk:
 
     def open(self) -> AbstractContextManager[Engine]:
         return self._kind.open(self._store, self._layer)
+
+    @contextmanager
+    def tree(self) -> Iterator[Path]:
+        """A folder on another disk."""
+        with tempfile.TemporaryDirectory(dir=self._store.parents[1]) as folder:
+            yield Path(folder)
 
     @property
     def address(self) -> str:
@@ -147,6 +155,41 @@ def fill_by_copying(disk: Disk) -> str | None:
     return _reopened(disk, after)
 
 
+def fill_by_taking(disk: Disk) -> str | None:
+    """Snapshots of a tree that grows. Each one that was acknowledged is there, file by file."""
+    with disk.tree() as tree:
+        with disk.open() as engine:
+            thread = Store(engine).create("t")
+            taken = _take_until_full(thread, tree)
+            assert [one.id for one in thread.snapshots.list()] == taken[::-1]
+            disk.free()
+            taken.append(thread.snapshots.take(tree).id)
+        with disk.open() as engine:
+            snapshots = Store(engine).get("t").snapshots
+            assert [one.id for one in snapshots.list()] == taken[::-1]
+            for count, id in enumerate(taken, 1):
+                found = {path: snapshots.read(id, path) for path, _ in snapshots.files(id)}
+                assert found == {f"f{n}": _noise(n) for n in range(count)}, "not as it was"
+            return whole(engine)
+
+
+def _take_until_full(thread: Thread, tree: Path) -> list[str]:
+    taken: list[str] = []
+    for n in range(1000):
+        (tree / f"f{n}").write_bytes(_noise(n))
+        try:
+            taken.append(thread.snapshots.take(tree).id)
+        except Unavailable as error:
+            _check_refusal(error)
+            assert n > 3, "the disk was full from the beginning"
+            return taken
+    raise AssertionError("the disk does not fill up")
+
+
+def _noise(n: int) -> bytes:
+    return random.Random(n).randbytes((300, 7000, 120_000)[n % 3])
+
+
 def fill_by_repairing(disk: Disk) -> str | None:
     """Repair works on copies; if there is no room for them, the damaged store is as it was."""
     disk.free()
@@ -215,7 +258,7 @@ def _reopened(disk: Disk, expected: View) -> str | None:
         return whole(engine)
 
 
-TRIALS = (fill_by_appending, fill_by_appending_and_reopening, fill_by_copying)
+TRIALS = (fill_by_appending, fill_by_appending_and_reopening, fill_by_copying, fill_by_taking)
 ON_REAL_DISKS = (fill_by_repairing,)  # it copies files past all layers
 
 

@@ -38,7 +38,7 @@ class Notes:
 # --- what the processes do ------------------------------------------------------------------
 
 
-def victim(address: str, cycle: int, notes: Notes, begin: int) -> None:
+def victim(address: str, cycle: int, notes: Notes, begin: int, tree: Path) -> None:
     """Write in all ways until killed; `begin` hears when the first is acknowledged."""
     with clew.open(address) as store:
         thread = store.get(SHARED)
@@ -58,6 +58,9 @@ def victim(address: str, cycle: int, notes: Notes, begin: int) -> None:
                 notes.note(f"{fork.id} -")
             if n % 17 == 0:
                 notes.note(f"- {store.blobs.put(os.urandom(500))}")
+            if cycle % 3 == 0:
+                (tree / f"f{n % 5}").write_bytes(f"{cycle} {n}\n".encode() * 200)
+                notes.note(f"{SHARED} {thread.snapshots.take(tree).id}")
 
 
 def other_writer(address: str, notes: Notes, stop: int) -> None:
@@ -95,8 +98,11 @@ def _told(stop: int) -> bool:
 
 
 def run(address: str, kills: int, seed: int, folder: Path) -> dict[str, object]:
+    tree = folder / "tree"
+    tree.mkdir()
+    (tree / "large").write_bytes(random.Random(seed).randbytes(50_000))
     with clew.open(address) as store:
-        store.create(SHARED)
+        store.create(SHARED).snapshots.take(tree)  # also loads what the victims have no time to
         store.create(OWN)
     stop, stopping = os.pipe()
     others = [
@@ -104,7 +110,7 @@ def run(address: str, kills: int, seed: int, folder: Path) -> dict[str, object]:
         _fork(lambda: reader(address, stop)),
         _fork(lambda: reader(address, stop)),
     ]
-    _kill_again_and_again(address, kills, seed, Notes(folder / "victims.notes"))
+    _kill_again_and_again(address, kills, seed, Notes(folder / "victims.notes"), tree)
     os.write(stopping, b"!")
     ends = [os.waitpid(child, 0)[1] for child in others]
     problems = [f"process {n} beside them ended with {end}" for n, end in enumerate(ends) if end]
@@ -119,16 +125,16 @@ def run(address: str, kills: int, seed: int, folder: Path) -> dict[str, object]:
     }
 
 
-def _kill_again_and_again(address: str, kills: int, seed: int, notes: Notes) -> None:
+def _kill_again_and_again(address: str, kills: int, seed: int, notes: Notes, tree: Path) -> None:
     """Every other moment is counted from the first acknowledgement, for the sake of slow hosts."""
     moments = random.Random(seed)
     for cycle in range(kills):
         began, begin = os.pipe()
-        child = _fork(lambda: victim(address, cycle, notes, begin))  # noqa: B023
+        child = _fork(lambda: victim(address, cycle, notes, begin, tree))  # noqa: B023
         if cycle % 2:
             os.close(begin)
             os.read(began, 1)
-        time.sleep(moments.uniform(0.0, 0.03))
+        time.sleep(moments.uniform(0.0, 0.03 if cycle % 3 else 0.1))  # snapshots take longer
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "the writer ended by itself"
@@ -164,6 +170,19 @@ def missing(address: str, acknowledged: list[tuple[str, ...]]) -> list[str]:
                 there = thread in stored and (id == "-" or stored[thread][id] == 1)
             if not there:
                 failures.append(f"{thread} {id} was acknowledged and is not there once")
+        return failures + broken_snapshots(store)
+
+
+def broken_snapshots(store: clew.Store) -> list[str]:
+    """Those that cannot be read, file by file."""
+    snapshots = store.get(SHARED).snapshots
+    failures: list[str] = []
+    for snapshot in snapshots.list():
+        try:
+            for path, _ in snapshots.files(snapshot):
+                snapshots.read(snapshot, path)
+        except clew.ClewError as error:
+            failures.append(f"snapshot {snapshot.id} cannot be read: {error}")
     return failures
 
 

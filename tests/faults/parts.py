@@ -20,6 +20,18 @@ from faults.operations import OPERATIONS
 from faults.points import Outcome, Sweep
 from faults.stores import Kind
 from faults.tails import LAST, Tail
+from faults.takecuts import TakeCuts
+from faults.takes import (
+    STORE,
+    TREE,
+    DamagedCache,
+    TakeSweep,
+    entry_before_its_blobs,
+    every_cache_is_believed,
+    nothing_is_told,
+)
+
+from clew.model import Record
 
 HERE = Path(__file__).parent
 
@@ -38,6 +50,8 @@ class Amount:
     bad_step: int
     mutations: int
     fuzz_seconds: int
+    take_step: int
+    cache_damages: int
 
 
 SHORT = Amount(
@@ -51,6 +65,8 @@ SHORT = Amount(
     bad_step=9,
     mutations=250,
     fuzz_seconds=0,
+    take_step=53,
+    cache_damages=40,
 )
 LONG = Amount(
     point_step=1,
@@ -63,6 +79,8 @@ LONG = Amount(
     bad_step=1,
     mutations=5_000,
     fuzz_seconds=60,
+    take_step=1,
+    cache_damages=2_000,
 )
 
 Part = Callable[[Kind, Path, Amount, Outcome], None]
@@ -143,6 +161,26 @@ def _fuzz(target: str, folder: Path, seconds: int, outcome: Outcome) -> None:
         outcome.failures.append(f"atheris, target {target}: {done.stderr[-2000:]}")
 
 
+def fail_takes_in_the_store(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    for fresh in (False, True):
+        TakeSweep(kind, folder, STORE, fresh=fresh).run(outcome, amount.take_step)
+
+
+def fail_takes_in_the_tree(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    for fresh in (False, True):
+        TakeSweep(kind, folder, TREE, fresh=fresh).run(outcome, amount.take_step)
+
+
+def cut_takes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    takes = TakeCuts(kind, folder)
+    takes.run(outcome, amount.cut_seeds, amount.take_step)
+    takes.run_after_kills(outcome, amount.cut_seeds, amount.take_step)
+
+
+def damage_caches(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    DamagedCache(kind, folder).run(outcome, amount.cache_damages, 4)
+
+
 def environment() -> dict[str, str]:
     """For child processes: the same modules as here."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -158,6 +196,10 @@ PARTS: dict[str, Part] = {
     "7 full disk": fill_the_disk,
     "8 bad files": put_bad_files,
     "8 mutated files": mutate_files,
+    "9 take: a fault at every call in the store": fail_takes_in_the_store,
+    "9 take: a fault at every call in the tree, for the cache": fail_takes_in_the_tree,
+    "9 take: power cut": cut_takes,
+    "9 take: damaged cache": damage_caches,
 }
 
 
@@ -178,6 +220,29 @@ def lying_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> No
     _cut_power(kind, folder, amount, outcome, syncs=power.LYING)
 
 
+def snapshots_before_their_blobs(
+    kind: Kind, folder: Path, amount: Amount, outcome: Outcome
+) -> None:
+    sweep = TakeSweep(kind, folder, STORE, broken=entry_before_its_blobs)
+    sweep.run(outcome, amount.take_step)
+
+
+def untold_gaps(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    TakeSweep(kind, folder, TREE, broken=nothing_is_told).run(outcome, amount.take_step)
+
+
+def believed_caches(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    damaged = DamagedCache(kind, folder)
+    with every_cache_is_believed():
+        damaged.run(outcome, amount.cache_damages, 4)
+
+
+def takes_acknowledged_before_the_sync(
+    kind: Kind, folder: Path, amount: Amount, outcome: Outcome
+) -> None:
+    TakeCuts(kind, folder, syncs=power.LATE).run(outcome, amount.cut_seeds, amount.take_step)
+
+
 def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
     damaged = flips.Flips(kind, folder)
     with hashes_unchecked(kind):
@@ -187,12 +252,10 @@ def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome)
 @contextmanager
 def hashes_unchecked(kind: Kind) -> Iterator[None]:
     """A store that believes whatever it reads."""
-    module = {"sqlite": "clew.engines.sqlite.replay", "files": "clew.engines.files.check"}[
-        kind.name
-    ]
+    module = {"sqlite": "clew.engines._replay", "files": "clew.engines.files.check"}[kind.name]
     with ExitStack() as stack:
         for name in ("entry_hash", "move_hash", "fact_hash"):
-            believed = (lambda entry, *_: entry.hash) if name == "entry_hash" else _of_last
+            believed = (lambda entry, *_: entry.hash) if name == "entry_hash" else _of_record
             stack.enter_context(mock.patch(f"{module}.{name}", believed))
         if kind.name == "files":
             for user in ("lines", "check", "tail"):
@@ -201,8 +264,8 @@ def hashes_unchecked(kind: Kind) -> Iterator[None]:
         yield
 
 
-def _of_last(*arguments: object) -> str:
-    return arguments[-1].hash  # type: ignore[attr-defined, no-any-return]
+def _of_record(thread: str, seq: int, record: Record, *_: object) -> str:
+    return record.hash
 
 
 # With the words that a failure must have which is found for the right reason.
@@ -211,4 +274,11 @@ CONTROLS: dict[str, tuple[Part, str]] = {
     "5 power cut, acknowledged before the sync": (acknowledged_before_the_sync, "acknowledged"),
     "5 power cut, a disk that never syncs": (lying_disk, "acknowledged"),
     "3 bits flipped, hashes not checked": (unchecked_hashes, "verify is content"),
+    "9 take: its entry before its blobs": (snapshots_before_their_blobs, "Corrupt"),
+    "9 take: gaps that nobody is told of": (untold_gaps, "nobody says so"),
+    "9 take: power cut, acknowledged before the sync": (
+        takes_acknowledged_before_the_sync,
+        "acknowledged",
+    ),
+    "9 take: damaged cache, believed": (believed_caches, "Corrupt"),
 }

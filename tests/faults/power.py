@@ -62,7 +62,7 @@ class Recorder(Layer):
 
     def acknowledge(self, view: View) -> None:
         cache = self._kind.cache
-        caches = {} if cache is None else load(self._folder / cache)
+        caches = load(self._folder / cache)
         self.log.append(Mark(view, {f"{cache}/{name}": data for name, data in caches.items()}))
 
     def _inside(self, path: str) -> str:

@@ -42,7 +42,7 @@ class SQLiteKind:
     name = "sqlite"
     faults = tuple(fault for fault in (*ERRORS, *DEATHS) if fault != LESS)
     never_kept = ("threads.db-shm", "threads.db-lock")
-    cache = None
+    cache = "threads.db-snapshots"
 
     @contextmanager
     def open(
@@ -133,7 +133,7 @@ def grown(kind: Kind, before: Image, after: Image) -> tuple[str, int]:
     """The file at whose end the last record was written, and where it begins there."""
     for name, data in after.items():
         old = before.get(name)
-        if kind.cache is not None and name.startswith(kind.cache):
+        if name.startswith(kind.cache):
             continue
         if data is not None and old and len(data) > len(old) and data.startswith(old):
             return name, len(old)

@@ -593,8 +593,8 @@ def test_what_is_still_in_the_log_of_the_new_store_comes_along(
     """Closing checkpoints, but on a full disk it may not, and says nothing."""
     create = SQLiteWorkshop.create
 
-    def lazy(self: SQLiteWorkshop) -> Any:
-        engine = create(self)
+    def lazy(self: SQLiteWorkshop, namespace: str) -> Any:
+        engine = create(self, namespace)
         engine._connections.writer().config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         monkeypatch.setattr(engine._connections, "_idle", NoIdle())
         return engine

@@ -135,7 +135,7 @@ def test_a_newer_format_is_refused_and_left_alone(path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(FormatTooNew) as caught:
         clew.open(path)
-    assert (caught.value.found, caught.value.known) == (999, 1)
+    assert (caught.value.found, caught.value.known) == (999, 2)
     assert path.read_bytes() == before
 
 
@@ -402,7 +402,27 @@ def test_a_page_of_threads_is_read_in_order_and_not_sorted(
     with clew.open(path) as store, store.engine._connections.reader() as db:
         column, part = reading._PARTS[order][0]
         query = ThreadQuery(order=order, cursor=cursor)
-        sql, bindings = reading._select(query, f"{order}_us", 0, column, part)
+        sql, bindings = reading._select(1, query, f"{order}_us", 0, column, part)
         plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())
         assert f"threads_by_{order}" in plan
         assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("workspace", "threads_by_workspace (space=? AND workspace=?)"),
+        ("parent", "threads_by_parent (space=? AND parent=?)"),
+        ("origin", "threads_by_origin (space=? AND origin=?)"),
+        ("prefix", "threads_by_id (space=? AND id>?)"),
+        ("tag", "tags USING PRIMARY KEY (space=? AND tag=?)"),
+    ],
+)
+def test_a_filter_reads_its_own_namespace_by_its_own_index(
+    path: Path, name: str, index: str
+) -> None:
+    """Otherwise a page would cost what the whole store has, or what other tenants have."""
+    with clew.open(path) as store, store.engine._connections.reader() as db:
+        query = ThreadQuery(**{name: "x"})
+        sql, bindings = reading._select(1, query, "created_us", 0, *reading._PARTS["created"][0])
+        assert index in str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())

@@ -110,7 +110,7 @@ CHANGES = [
     "DELETE FROM facts WHERE key = 'tags'",
     "UPDATE facts SET record = record + 1 WHERE key = 'title'",
     "DELETE FROM tags",
-    "INSERT INTO tags VALUES ('b', 1)",
+    "INSERT INTO tags VALUES (1, 'b', 1)",
     "UPDATE threads SET leaf = NULL WHERE id = 't'",
     "UPDATE threads SET leaf_hash = 'b3:0' WHERE id = 't'",
     "UPDATE threads SET tail = NULL WHERE id = 't'",
@@ -140,6 +140,15 @@ CHANGES = [
     "DELETE FROM blob_uses",
     "UPDATE leases SET created_us = created_us + 1",
     "UPDATE leases SET fence = fence + 1",
+    "UPDATE threads SET space = 2 WHERE id = 't'",
+    "UPDATE threads SET space = 3",
+    "UPDATE blobs SET space = 2 WHERE size > 1000",
+    "UPDATE blobs SET space = 2 WHERE size < 1000",
+    "UPDATE blobs SET space = 3",
+    "UPDATE tags SET space = 2",
+    "UPDATE namespaces SET name = 'other' WHERE no = 1",
+    "UPDATE namespaces SET no = 4 WHERE no = 1",
+    "DELETE FROM namespaces",
 ]
 
 

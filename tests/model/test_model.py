@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
-from places import FilesPlace, SQLitePlace
+from places import FilesPlace, PostgresPlace, SQLitePlace
 
 from clew.codec import digest
 from clew.engine import Engine
@@ -104,7 +105,7 @@ class Clock:
 
 
 class EngineMatchesReducer(RuleBasedStateMachine):
-    place_kind: type[SQLitePlace] | type[FilesPlace]
+    place_kind: type[SQLitePlace] | type[FilesPlace] | type[PostgresPlace]
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +226,16 @@ class FilesMatchReducer(EngineMatchesReducer):
     place_kind = FilesPlace
 
 
+class PostgresMatchesReducer(EngineMatchesReducer):
+    place_kind = PostgresPlace
+
+
 TestSQLite = SQLiteMatchesReducer.TestCase
 TestFiles = FilesMatchReducer.TestCase
 TestSQLite.settings = settings(max_examples=120, stateful_step_count=40)
 TestFiles.settings = settings(max_examples=120, stateful_step_count=40)
+
+
+@pytest.mark.usefixtures("postgres_places")
+class TestPostgres(PostgresMatchesReducer.TestCase):
+    settings = settings(max_examples=25, stateful_step_count=40)

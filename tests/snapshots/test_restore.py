@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +15,15 @@ from snapshots.trees import SPECS, Spec, add, look, read, snapshot_of, stored, w
 from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
 from clew.errors import Conflict, Corrupt, InvalidInput, Unavailable
-from clew.snapshots.going import refuse
+from clew.snapshots import crew
+from clew.snapshots.copying import materialize
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import Plan
-from clew.snapshots.obstacles import inspect
+from clew.snapshots.obstacles import inspect, refuse
 from clew.snapshots.plan import work
 from clew.snapshots.reach import Root
-from clew.snapshots.restore import Restoration, materialize
+from clew.snapshots.restore import Restoration
 from clew.snapshots.system import System
 from clew.snapshots.tree import Trees
 
@@ -137,6 +139,36 @@ def test_names_that_are_not_text_come_back(engine: MemoryEngine, root: Path) -> 
     write(root, {})
     bring_back(engine, root, stored(engine, {f"{name}/{name}": b"1"}))
     assert os.listdir(os.fsencode(root / name)) == [b"caf\xe9"]
+
+
+@pytest.mark.parametrize("patience_seconds", [0.0, 60.0])
+def test_a_slow_disk_is_waited_for_in_several_threads_and_every_file_is_synced(
+    monkeypatch: pytest.MonkeyPatch, patience_seconds: float
+) -> None:
+    monkeypatch.setattr(crew, "PATIENCE_SECONDS", patience_seconds)
+    done: list[int] = []
+    threads: set[int] = set()
+    met = threading.Barrier(2 if patience_seconds == 0.0 else 1)
+
+    def sync(number: int) -> None:
+        if number < 2:
+            met.wait(timeout=60)  # nobody is here alone
+        threads.add(threading.get_ident())
+        done.append(number)
+
+    crew.each(sync, range(20))
+    assert sorted(done) == list(range(20))
+    assert (len(threads) > 1) == (patience_seconds == 0.0)
+
+
+def test_the_first_error_of_many_is_told_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 0.0)
+
+    def fail(number: int) -> None:
+        raise OSError(5, f"injected {number}")
+
+    with pytest.raises(OSError, match="injected"):
+        crew.each(fail, range(20))
 
 
 # --- what a survey does not see ---

@@ -18,8 +18,8 @@ from clew.engines.sqlite import SQLiteEngine
 from clew.errors import ClewError, Unavailable
 from clew.model import Record
 from clew.snapshots import intent as intents
+from clew.snapshots.copying import materialize
 from clew.snapshots.ignore import TEMPORARY
-from clew.snapshots.restore import materialize
 from clew.snapshots.rewind import recover, rewind, undo_rewind
 from clew.snapshots.system import System
 from clew.snapshots.tree import Trees

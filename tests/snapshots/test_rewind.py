@@ -168,6 +168,87 @@ def test_a_dry_run_writes_nothing(thread: Thread, root: Path) -> None:
     assert (thread.info.seq, thread.leaf, read(root)) == (seq, "a2", whole(B))
 
 
+def test_a_dry_run_of_an_undo_tells_and_writes_nothing(thread: Thread, root: Path) -> None:
+    with pytest.raises(InvalidInput, match="no rewind"):
+        undo_rewind(thread, dry_run=True)
+    rewind(thread, "m1", system=Fast())
+    seq = thread.info.seq
+    looked = undo_rewind(thread, dry_run=True)
+    assert (looked.what, looked.dry_run, looked.leaf, looked.from_leaf) == (
+        "undo",
+        True,
+        "a2",
+        None,
+    )
+    assert looked.files is not None
+    assert (looked.files.dry_run, looked.files.before) == (True, None)
+    assert {step.path for step in looked.files.plan.steps} >= {"f", "gone", "more/x", "l"}
+    assert (thread.info.seq, thread.leaf, read(root)) == (seq, None, whole(A))
+    done = undo_rewind(thread, system=Fast())
+    assert done.files is not None
+    assert done.files.plan == looked.files.plan
+
+
+def test_a_dry_run_of_an_undo_names_what_would_stop_it(thread: Thread, root: Path) -> None:
+    rewind(thread, "m1", system=Fast())
+    (root / "f").write_bytes(b"by hand")
+    looked = undo_rewind(thread, dry_run=True)
+    assert looked.files is not None
+    assert looked.files.plan.foreign == ("f",)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["rewind", "its undo"])
+def test_a_dry_run_of_an_undo_of_something_interrupted(
+    thread: Thread, root: Path, again: bool
+) -> None:
+    interrupted(thread)
+    if again:
+        with pytest.raises(Unavailable):
+            undo_rewind(thread, system=Failing())
+    half, seq = read(root), thread.info.seq
+    looked = undo_rewind(thread, dry_run=True)
+    assert (looked.what, looked.moved) == ("undo", False)
+    assert (read(root), thread.info.seq) == (half, seq)
+    done = undo_rewind(thread, system=Fast())
+    assert (thread.leaf, read(root)) == ("a2", whole(B))
+    assert done.files is not None
+    assert looked.files is not None
+    assert done.files.plan == looked.files.plan
+
+
+def test_progress_counts_every_step_once_and_ends_at_all_of_them(
+    thread: Thread, root: Path
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+
+    for go in (
+        lambda: rewind(thread, "m1", progress=tell, system=Fast()).files,
+        lambda: undo_rewind(thread, progress=tell, system=Fast()).files,
+        lambda: restore(thread, thread.snapshots.list()[-1], root, progress=tell, system=Fast()),
+    ):
+        told.clear()
+        restored = go()
+        assert restored is not None
+        total = len(restored.plan.steps)
+        assert [all_of_them for _, all_of_them in told] == [total] * len(told)
+        assert sorted({done for done, _ in told}) == [done for done, _ in told]
+        assert told[-1] == (total, total)
+
+
+def test_progress_that_raises_while_files_are_written_changes_nothing(
+    thread: Thread, root: Path
+) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restore(thread, thread.snapshots.list()[-1], root, ["f"], progress=stop, system=Fast())
+    assert (read(root), intents.pending(thread.info)) == (whole(B), None)
+
+
 @given(SPECS, SPECS)
 @settings(max_examples=60)
 def test_any_tree_goes_back_to_any_other_and_forth_again(first: Spec, second: Spec) -> None:

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from clew.cli._render import Screen
 
 COMMANDS = {
+    "cleanup": "remove threads that nobody has used for a while, for good",
     "copy": "copy every thread of a store to another one; again: what is new",
     "demo": "watch an agent get killed, resume, fork and rewind",
+    "doctor": "what a store is, what it promises here, and what is wrong with it",
     "export": "write one thread as a JSONL file that needs no other",
     "list": "the threads of a store, newest first",
+    "migrate": "bring a store's format up to date; row-level security for tenants",
     "repair": "make a new store of what can be read of a damaged one",
     "rewind": "go back to before a message: the conversation, the files, or both",
     "show": "one thread: its tree, or the full text of its current path",
@@ -69,7 +72,15 @@ def _run(arguments: list[str], screen: Screen) -> int:
         name, rest = f"{name} {below.command}", below.rest
         module = import_module(f"clew.cli.{name.replace(' ', '.')}")
     options = _arguments.command_parser(name, module).parse_intermixed_args(rest)
+    _quiet_logs()
     if top.no_color or options.no_color:
         screen.colour = False
     code: int = module.run(options, screen)
     return code
+
+
+def _quiet_logs() -> None:
+    """What the pool of connections logs comes as an error of ours as well: once is enough."""
+    import logging
+
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)

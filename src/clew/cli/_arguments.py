@@ -88,16 +88,25 @@ def command_parser(name: str, module: ModuleType) -> Parser:
     return parser
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
+def add_store(parser: argparse.ArgumentParser, *, namespace: str | None = "") -> None:
+    """With what `namespace` says about an option of that name; None: there is none."""
     parser.add_argument(
         "store", nargs="?", metavar="STORE", help="path or address; default: your own store"
     )
+    if namespace is not None:
+        add_namespace(parser, namespace)
+
+
+def add_namespace(parser: argparse.ArgumentParser, help: str = "") -> None:
+    help = help or "the part of the store that is meant; default: default"
+    parser.add_argument("--namespace", metavar="NAME", help=help)
 
 
 def add_thread(parser: argparse.ArgumentParser) -> None:
     """One name is a thread of the user's own store, two are store and thread."""
     parser.add_argument("store", nargs="?", metavar="STORE", help="default: your own store")
     parser.add_argument("thread", metavar="THREAD", help="id, or its first letters")
+    add_namespace(parser)
 
 
 def add_object(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ UNAVAILABLE = 5
 UNSUPPORTED = 6
 MISSING_BLOBS = 7
 UNREADABLE = 8
+ATTENTION = 9
 BUG = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -27,6 +28,7 @@ MEANINGS = {
     UNSUPPORTED: "this Clew cannot open that store or address",
     MISSING_BLOBS: "blobs are missing, and nothing else is damaged",
     UNREADABLE: "the store cannot be read at all",
+    ATTENTION: "the store works, but something has to be done about it",
     BUG: "a mistake in Clew itself",
     INTERRUPTED: "interrupted with Ctrl-C",
     BROKEN_PIPE: "nobody reads the output any more",

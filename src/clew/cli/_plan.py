@@ -48,13 +48,15 @@ def counts(plan: Plan) -> str:
     return ", ".join(words) or "no file changed"
 
 
-def consent(screen: Screen, options: argparse.Namespace, question: str) -> bool:
+def consent(
+    screen: Screen, options: argparse.Namespace, question: str, what: str = "changes files"
+) -> bool:
     """Whether to go on: --yes, or a yes at the terminal. Nobody to ask is a mistake."""
     if options.yes:
         return True
     said = None if getattr(options, "json", False) else screen.ask(question)
     if said is None:
-        raise UsageError("this changes files: look at it with --dry-run, do it with --yes")
+        raise UsageError(f"this {what}: look at it with --dry-run, do it with --yes")
     if not said:
         screen.line("nothing was changed")
     return said

@@ -10,17 +10,34 @@ from contextlib import contextmanager
 import clew
 from clew.cli._exits import UsageError
 from clew.errors import InvalidInput, NotFound
+from clew.opening import namespaces
 from clew.store import Store
 from clew.thread import Thread
 
 SHORT_ID = 12  # ten characters of time, two of chance
 
 
-def open_existing(address: str | None) -> Store:
+def open_existing(address: str | None, namespace: str | None = None) -> Store:
     """The store at an address. One that is not there is an error: looking must not make it."""
+    with existing(address):
+        return clew.open(address, create=False, **named(namespace))
+
+
+def named(namespace: str | None) -> dict[str, str]:
+    """As an option for `clew.open`; what is not said is not passed on."""
+    return {} if namespace is None else {"namespace": namespace}
+
+
+@contextmanager
+def existing(address: str | None) -> Iterator[None]:
+    """What is not there is a mistake on the command line."""
     try:
-        return clew.open(address, create=False)
+        yield
     except NotFound as error:
+        if error.what == "namespace":
+            there = ", ".join(namespaces(address))
+            text = f"there is no namespace {error.id!r} in this store; it has: {there}"
+            raise UsageError(text) from None
         hint = "" if address is not None else " yet (clew demo makes one elsewhere, to look at)"
         raise UsageError(f"there is no store at {error.id}{hint}") from None
 
@@ -36,7 +53,7 @@ def refuse_lone_store(command: str, options: argparse.Namespace) -> None:
 def opened_thread(command: str, options: argparse.Namespace) -> Iterator[Thread]:
     """The thread that a command line with STORE and THREAD names."""
     refuse_lone_store(command, options)
-    with open_existing(options.store) as store:
+    with open_existing(options.store, options.namespace) as store:
         yield store.resolve(options.thread)
 
 

@@ -1,5 +1,7 @@
 """Copy every thread of a store to another one, of any kind; TO is made if it is not there.
 
+One namespace of FROM is copied, to the one of that name in TO or to another; or all of them.
+
 Ids, hashes, times and order stay as they are. Run it again to transfer what is new, or to go on
 after an interruption. Where both sides moved on, both branches are kept. Exit code 4: some
 threads were not copied, and the report says which and why; 1: some cannot be read.
@@ -9,16 +11,19 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from typing import Any
 
 import msgspec
 
 import clew
 from clew.cli import _exits
+from clew.cli._arguments import add_namespace
 from clew.cli._render import Screen
-from clew.cli._stores import open_existing
+from clew.cli._stores import existing, named, open_existing
 from clew.cli._text import plural
 from clew.copying import CopiedThread, CopyReport
-from clew.opening import locate
+from clew.model import DEFAULT_NAMESPACE
+from clew.opening import is_postgres, locate, namespaces
 
 _WORDS = {
     "copied": "new",
@@ -36,34 +41,77 @@ _WORDS = {
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="FROM", help="path or address of the store to read")
     parser.add_argument("target", metavar="TO", help="path or address of the store to write")
+    add_namespace(parser, "the part of FROM to copy; default: default")
+    parser.add_argument(
+        "--to-namespace", metavar="NAME", help="where to in TO; default: as it is called in FROM"
+    )
+    parser.add_argument(
+        "--all-namespaces", action="store_true", help="copy every part of FROM, each to its like"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    _refuse_same(options.source, options.target)
+    _refuse_mistakes(options)
+    if not options.all_namespaces:
+        report = _copy(options, screen, options.namespace, options.to_namespace)
+        if options.json:
+            screen.json(_value(report))
+        else:
+            _draw(screen, report)
+        return _code([report])
+    with existing(options.source):
+        names = namespaces(options.source)
+    reports: dict[str, CopyReport] = {}
+    for name in names:
+        reports[name] = _copy(options, screen, name)
+        if not options.json:
+            screen.line(("namespace ", "bold"), name)
+            _draw(screen, reports[name])
+    if options.json:
+        parts = [{"namespace": name} | _value(report) for name, report in reports.items()]
+        complete = all(report.complete for report in reports.values())
+        screen.json({"namespaces": parts, "complete": complete})
+    return _code(list(reports.values()))
+
+
+def _copy(
+    options: argparse.Namespace, screen: Screen, name: str | None, to: str | None = None
+) -> CopyReport:
     with (
-        open_existing(options.source) as source,
-        clew.open(options.target) as target,
+        open_existing(options.source, name) as source,
+        clew.open(options.target, **named(to or name)) as target,
         screen.bar("copy") as bar,
     ):
-        report = source.copy_to(target, progress=bar)
-    if options.json:
-        screen.json(msgspec.to_builtins(report) | {"complete": report.complete})
-    else:
-        _draw(screen, report)
-    return _code(report)
+        return source.copy_to(target, progress=bar)
 
 
-def _refuse_same(source: str, target: str) -> None:
-    left, right = locate(source)[1], locate(target)[1]
-    if left is not None and right is not None and left.resolve() == right.resolve():
+def _refuse_mistakes(options: argparse.Namespace) -> None:
+    one = options.namespace or options.to_namespace
+    if options.all_namespaces and one:
+        raise _exits.UsageError("--all-namespaces goes with no namespace of its own")
+    other = options.to_namespace not in (None, options.namespace or DEFAULT_NAMESPACE)
+    if not other and _is_same(options.source, options.target):
         raise _exits.UsageError("FROM and TO are the same store")
 
 
-def _code(report: CopyReport) -> int:
-    if report.having("damaged"):
+def _is_same(source: str, target: str) -> bool:
+    if is_postgres(source) or is_postgres(target):
+        return source == target
+    left, right = locate(source)[1], locate(target)[1]
+    return left is not None and right is not None and left.resolve() == right.resolve()
+
+
+def _value(report: CopyReport) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.to_builtins(report)
+    return value | {"complete": report.complete}
+
+
+def _code(reports: list[CopyReport]) -> int:
+    if any(report.having("damaged") for report in reports):
         return _exits.DAMAGE
-    return _exits.OK if report.complete else _exits.CONFLICT
+    complete = all(report.complete for report in reports)
+    return _exits.OK if complete else _exits.CONFLICT
 
 
 def _draw(screen: Screen, report: CopyReport) -> None:

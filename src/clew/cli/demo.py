@@ -180,7 +180,7 @@ class Demo:
         draw_tree(self._screen, self.thread)
         self._head("The store: its threads, and a check of everything in it.")
         draw_threads(self._screen, self._store, list(self._store.threads(order="updated")))
-        return verify.report(self._screen, self._store)
+        return verify.report(self._screen, self._store.engine)
 
     # --- telling ---
 

@@ -1,8 +1,9 @@
 """Make a new store of what can be read of a damaged one, and put it in its place.
 
-The damaged store is kept beside it, byte for byte. Nobody else may have the store open. A store
-that is whole is left as it is, unless --reindex asks for everything derived to be built anew.
-Needs room for two more copies. Exit code 0: all is well now, and the report says what was lost.
+All its namespaces are repaired. The damaged store is kept beside it, byte for byte. Nobody else
+may have the store open. A store that is whole is left as it is, unless --reindex asks for
+everything derived to be built anew. Needs room for two more copies. Exit code 0: all is well now,
+and the report says what was lost.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_store
 from clew.cli._render import Screen
 from clew.cli._text import plural
-from clew.cli.verify import describe
+from clew.cli.verify import describe, told
 from clew.errors import NotFound
 from clew.mending import repair
 from clew.salvage import Lost, RepairReport
@@ -24,7 +25,7 @@ PROBLEMS_MAX = 20  # as a reminder; clew verify lists all of them
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_store(parser)
+    add_store(parser, namespace=None)
     parser.add_argument(
         "--reindex", action="store_true", help="build everything derived anew, damaged or not"
     )
@@ -50,7 +51,9 @@ def _draw(screen: Screen, report: RepairReport) -> None:
     for lost in report.lost:
         screen.line((_place(lost), "red"), ": ", f"{lost.reason} ({lost.place})", fit=False)
     for blob in report.lost_blobs:
-        place = f"thread {blob.thread}, entry {blob.entry}"
+        name = told(blob.namespace)
+        where = "" if name is None else f"namespace {name}, "
+        place = f"{where}thread {blob.thread}, entry {blob.entry}"
         screen.line((place, "red"), ": ", f"blob {blob.blob} is lost: {blob.reason}", fit=False)
     for problem in report.problems[:PROBLEMS_MAX]:
         screen.line(("found", "yellow"), ": ", describe(problem), fit=False)
@@ -74,5 +77,10 @@ def _draw(screen: Screen, report: RepairReport) -> None:
 
 
 def _place(lost: Lost) -> str:
-    named = (("thread", lost.thread), ("record", lost.seq), (lost.sort, lost.id))
+    named = (
+        ("namespace", told(lost.namespace)),
+        ("thread", lost.thread),
+        ("record", lost.seq),
+        (lost.sort, lost.id),
+    )
     return ", ".join(f"{what} {which}" for what, which in named if which not in (None, ""))

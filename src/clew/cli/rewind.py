@@ -9,6 +9,7 @@ code 4) unless --force. Nothing is lost: clew undo takes it back.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from clew.cli import _exits, _plan
 from clew.cli._arguments import add_consent, add_object, add_thread
@@ -17,8 +18,8 @@ from clew.cli._render import Screen
 from clew.cli._stores import opened_thread
 from clew.errors import NotFound
 from clew.model import Entry
-from clew.snapshots.going import refuse
 from clew.snapshots.model import Rewound
+from clew.snapshots.obstacles import refuse
 from clew.snapshots.rewind import rewind
 from clew.thread import Thread
 
@@ -46,7 +47,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                 refuse(planned.files.plan, force=options.force)
             if not _plan.consent(screen, options, "go back?"):
                 return _exits.OK
-            done = _rewind(thread, message, options, dry_run=False)
+            with screen.bar("rewind") as bar:
+                done = _rewind(thread, message, options, dry_run=False, progress=bar)
     if options.json:
         screen.json(_plan.value(done))
     elif not options.dry_run:
@@ -55,9 +57,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     return _exits.OK
 
 
-def _rewind(
-    thread: Thread, message: Entry, options: argparse.Namespace, *, dry_run: bool
-) -> Rewound:
+def _rewind(thread: Thread, message: Entry, options: argparse.Namespace, **ways: Any) -> Rewound:
     try:
         return rewind(
             thread,
@@ -65,8 +65,8 @@ def _rewind(
             conversation=options.conversation or not options.files,
             files=options.files or not options.conversation,
             root=options.root,
-            dry_run=dry_run,
             force=options.force,
+            **ways,
         )
     except NotFound as error:
         if not error.what.startswith("snapshot for"):

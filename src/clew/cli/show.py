@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     refuse_lone_store("show", options)
-    with open_existing(options.store) as store:
+    with open_existing(options.store, options.namespace) as store:
         thread = store.resolve(options.thread, deleted=True)
         if options.json:
             for record in thread.path() if options.path else _records(thread):

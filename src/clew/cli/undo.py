@@ -14,10 +14,10 @@ from clew.cli._preview import preview
 from clew.cli._render import Screen
 from clew.cli._stores import opened_thread
 from clew.snapshots import intent as intents
-from clew.snapshots.going import refuse
 from clew.snapshots.intent import Intent
-from clew.snapshots.model import Restored
-from clew.snapshots.rewind import restore, undo_rewind
+from clew.snapshots.model import Rewound
+from clew.snapshots.obstacles import refuse
+from clew.snapshots.rewind import undo_rewind
 from clew.thread import Thread
 
 
@@ -32,41 +32,30 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         undone = intents.pending(thread.info) or intents.last(thread.info)
         if undone is None:
             raise _exits.UsageError("there is no rewind and no restore to be undone")
-        planned = _plan_of(thread, undone)
+        done = undo_rewind(thread, force=options.force, dry_run=True)
         if not options.json:
-            _draw(screen, thread, undone, planned)
-        if options.dry_run:
-            if options.json:
-                screen.json({} if planned is None else _plan.value(planned))
-            return _exits.OK
-        if planned is not None:
-            refuse(planned.plan, force=options.force)
-        if not _plan.consent(screen, options, "undo it?"):
-            return _exits.OK
-        done = undo_rewind(thread, force=options.force)
+            _draw(screen, thread, undone, done)
+        if not options.dry_run:
+            if done.files is not None:
+                refuse(done.files.plan, force=options.force)
+            if not _plan.consent(screen, options, "undo it?"):
+                return _exits.OK
+            with screen.bar("undo") as bar:
+                done = undo_rewind(thread, force=options.force, progress=bar)
     if options.json:
         screen.json(_plan.value(done))
-    else:
+    elif not options.dry_run:
         files = "" if done.files is None else f": {_plan.counts(done.files.plan)}"
         screen.line(("undone", "bold green"), files)
     return _exits.OK
 
 
-def _plan_of(thread: Thread, undone: Intent) -> Restored | None:
-    """What would happen to the files; None if they were not part of it."""
-    files = undone.files
-    if files is None:
-        return None
-    wanted = files.snapshot if undone.what == "undo" else files.before
-    return restore(thread, wanted, files.root, files.paths, dry_run=True)
-
-
-def _draw(screen: Screen, thread: Thread, undone: Intent, planned: Restored | None) -> None:
+def _draw(screen: Screen, thread: Thread, undone: Intent, planned: Rewound) -> None:
     screen.line(("undo", "bold"), f" the last {undone.what}")
-    if undone.moves and undone.from_leaf is None:
+    if planned.moved and planned.leaf is None:
         screen.line(("conversation", "bold"), " before the root")
-    elif undone.moves and undone.from_leaf is not None:
-        leaf = thread.get(undone.from_leaf)
+    elif planned.moved and planned.leaf is not None:
+        leaf = thread.get(planned.leaf)
         screen.line(("conversation", "bold"), f" to entry {leaf.seq}: ", preview(leaf))
-    if planned is not None:
-        _plan.draw(screen, planned.plan)
+    if planned.files is not None:
+        _plan.draw(screen, planned.files.plan)

@@ -18,7 +18,7 @@ class Migration(Struct, frozen=True):
 
 def migrations(dialect: str) -> list[Migration]:
     """The dialect's migrations, oldest first. Their versions are 1, 2, 3, …"""
-    found = [_load(path) for path in sorted((_FOLDER / dialect).glob("*.sql"))]
+    found = [_load(path) for path in sorted((_FOLDER / dialect).glob("[0-9]*.sql"))]
     if [migration.version for migration in found] != list(range(1, len(found) + 1)):
         raise RuntimeError(f"the migrations of {dialect} are not numbered 1, 2, 3, …")
     return found
@@ -27,6 +27,11 @@ def migrations(dialect: str) -> list[Migration]:
 def schema(dialect: str) -> str:
     """The newest schema as one file, for people to read; a test holds it equal to the sum."""
     return (_FOLDER / f"{dialect}.sql").read_text("utf-8")
+
+
+def optional(dialect: str, name: str) -> str:
+    """A part of the schema that not every store has. It can be run again at any time."""
+    return (_FOLDER / dialect / f"{name}.sql").read_text("utf-8")
 
 
 def _load(path: Path) -> Migration:

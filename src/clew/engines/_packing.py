@@ -11,7 +11,8 @@ from clew.codec import digest
 from clew.errors import Corrupt, TooLarge
 
 _LEVEL = 3
-BLOB_BYTES_MAX = 1024 * 1024 * 1024  # also what a reader spends on one that lies about its size
+BLOB_BYTES_MAX = 512 * 1024 * 1024  # every engine can hold it as one value
+_TRUSTED_BYTES_MAX = 1024 * 1024 * 1024  # what a reader spends on one that lies about its size
 
 
 class Packed(Struct, frozen=True):
@@ -35,7 +36,7 @@ def pack(data: bytes) -> Packed:
 def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
     """The bytes again, checked: their size before memory is spent on them, then their hash."""
     if codec == "zstd":
-        if size > BLOB_BYTES_MAX:
+        if size > _TRUSTED_BYTES_MAX:
             raise Corrupt(f"blob {hash}", f"it says that it has {size:,} bytes")
         data = _decompress(hash, size, data)
     if len(data) != size or digest(data) != hash:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from clew.checks import check_namespace
 from clew.codec import digest
 from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.errors import Closed, InvalidInput, NotFound
 from clew.leasing import Instant, LeaseState, step_lease
 from clew.model import (
+    DEFAULT_NAMESPACE,
     Draft,
     Entry,
     Lease,
@@ -44,9 +46,18 @@ _open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
 
 class MemoryEngine:
-    """A store for tests and throw-away runs, and the model that other engines are held to."""
+    """A store for tests and throw-away runs, and the model that other engines are held to.
 
-    def __init__(self, *, clock: Callable[[], Instant] = _clock.now) -> None:
+    Nothing is shared between two of them, so a namespace is but a name here.
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        clock: Callable[[], Instant] = _clock.now,
+    ) -> None:
+        self._namespace = check_namespace(namespace)
         self._clock = clock
         self._changed = threading.Condition()
         self._threads: dict[str, ThreadState] = {}
@@ -64,6 +75,7 @@ class MemoryEngine:
             acknowledged="in this process's memory only",
             processes=False,
             version="1",
+            namespace=self._namespace,
         )
 
     # --- threads ---

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from clew.codec import new_id
+from clew.codec import digest, new_id
 from clew.snapshots.manifest import Kind
+from clew.snapshots.reading import close, read_all
 
 VERSION = 1
 # Times of files move in ticks of the kernel, or in whole seconds on simple file systems.
 _TICK_NS = 50_000_000
 _COARSE_NS = 2_000_000_000
+_SEAL_BYTES = len(digest(b""))
+_TEMPORARY = ".new"
+_LEFTOVER_SECONDS = 3600.0
 
 Signature = tuple[int, int, int, int, int]  # size, mtime, ctime, inode, mode
 
@@ -55,7 +60,11 @@ class Known(Struct):
 
 
 class Cache:
-    """A cache in a file; without one it lives as long as the handle."""
+    """A cache in a file; without one it lives as long as the handle.
+
+    The file is not synced, and written by whoever comes last. Its bytes begin with their hash,
+    so one that was torn, mixed up or changed is told from one that can be believed.
+    """
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -69,29 +78,81 @@ class Cache:
         return found
 
     def save(self, known: Known) -> None:
+        """Remember it. Where that fails, the next snapshot reads more, that is all."""
         self._known[known.root] = known
         if self._file is None:
             return
-        temporary = self._file.with_name(f".{new_id()}.new")
+        temporary = f"{self._file.parent}/.{new_id()}{_TEMPORARY}"
         try:
             data = msgspec.msgpack.encode(known)
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+            _make_folders(self._file.parent)
+            _write(temporary, digest(data).encode() + data)
             os.replace(temporary, self._file)
         except (OSError, UnicodeEncodeError):
-            temporary.unlink(missing_ok=True)  # the next snapshot reads more, that is all
+            _remove(temporary)
+        else:
+            _remove_leftovers(str(self._file.parent))
 
     def _read(self, root: str) -> Known:
         if self._file is not None:
             try:
-                found = msgspec.msgpack.decode(self._file.read_bytes(), type=Known)
-                if found.version == VERSION and found.root == root:
-                    return found
+                sealed = _load(self._file)
+                seal, data = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
+                if is_sealed(seal, data):
+                    found = msgspec.msgpack.decode(data, type=Known)
+                    if found.version == VERSION and found.root == root:
+                        return found
             except (OSError, ValueError, msgspec.MsgspecError):
                 pass
         return Known(root=root)
+
+
+def is_sealed(seal: bytes, data: bytes) -> bool:
+    return seal == digest(data).encode()
+
+
+def _load(file: Path) -> bytes:
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return read_all(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        close(descriptor)
+
+
+def _make_folders(folder: Path) -> None:
+    if not folder.is_dir():
+        if not folder.parent.is_dir():
+            _make_folders(folder.parent)
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+
+
+def _write(path: str, data: bytes) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Of those who died while they wrote. What is younger may belong to somebody who lives."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            path = f"{folder}/{name}"
+            if (
+                name.endswith(_TEMPORARY)
+                and os.stat(path).st_mtime < time.time() - _LEFTOVER_SECONDS
+            ):
+                _remove(path)
 
 
 def signature(look: os.stat_result) -> Signature:

@@ -42,6 +42,8 @@ def _short(snapshot: Snapshot) -> dict[str, Any]:
     short = {name: getattr(snapshot, name) for name in _SHORT}
     if snapshot.rules is not None:
         short["rules"] = msgspec.to_builtins(snapshot.rules, order="deterministic")
+    if snapshot.paths is not None:
+        short["paths"] = list(snapshot.paths)
     return short
 
 
@@ -50,7 +52,7 @@ def from_entry(entry: Entry) -> Snapshot:
     place, body = f"entry {entry.id}", entry.body
     if not is_snapshot(entry):
         raise Corrupt(place, "it is not the entry of a snapshot")
-    names = (*_SHORT, "rules")
+    names = (*_SHORT, "rules", "paths")
     fields = {name: body[name] for name in names if name in body} | {"time_us": entry.time_us}
     snapshot = _converted(entry.id, entry.thread, fields, place)
     return replace(snapshot, left_out=_left_out(body.get("left_out"), place))
@@ -72,7 +74,7 @@ def is_snapshot(entry: Entry) -> bool:
 
 def own(info: ThreadInfo) -> list[Snapshot]:
     """The snapshots that a thread took itself and still keeps."""
-    return [_own(info, key, value) for key, value in info.facts.items() if key.startswith(PREFIX)]
+    return [_own(info, key) for key in info.fact_data if key.startswith(PREFIX)]
 
 
 def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
@@ -80,13 +82,39 @@ def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
     keys = [key for key in info.fact_data if key.startswith(PREFIX)]
     if not keys:
         return next(iter(visible(engine, info)), None)
-    key = max(keys)
-    return _own(info, key, decode(info.fact_data[key]))
+    return _own(info, max(keys))
 
 
-def _own(info: ThreadInfo, key: str, value: Any) -> Snapshot:
+def newest_first(engine: Engine, info: ThreadInfo) -> Iterator[Snapshot]:
+    """Those that can be seen, a thread's own before what it shares; read as far as one looks."""
+    for key in sorted(info.fact_data, reverse=True):
+        if key.startswith(PREFIX):
+            yield _own(info, key)
+    yield from _inherited(engine, info)
+
+
+def get(engine: Engine, info: ThreadInfo, id: str) -> Snapshot:
+    """One that can be seen, with the names of what it left out. NotFound."""
+    key = PREFIX + id
+    if key in info.fact_data:
+        return named(engine, info, _own(info, key))
+    for snapshot in _inherited(engine, info):
+        if snapshot.id == id:
+            return named(engine, info, snapshot)
+    raise NotFound("snapshot", id)
+
+
+def named(engine: Engine, info: ThreadInfo, snapshot: Snapshot) -> Snapshot:
+    """The same with the names of what it left out: only its entry has them."""
+    if not snapshot.left_out_count:
+        return snapshot
+    (entry,) = engine.path(info.id, snapshot.id, limit=1)
+    return replace(from_entry(entry), pinned=snapshot.pinned)
+
+
+def _own(info: ThreadInfo, key: str) -> Snapshot:
     place = f"fact {key} of thread {info.id!r}"
-    return _converted(key.removeprefix(PREFIX), info.id, value, place)
+    return _converted(key.removeprefix(PREFIX), info.id, decode(info.fact_data[key]), place)
 
 
 def _converted(id: str, thread: str, fields: Any, place: str) -> Snapshot:

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from clew.codec import digest
 from clew.snapshots.cache import Known, KnownFile, Signature, settled, signature
 from clew.snapshots.ignore import Rules
-from clew.snapshots.manifest import Node, pack
+from clew.snapshots.manifest import pack
 from clew.snapshots.model import LeftOut, Reason
+from clew.snapshots.reading import close, read_all
 from clew.snapshots.walk import FILE, FOLDER, Folder, Survey, look_at, open_root
 
 CHUNK_FILES = 64
@@ -35,19 +36,19 @@ def survey(
     top = open_root(root)
     try:
         found = look_at(root, top, rules, known or Known(root=root))
-        _Reader(top, found, rules, keep or _forget).run(progress)
+        Reader(top, found, rules, keep or forget).run(progress)
     finally:
-        os.close(top)
-    _sum_up(found.top)
+        close(top)
+    sum_up(found.top)
     found.files = sum(len(folder.files) for folder in found.all_folders())
     return found
 
 
-def _forget(blobs: Sequence[tuple[str, bytes]]) -> None:
+def forget(blobs: Sequence[tuple[str, bytes]]) -> None:
     """For those who only want to know what a tree looks like."""
 
 
-class _Reader:
+class Reader:
     def __init__(self, top: int, found: Survey, rules: Rules, keep: Keep) -> None:
         self._top = top
         self._found = found
@@ -58,7 +59,7 @@ class _Reader:
         chunks = list(self._chunks())
         total = sum(len(names) for _, names in chunks)
         self._found.read = total
-        workers = min(os.cpu_count() or 1, len(chunks))
+        workers = min(os.cpu_count() or 1, len(chunks), _worth(chunks))
         if workers <= 1:
             results = map(self._read_chunk, chunks)
             self._collect(chunks, results, progress, total)
@@ -108,7 +109,7 @@ class _Reader:
                     self._keep(batch)
                     batch, size = [], 0
         finally:
-            os.close(descriptor)
+            close(descriptor)
         if batch:
             self._keep(batch)
         return result
@@ -134,7 +135,7 @@ class _Reader:
             except OSError:
                 reason = "unreadable"
             finally:
-                os.close(descriptor)
+                close(descriptor)
         return LeftOut(path + name, reason), b""
 
     def _known(self, name: str, sign: Signature, data: bytes) -> KnownFile:
@@ -143,14 +144,15 @@ class _Reader:
         return KnownFile(name, kind, digest(data), len(data), trusted)  # type: ignore[arg-type]
 
 
+def _worth(chunks: list[_Chunk]) -> int:
+    """How many threads have enough to do to make up for being started."""
+    sizes = [sign[0] for _, names in chunks for _, sign in names]
+    return max(len(sizes) // CHUNK_FILES, sum(sizes) // BATCH_BYTES)
+
+
 def _read_all(descriptor: int, size: int) -> bytes:
-    data = os.read(descriptor, size + 1)
-    while len(data) <= size:
-        more = os.read(descriptor, size + 1 - len(data))
-        if not more:
-            break
-        data += more
-    return data
+    """One byte more than there should be, to see whether there is."""
+    return read_all(descriptor, size + 1)
 
 
 def open_below(top: int, path: str) -> int:
@@ -161,20 +163,19 @@ def open_below(top: int, path: str) -> int:
             try:
                 below = os.open(name, FOLDER, dir_fd=descriptor)
             finally:
-                os.close(descriptor)
+                close(descriptor)
             descriptor = below
     return descriptor
 
 
-def _sum_up(folder: Folder) -> None:
+def sum_up(folder: Folder) -> None:
     """The manifest of every folder in which something changed."""
     if folder.manifest:
         return
     folder.files.sort(key=lambda file: file.name)
-    nodes = [Node(file.name, file.kind, file.ref, file.size) for file in folder.files]
     for sub in folder.folders:
-        _sum_up(sub)
-        nodes.append(Node(sub.name, "folder", sub.manifest, sub.size))
+        sum_up(sub)
+    nodes = folder.nodes
     folder.size = sum(node.size for node in nodes)
     folder.data = pack(nodes)
     folder.manifest = digest(folder.data)

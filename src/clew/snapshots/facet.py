@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clew import drafts
 from clew.checks import check_name
-from clew.codec import digest, new_id
-from clew.errors import Corrupt, InvalidInput, NotFound
-from clew.model import Properties
+from clew.errors import InvalidInput, NotFound
 from clew.snapshots import catalogue, looking, quota
-from clew.snapshots.cache import Cache, Known
-from clew.snapshots.contents import Progress, survey
+from clew.snapshots.contents import Progress
 from clew.snapshots.diff import below, diff_trees
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node
@@ -28,7 +23,8 @@ from clew.snapshots.model import (
     SnapshotStats,
     Version,
 )
-from clew.snapshots.take import Also, Taker, nothing_more
+from clew.snapshots.take import Also
+from clew.snapshots.taking import Taking, look, usual_rules
 from clew.snapshots.tree import Trees
 from clew.snapshots.unified import unified
 from clew.snapshots.walk import Survey
@@ -41,11 +37,6 @@ List = list[Snapshot]
 Files = list[tuple[str, Node]]
 Differences = list[Difference]
 Versions = list[Version]
-_TRIES = 3
-_ENDINGS = {
-    "sqlite": ("", "-wal", "-shm", "-lock", "-journal", "-snapshots"),
-    "files": ("",),
-}
 
 
 class Snapshots:
@@ -76,123 +67,19 @@ class Snapshots:
         the snapshot. `rules` say what does not belong into it; later ones, and a rewind, go by them
         as well. `also` may add to what is written of it, or raise so that nothing is.
         """
-        top = os.path.realpath(root)
-        rules = self._rules_for(top, rules)
-        at = self._latest_message() if at is None else self._thread.get(check_name(at, "at")).id
-        for _ in range(_TRIES):
-            taken = self._take_once(top, rules, at, label, fence, progress, also)
-            if taken is not None:
-                return taken
-        raise Corrupt(top, "what was stored of it was removed again and again")
-
-    def _take_once(
-        self,
-        top: str,
-        rules: Rules,
-        at: str | None,
-        label: str | None,
-        fence: int | None,
-        progress: Progress | None,
-        also: Also | None,
-    ) -> Snapshot | None:
-        cache = self._cache(top)
-        known = cache.load(top)
-        base = known.base if self._is_kept(known.base) else None
-        taker = Taker(self._engine)
-        found = taker.take(top, rules, None if base is None else known, progress)
-        snapshot = self._append(found, taker, rules, at, label, fence, also or nothing_more)
-        if found.read or found.tree != _tree_of(known):
-            cache.save(found.known((self._thread.id, snapshot.id)))
-        # What we relied on may have been swept since we looked; then all of it is stored anew.
-        if (base is not None and not self._is_kept(base)) or not self._has(taker.relied_on):
-            cache.save(Known(root=top))
-            self.drop(snapshot.id)
-            return None
-        return snapshot
-
-    def _append(
-        self,
-        found: Survey,
-        taker: Taker,
-        rules: Rules,
-        at: str | None,
-        label: str | None,
-        fence: int | None,
-        also: Also,
-    ) -> Snapshot:
-        left_out = found.left_out
-        snapshot = Snapshot(
-            id=new_id(),
-            thread=self._thread.id,
-            at=at,
-            tree=found.tree,
-            root=found.root,
-            time_us=self._thread.store.clock(),
-            files=found.files,
-            size_bytes=found.size,
-            new_bytes=taker.new_bytes,
-            left_out=tuple(left_out[: catalogue.LEFT_OUT_MAX]),
-            left_out_count=len(left_out),
-            label=label,
-            rules=None if (told := replace(rules, store=frozenset())) == Rules() else told,
+        pinned = None if at is None else self._thread.get(check_name(at, "at")).id
+        taking = Taking(
+            self._thread, root, at=pinned, label=label, rules=rules, fence=fence, also=also
         )
-        entry = drafts.draft(
-            "snapshot",
-            catalogue.body_of(snapshot),
-            id=snapshot.id,
-            time=snapshot.time,
-        )
-        facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
-        noted = drafts.facts(facts, snapshot.time_us)
-        more = also(found, snapshot)
-        batch = [entry, *noted, *more.drafts]
-        self._engine.append(self._thread.id, batch, expect=more.expect, fence=fence)
-        return snapshot
-
-    def _latest_message(self) -> str | None:
-        """The last user message on the path, looked for from its end."""
-        for limit in (32, 1000, None):
-            path = self._thread.path(limit=limit)
-            for entry in reversed(path):
-                if entry.kind == "user_message":
-                    return entry.id
-            if limit is None or len(path) < limit:
-                break
-        return None
-
-    def _is_kept(self, base: tuple[str, str] | None) -> bool:
-        """Whether a snapshot, perhaps of another thread, still keeps all that it stored."""
-        if base is None:
-            return False
-        try:
-            return catalogue.PREFIX + base[1] in self._engine.thread(base[0]).fact_data
-        except NotFound:
-            return False
-
-    def _has(self, hashes: set[str]) -> bool:
-        return self._engine.has_blobs(hashes) >= hashes
+        return taking.whole(progress)
 
     def rules(self) -> Rules:
         """What a snapshot leaves out unless it is told otherwise: what the last one did."""
-        last = catalogue.newest(self._engine, self._thread.info)
-        return Rules() if last is None or last.rules is None else last.rules
+        return usual_rules(self._thread)
 
     def survey(self, root: str | os.PathLike[str], rules: Rules | None = None) -> Survey:
         """How the tree under `root` looks now; nothing is stored."""
-        top = os.path.realpath(root)
-        return survey(top, self._rules_for(top, rules), self._cache(top).load(top))
-
-    def _rules_for(self, top: str, rules: Rules | None) -> Rules:
-        """A store inside of the tree must not become part of it: it would be in its own way."""
-        return replace(rules or self.rules(), store=own_files(self._engine.properties, top))
-
-    def _cache(self, root: str) -> Cache:
-        caches: dict[str, Cache] = self._thread.store.snapshot_caches
-        if root not in caches:
-            folder = _cache_folder(self._thread.store.properties)
-            name = digest(os.fsencode(root))[3:35] + ".cache"
-            caches[root] = Cache(None if folder is None else folder / name)
-        return caches[root]
+        return look(self._thread, root, rules)
 
     # --- looking ---
 
@@ -202,12 +89,7 @@ class Snapshots:
 
     def get(self, id: str) -> Snapshot:
         """The snapshot with this id, with the names of what it left out. NotFound."""
-        check_name(id, "id")
-        for snapshot in self.list():
-            if snapshot.id == id:
-                told = catalogue.from_entry(self._thread.get(id))
-                return replace(told, pinned=snapshot.pinned)
-        raise NotFound("snapshot", id)
+        return catalogue.get(self._engine, self._thread.info, check_name(id, "id"))
 
     def latest(self, at: str | None = None) -> Snapshot | None:
         """The newest one, or the newest that is pinned to a user message."""
@@ -296,8 +178,10 @@ class Snapshots:
     ) -> Restored:
         """Bring the files back as a snapshot has them; the conversation stays where it is.
 
-        `root` is another folder than the one it was taken of, `paths` only some of it. `dry_run`
-        tells what would be done. `thread.undo_rewind` takes it back.
+        `root` is another folder than the one it was taken of. With `paths` only these files, and
+        folders with all that is in them, are looked at, judged and touched. `dry_run` tells what
+        would be done, `progress` how many files are done, and of how many.
+        `thread.undo_rewind` takes it back.
         """
         from clew.snapshots.rewind import restore
 
@@ -335,28 +219,3 @@ class Snapshots:
                 self._thread.set_facts({catalogue.PREFIX + id: changed})
                 return
         raise NotFound("snapshot", id)
-
-
-def own_files(properties: Properties, top: str) -> frozenset[str]:
-    """The paths in a tree that the store itself is made of."""
-    endings = _ENDINGS.get(properties.engine)
-    if endings is None:
-        return frozenset()
-    place = os.path.relpath(os.path.realpath(properties.place), top)
-    if set(place.split("/")) <= {".", ".."}:
-        raise InvalidInput("root", f"{top} is part of the store itself")
-    return frozenset() if place.startswith("../") else frozenset(place + end for end in endings)
-
-
-def _tree_of(known: Known) -> str | None:
-    top = known.folders.get("")
-    return None if top is None else top.manifest
-
-
-def _cache_folder(properties: Properties) -> Path | None:
-    """Beside the store: the cache is about this machine and this store."""
-    if properties.engine == "sqlite":
-        return Path(properties.place + "-snapshots")
-    if properties.engine == "files":
-        return Path(properties.place) / "index" / "snapshots"
-    return None

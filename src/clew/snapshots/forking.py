@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from clew.errors import NotFound
 from clew.snapshots import catalogue
+from clew.snapshots.copying import materialize
 from clew.snapshots.model import Snapshot
-from clew.snapshots.restore import materialize
 from clew.snapshots.rewind import pinned
 
 if TYPE_CHECKING:

@@ -10,20 +10,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from clew import drafts
 from clew.codec import new_id
-from clew.errors import ClewError, Conflict, InvalidInput, LeaseHeld, LeaseLost
+from clew.engine import Progress
+from clew.errors import ClewError, Conflict, LeaseHeld, LeaseLost
+from clew.model import ThreadInfo
+from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
 from clew.snapshots.intent import Files, Intent, What
 from clew.snapshots.model import Plan, Restored, Rewound, Snapshot
-from clew.snapshots.obstacles import inspect
+from clew.snapshots.obstacles import inspect, refuse
 from clew.snapshots.plan import Work, bounded, work
 from clew.snapshots.reach import Root
 from clew.snapshots.restore import Restoration, clean_up, translated
-from clew.snapshots.system import System
-from clew.snapshots.take import More
+from clew.snapshots.selection import Selection
+from clew.snapshots.system import REAL, System
+from clew.snapshots.take import Also, More
+from clew.snapshots.taking import Taking, look
 from clew.snapshots.walk import Survey
 
 if TYPE_CHECKING:
@@ -36,7 +44,15 @@ SAFETY: dict[What, str] = {
     "restore": "before restore",
     "undo": "before undo",
 }
-_NAMED_MAX = 10
+
+
+class Ways(Struct, frozen=True, kw_only=True):
+    """How somebody wants it to be done."""
+
+    force: bool = False
+    fence: int | None = None
+    progress: Progress | None = None
+    system: System = REAL
 
 
 class _Idle(Exception):
@@ -46,24 +62,25 @@ class _Idle(Exception):
 class Job:
     """One way back, from the first look to the last append."""
 
-    def __init__(
-        self, thread: Thread, what: What, *, fence: int | None, force: bool, system: System
-    ) -> None:
+    def __init__(self, thread: Thread, what: What, ways: Ways) -> None:
         self._thread = thread
         self._what: What = what
-        self._fence = fence
-        self._force = force
-        self._system = system
+        self._ways = ways
         self._target: Snapshot | None = None
         self._root = ""
         self._once: str | None = None  # where the tree was before it was moved
         self._folder: list[int] | None = None
         self._paths: list[str] | None = None
+        self._selection = Selection(None)
+        self._again = False
+        self._put: list[str] = []  # what an earlier try put there, and what it found
+        self._found: list[str] = []
         self.to: str | None = None
         self.moves = False
         self.leaf: str | None = None
         self.keeps = False
         self.replaces: Intent | None = None
+        self._info: ThreadInfo | None = None  # as it was when the tree was locked
 
     def aim(
         self,
@@ -73,8 +90,7 @@ class Job:
         folder: list[int] | None = None,
     ) -> None:
         """The files go as well. `folder` is the one that must be there, whatever its name says."""
-        if isinstance(paths, str):
-            raise InvalidInput("paths", "must be a list of paths")
+        self._selection = Selection(paths)
         self._target, self._root, self._folder = snapshot, root, folder
         self._paths = None if paths is None else list(paths)
 
@@ -87,6 +103,12 @@ class Job:
         else:
             self.aim(snapshot, os.path.realpath(root), files.paths)
             self._once = files.root
+        self._go_again(files)
+
+    def _go_again(self, files: Files) -> None:
+        """Over the same paths; what was put there is nobody else's change."""
+        self._selection, self._again = Selection(files.paths, files.above), True
+        self._put, self._found = [files.tree], [files.before_tree]
 
     # --- looking ---
 
@@ -96,8 +118,7 @@ class Job:
         restored = None
         if self._target is not None:
             with self._open(lock=False) as root:
-                survey = self._thread.snapshots.survey(self._root)
-                plan = self._look(root, self._target, survey).plan
+                plan = self._look(root, self._target, self._survey()).plan
             restored = Restored(plan=plan, before=None, dry_run=True)
         return Rewound(
             what=self._what,
@@ -111,7 +132,7 @@ class Job:
     def _open(self, *, lock: bool = True) -> Iterator[Root]:
         with (
             translated(f"{self._root} cannot be restored"),
-            Root(self._root, self._system, lock=lock) as root,
+            Root(self._root, self._ways.system, lock=lock) as root,
         ):
             found = root.identity
             if self._folder is not None and found != self._folder:
@@ -119,29 +140,37 @@ class Job:
                 raise Conflict(f"{text} as root", expected=self._folder, actual=found)
             yield root
 
+    def _survey(self) -> Survey:
+        return look(self._thread, self._root, selection=self._selection)
+
     def _look(self, root: Root, target: Snapshot, survey: Survey) -> Work:
-        snapshots = self._thread.snapshots
-        here = [s for s in snapshots.list() if s.root in (self._root, self._once)]
         made = work(
-            snapshots.trees,
+            self._thread.snapshots.trees,
             target,
             survey,
-            [s.tree for s in here if s.label not in SAFETY.values()],
-            self._paths,
-            noted=[s.tree for s in here if s.label in SAFETY.values()],
+            chain(self._stored(noted=False), self._put),
+            self._selection,
+            noted=chain(self._stored(noted=True), self._found),
+            again=self._again,
         )
         return inspect(root, made)
 
+    def _stored(self, *, noted: bool) -> Iterator[str]:
+        """The trees of what was taken here on purpose, or else on the way to somewhere."""
+        info = self._info or self._thread.info
+        for snapshot in catalogue.newest_first(self._thread.store.engine, info):
+            here = snapshot.root in (self._root, self._once)
+            if here and (snapshot.label in SAFETY.values()) == noted:
+                yield snapshot.tree
+
     # --- going ---
 
-    def settle(self) -> Rewound | None:
+    def settle(self, info: ThreadInfo) -> Rewound | None:
         """Finish what was interrupted before this. If it was this very wish, that is all."""
-        begun = intents.pending(self._thread.info)
+        begun = intents.pending(info)
         if begun is None or begun.files is None:
             return None
-        other = Job(
-            self._thread, begun.what, fence=self._fence, force=self._force, system=self._system
-        )
+        other = Job(self._thread, begun.what, self._ways)
         done = other.resume(begun, begun.files, None)
         return done if self._is_same(begun) else None
 
@@ -174,22 +203,22 @@ class Job:
 
     def _run(self, root: Root, target: Snapshot) -> Rewound:
         """One walk through the tree: what is planned for is just what is kept."""
-        leaf = self._thread.leaf
+        self._info = self._thread.info
+        leaf = self._info.leaf
         todo: Work | None = None
         intent: Intent | None = None
 
         def decide(survey: Survey, before: Snapshot) -> More:
             nonlocal todo, intent
             todo = self._look(root, target, survey)
-            refuse(todo.plan, force=self._force)
+            refuse(todo.plan, force=self._ways.force)
             if not todo.actions and (not self.moves or self.leaf == leaf) and self._what != "undo":
                 raise _Idle
-            intent = self._intent(leaf, self._files(root, target, before))
+            intent = self._intent(leaf, self._files(root, target, before, todo))
             return More(intents.begin(intent), leaf)
 
         try:
-            label = SAFETY[self._what]
-            self._thread.snapshots.take(self._root, label=label, fence=self._fence, also=decide)
+            self._take(decide)
         except _Idle:
             assert todo is not None
             restored = Restored(plan=todo.plan, before=None)
@@ -198,7 +227,21 @@ class Job:
         assert intent is not None
         return self._arrive(root, intent, todo)
 
-    def _files(self, root: Root, target: Snapshot, before: Snapshot) -> Files:
+    def _take(self, also: Also) -> None:
+        """What is there now; of some paths if only those can change."""
+        label = SAFETY[self._what]
+        taking = Taking(
+            self._thread,
+            self._root,
+            label=label,
+            fence=self._ways.fence,
+            also=also,
+            info=self._info,
+        )
+        taking.part(self._selection)
+
+    def _files(self, root: Root, target: Snapshot, before: Snapshot, todo: Work) -> Files:
+        above = {a.path for a in todo.actions if not self._selection.holds(a.path)}
         return Files(
             root=self._root,
             folder=root.identity,
@@ -207,6 +250,7 @@ class Job:
             before=before.id,
             before_tree=before.tree,
             paths=self._paths,
+            above=sorted(above),
         )
 
     def _intent(self, leaf: str | None, files: Files | None) -> Intent:
@@ -231,11 +275,12 @@ class Job:
             if self.replaces is None:
                 self._take_back(root, intent)
             raise
-        return _told(intent, self._thread.leaf, todo.plan)
+        return _told(intent, intent.from_leaf, todo.plan)
 
     def _change(self, root: Root, intent: Intent, todo: Work, *, first: bool = True) -> None:
         """The files. If nothing was changed when it failed, the intent is forgotten."""
-        job = Restoration(root, self._thread.snapshots.trees, todo, intent.id)
+        progress = self._ways.progress
+        job = Restoration(root, self._thread.snapshots.trees, todo, intent.id, progress)
         try:
             with translated(f"nothing was changed in {root.path}"):
                 job.prepare()
@@ -256,7 +301,7 @@ class Job:
             raise
 
     def _finish(self, intent: Intent, leaf: str | None) -> None:
-        intents.finish(self._thread, intent, leaf, self._fence)
+        intents.finish(self._thread, intent, leaf, self._ways.fence)
 
     def _take_back(self, root: Root, intent: Intent) -> None:
         """Bring the files back to how they were just before."""
@@ -264,7 +309,8 @@ class Job:
         snapshots = self._thread.snapshots
         try:
             before = snapshots.get(intent.files.before)
-            todo = self._look(root, before, snapshots.survey(self._root))
+            self._go_again(intent.files)
+            todo = self._look(root, before, self._survey())
             refuse(todo.plan)
             self._change(root, intent, todo, first=False)
             intents.forget(self._thread, intent)
@@ -273,10 +319,17 @@ class Job:
 
     # --- going on ---
 
+    def foresee(self, intent: Intent, root: str | os.PathLike[str] | None) -> Rewound:
+        """What finishing an interrupted one would do."""
+        assert intent.files is not None
+        self.aim_again(self._thread.snapshots.get(intent.files.snapshot), intent.files, root)
+        self.moves, self.leaf = intent.moves, intent.leaf
+        return self.look()
+
     def resume(self, intent: Intent, files: Files, root: str | os.PathLike[str] | None) -> Rewound:
         """Finish an interrupted one."""
         leaf = self._thread.leaf
-        if intent.moves and leaf != intent.from_leaf and not self._force:
+        if intent.moves and leaf != intent.from_leaf and not self._ways.force:
             text = (
                 f"a {intent.what} was interrupted, and the thread has moved on since; "
                 "undo_rewind() takes it back, recover(force=True) finishes it"
@@ -286,8 +339,8 @@ class Job:
         self.aim_again(target, files, root)
         with self._open() as place:
             self._clean(place, intent, files)
-            todo = self._look(place, target, self._thread.snapshots.survey(self._root))
-            refuse(todo.plan, force=self._force)
+            todo = self._look(place, target, self._survey())
+            refuse(todo.plan, force=self._ways.force)
             if todo.plan.foreign:
                 self._keep(leaf)
             self._change(place, intent, todo, first=False)
@@ -297,16 +350,17 @@ class Job:
     def _keep(self, leaf: str | None) -> None:
         """Snapshot what would be overwritten by force; the thread stays where it is."""
         back = drafts.move(leaf, self._thread.store.clock())
-        self._thread.snapshots.take(
-            self._root,
-            label=SAFETY[self._what],
-            fence=self._fence,
-            also=lambda _, __: More([back], leaf),
-        )
+        self._take(lambda _, __: More([back], leaf))
 
     def _clean(self, root: Root, intent: Intent, files: Files) -> None:
-        walk = bounded(self._thread.snapshots.trees.walk(files.tree))
-        clean_up(root, intent.id, (path for path, node in walk if node.is_folder))
+        selection = Selection(files.paths, files.above)
+
+        def concerns(path: str) -> bool:
+            return selection.leads_to(path) or selection.holds(path)
+
+        walk = bounded(self._thread.snapshots.trees.walk(files.tree, enter=concerns))
+        folders = (path for path, node in walk if node.is_folder and concerns(path))
+        clean_up(root, intent.id, folders)
 
 
 def _told(intent: Intent, leaf: str | None, plan: Plan) -> Rewound:
@@ -317,31 +371,3 @@ def _told(intent: Intent, leaf: str | None, plan: Plan) -> Rewound:
         from_leaf=intent.from_leaf,
         files=restored,
     )
-
-
-def refuse(plan: Plan, *, force: bool = False) -> None:
-    """Conflict, with the names in `files`, if a plan would lose something."""
-    if plan.blocked:
-        text = (
-            "cannot be restored: something is in the way that no snapshot has taken (ignored, too "
-            f"large, no file, or a name that differs only in case): {_some(plan.blocked)}"
-        )
-        raise _refusal(text, plan, plan.blocked)
-    if plan.foreign and not force:
-        text = (
-            "was changed outside of what Clew knows since the last snapshot; take a snapshot, or "
-            f"use force: {_some(plan.foreign)}"
-        )
-        raise _refusal(text, plan, plan.foreign)
-
-
-def _refusal(text: str, plan: Plan, files: tuple[str, ...]) -> Conflict:
-    return Conflict(
-        f"{plan.root} {text}", expected=plan.snapshot, actual=list(files), files=files, plan=plan
-    )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED_MAX
-    text = ", ".join(repr(name) for name in names[:_NAMED_MAX])
-    return text if more <= 0 else f"{text} and {more} more"

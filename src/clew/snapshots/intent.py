@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from clew.codec import encode
+from clew.codec import decode, encode
 from clew.errors import Corrupt
 from clew.model import Draft, FactDraft, MoveDraft, ThreadInfo
 
@@ -32,6 +32,7 @@ class Files(Struct, frozen=True, kw_only=True):
     before: str
     before_tree: str
     paths: list[str] | None = None
+    above: list[str] = []  # what had to change on the way to them, and changes back with them
 
 
 class Intent(Struct, frozen=True, kw_only=True):
@@ -65,7 +66,8 @@ def needed(info: ThreadInfo) -> set[str]:
 
 
 def _read(info: ThreadInfo, key: str) -> Intent | None:
-    value = info.facts.get(key)
+    data = info.fact_data.get(key)  # the others need not be decoded
+    value = None if data is None else decode(data)
     if value is None:
         return None
     try:

@@ -40,6 +40,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     label: str | None = None
     pinned: bool = False  # quotas leave it alone
     rules: Rules | None = None  # None: the usual ones
+    paths: tuple[str, ...] | None = None  # only these were looked at; the rest is as before
 
     @property
     def time(self) -> datetime:

@@ -6,11 +6,15 @@ overwritten and never deleted: where they are in the way, the plan is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from clew.errors import Conflict
 from clew.snapshots.manifest import folded
+from clew.snapshots.model import Plan
 from clew.snapshots.plan import Action, Work
 from clew.snapshots.reach import Root
+
+_NAMED_MAX = 10
 
 
 def inspect(root: Root, work: Work) -> Work:
@@ -79,3 +83,34 @@ class _Inspector:
         with self._root.folder(folder) as descriptor:
             names = self._root.system.names(descriptor)
         return [f"{folder}/{name}" if folder else name for name in names]
+
+
+# --- saying no ---
+
+
+def refuse(plan: Plan, *, force: bool = False) -> None:
+    """Conflict, with the names in `files`, if a plan would lose something."""
+    if plan.blocked:
+        text = (
+            "cannot be restored: something is in the way that no snapshot has taken (ignored, too "
+            f"large, no file, or a name that differs only in case): {_some(plan.blocked)}"
+        )
+        raise _refusal(text, plan, plan.blocked)
+    if plan.foreign and not force:
+        text = (
+            "was changed outside of what Clew knows since the last snapshot; take a snapshot, or "
+            f"use force: {_some(plan.foreign)}"
+        )
+        raise _refusal(text, plan, plan.foreign)
+
+
+def _refusal(text: str, plan: Plan, files: tuple[str, ...]) -> Conflict:
+    return Conflict(
+        f"{plan.root} {text}", expected=plan.snapshot, actual=list(files), files=files, plan=plan
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    text = ", ".join(repr(name) for name in names[:_NAMED_MAX])
+    return text if more <= 0 else f"{text} and {more} more"

@@ -9,7 +9,7 @@ is something that Clew could bring back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -91,16 +91,22 @@ def work(
     snapshot: Snapshot,
     survey: Survey,
     known: Iterable[str],
-    paths: Sequence[str] | None = None,
+    paths: Selection | Sequence[str] | None = None,
     *,
     noted: Iterable[str] = (),
+    again: bool = False,
 ) -> Work:
-    """The same, with all that it takes to do it."""
-    ours = _Known(trees, [*known, snapshot.tree])
-    planner = _Planner(trees, ours, _Known(trees, noted), Selection(paths))
+    """The same, with all that it takes to do it.
+
+    `again`: it was begun before, so that a path which is nowhere any more is no mistake.
+    """
+    selection = paths if isinstance(paths, Selection) else Selection(paths)
+    ours = _Known(trees, chain(known, [snapshot.tree]))
+    planner = _Planner(trees, ours, _Known(trees, noted), selection)
     planner.left_out = {item.path for item in snapshot.left_out}
     planner.folder("", survey.top, snapshot.tree, needed=False)
-    planner.selection.check()
+    if not again:
+        selection.check()
     actions = tuple(in_order(planner.actions))
     made = Plan(
         snapshot=snapshot.id,
@@ -172,8 +178,7 @@ class _Known:
 
     def __init__(self, trees: Trees, tops: Iterable[str]) -> None:
         self._trees = trees
-        self._folders: dict[str, _Lazily[str]] = {"": _Lazily(iter(dict.fromkeys(tops)))}
-        self._indexes: dict[str, dict[str, Node]] = {}
+        self._folders: dict[str, _Lazily[str]] = {"": _Lazily(_once(tops))}
 
     def versions(self, path: str) -> Iterator[Node]:
         """Those that were found first come first: mostly one look is enough."""
@@ -194,21 +199,22 @@ class _Known:
         return self._folders[path]
 
     def _distinct(self, path: str) -> Iterator[str]:
-        seen: set[str] = set()
-        for node in self.versions(path):
-            if node.is_folder and node.ref not in seen:
-                seen.add(node.ref)
-                yield node.ref
+        return _once(node.ref for node in self.versions(path) if node.is_folder)
 
     def _index(self, manifest: str) -> dict[str, Node]:
-        found = self._indexes.get(manifest)
-        if found is None:
-            try:
-                found = {node.name: node for node in self._trees.nodes(manifest)}
-            except Corrupt:
-                found = {}  # a damaged snapshot knows nothing: more is foreign, nothing is lost
-            self._indexes[manifest] = found
-        return found
+        try:
+            return self._trees.index(manifest)
+        except Corrupt:
+            return {}  # a damaged snapshot knows nothing: more is foreign, nothing is lost
+
+
+def _once(items: Iterable[str]) -> Iterator[str]:
+    """Each of them once, in their order, and read no further than one looks."""
+    seen: set[str] = set()
+    for item in items:
+        if item not in seen:
+            seen.add(item)
+            yield item
 
 
 def content(node: Node) -> Content:
@@ -238,20 +244,17 @@ class _Planner:
         """
         if path.count("/") > DEPTH_MAX:
             raise Corrupt(f"manifest {there}", f"{path!r:.100} lies too deep")
-        if here is not None and here.manifest == there and self.selection.covers(path[:-1]):
+        if here is not None and here.manifest == there and self.selection.holds(path[:-1]):
             self.unchanged += _count(here)
             return False
-        mine = _nodes(here)
-        theirs = {} if there is None else {node.name: node for node in self._trees.nodes(there)}
+        mine = {} if here is None else {node.name: node for node in here.nodes}
+        theirs = {} if there is None else self._trees.index(there)
         subs = {} if here is None else {sub.name: sub for sub in here.folders}
-        gone = True
-        for name in sorted(mine.keys() | theirs.keys()):
-            below = path + name
-            if self.selection.covers(below) or self.selection.leads_to(below):
-                old, new = mine.get(name), theirs.get(name)
-                gone &= self._name(below, old, new, subs.get(name), needed)
-            else:
-                gone &= name not in mine
+        names, wanted = mine.keys() | theirs.keys(), self.selection.names_in(path[:-1])
+        gone = wanted is None or mine.keys() <= wanted
+        for name in sorted(names if wanted is None else names & wanted):
+            old, new = mine.get(name), theirs.get(name)
+            gone &= self._name(path + name, old, new, subs.get(name), needed)
         left_out = [item.path for item in here.left_out] if here is not None else []
         if needed:
             self.blocked |= set(left_out)
@@ -261,6 +264,9 @@ class _Planner:
         self, path: str, old: Node | None, new: Node | None, here: Folder | None, needed: bool
     ) -> bool:
         """Compare one name. True if what is here now will be gone."""
+        folders = [node for node in (old, new) if node is not None and node.is_folder]
+        if not self.selection.covers(path) and not folders:
+            return False  # what was asked for lies below it, and there is no below
         if old is None:
             return self._create(path, new)
         if new is None:
@@ -290,8 +296,8 @@ class _Planner:
 
     def _leads_into(self, path: str, new: Node) -> bool:
         """Whether a folder that was not asked for holds something that was."""
-        walk = bounded(self._trees.walk(new.ref, path + "/"))
-        return any(self.selection.covers(below) for below, _ in walk)
+        ways = (below[len(path) + 1 :] for below in self.selection.below(path))
+        return any(self._trees.find(new.ref, way) is not None for way in ways)
 
     def _remove(self, path: str, old: Node, here: Folder | None, needed: bool) -> bool:
         """Something that the target does not have. It goes if it could be brought back."""
@@ -334,15 +340,6 @@ class _Planner:
         if not self._noted.has(path, content(old)):
             self.foreign.add(path)
         return True
-
-
-def _nodes(here: Folder | None) -> dict[str, Node]:
-    if here is None:
-        return {}
-    found = {sub.name: Node(sub.name, "folder", sub.manifest, sub.size) for sub in here.folders}
-    for file in here.files:
-        found[file.name] = Node(file.name, file.kind, file.ref, file.size)
-    return found
 
 
 def _count(here: Folder) -> int:

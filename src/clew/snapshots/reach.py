@@ -92,15 +92,17 @@ class Root:
     @contextmanager
     def folder(self, path: str) -> Iterator[int]:
         """The descriptor of a folder of the tree; "" is the top."""
-        descriptor = os.dup(self._top)
+        descriptor = self._top
         try:
             for name in path.split("/") if path else ():
                 below = self._enter(name, descriptor, path)
-                os.close(descriptor)
+                if descriptor != self._top:
+                    os.close(descriptor)
                 descriptor = below
             yield descriptor
         finally:
-            os.close(descriptor)
+            if descriptor != self._top:
+                os.close(descriptor)
 
     def _enter(self, name: str, folder: int, path: str) -> int:
         try:

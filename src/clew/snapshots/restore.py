@@ -10,41 +10,36 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from clew.codec import digest
-from clew.errors import ClewError, Conflict, Corrupt, InvalidInput, Unavailable
+from clew.engine import Progress
+from clew.errors import Conflict, Corrupt, Unavailable
 from clew.snapshots.cache import Signature
+from clew.snapshots.crew import each
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node
-from clew.snapshots.plan import Action, Work, bounded
+from clew.snapshots.plan import Action, Work
 from clew.snapshots.reach import Root
-from clew.snapshots.system import REAL, System
+from clew.snapshots.system import System
 from clew.snapshots.tree import Trees
 
-T = TypeVar("T")
-
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-MANY = 6  # from here on several threads wait for the disk: syncs that meet share their work
-_WORKERS = 8
-
-
-def _each(work: Callable[[T], None], items: Sequence[T]) -> None:
-    if len(items) < MANY:
-        for item in items:
-            work(item)
-        return
-    with ThreadPoolExecutor(_WORKERS, "clew-restore") as pool:
-        list(pool.map(work, items))
+_OPEN_MAX = 64  # files that are written before they are synced, all of them at once
 
 
 class Restoration:
     """One plan being carried out. `token` marks its temporary files."""
 
-    def __init__(self, root: Root, trees: Trees, work: Work, token: str) -> None:
+    def __init__(
+        self,
+        root: Root,
+        trees: Trees,
+        work: Work,
+        token: str,
+        progress: Progress | None = None,
+    ) -> None:
         self._root = root
         self._system = root.system
         self._trees = trees
@@ -54,6 +49,8 @@ class Restoration:
         self._noted: dict[str, os.stat_result] = {}
         self._staged: dict[str, tuple[str, str]] = {}  # path → the folder and name of its contents
         self._folders: dict[str, str] = {}
+        self._progress = progress
+        self._told = 0
         self.done = 0
         self.at = ""
 
@@ -74,20 +71,22 @@ class Restoration:
             if action.old is not None and not action.old.is_folder:
                 self._note(action, action.old)
         files = [(n, a, a.new) for n, a in enumerate(self._actions) if a.new and self._replaces(a)]
-        for _, action, _ in files:
-            self._folder_for(action.path)
-        _each(lambda item: self._stage(*item), files)
+        for at in range(0, len(files), _OPEN_MAX):
+            self._stage_all(files[at : at + _OPEN_MAX])
 
     def _note(self, action: Action, old: Node) -> None:
         """What is there must be what the plan was made for."""
         self.at = action.path
-        found = None
-        if self._root.is_folder(action.path.rpartition("/")[0]):
+        try:
             with self._root.parent(action.path) as (folder, name):
                 found = self._root.is_same(folder, name, old)
+        except (Conflict, FileNotFoundError):
+            found = None  # the way there is another one now
         if found is None:
             raise _changed(action.path)
         self._noted[action.path] = found.look
+        above = action.path.rpartition("/")[0]
+        self._folders[above] = above
 
     def _replaces(self, action: Action) -> bool:
         """Whether an action brings a file with contents of its own.
@@ -107,23 +106,47 @@ class Restoration:
             found = self._folders[above] = above if there else self._folder_for(above)
         return found
 
-    def _stage(self, n: int, action: Action, node: Node) -> None:
-        """Write contents beside where they belong."""
+    def _stage_all(self, files: Sequence[tuple[int, Action, Node]]) -> None:
+        """Write contents beside where they belong, then wait for the disk once for all of them."""
+        opened: list[tuple[str, int]] = []
+        try:
+            for n, action, node in files:
+                opened.append((action.path, self._stage(n, action, node)))
+            each(self._sync, opened)
+        finally:
+            for _, descriptor in opened:
+                os.close(descriptor)
+        self._tell(len(files))
+
+    def _sync(self, item: tuple[str, int]) -> None:
+        self.at = item[0]
+        self._system.sync(item[1])
+
+    def _stage(self, n: int, action: Action, node: Node) -> int:
+        """The descriptor of a new file that has all that it should, but may not be durable yet."""
         self.at = action.path
         data = read(self._trees, node)
         above, name = self._folder_for(action.path), f"{self._prefix}{n}"
         old = self._noted[action.path] if action.old is not None and action.old.is_file else None
         with self._root.folder(above) as folder:
             self._staged[action.path] = above, name
-            mode = _new_mode(node) if old is None else 0o600
+            mode = new_mode(node) if old is None else 0o600
             descriptor = self._system.create(name, folder, mode)
-            try:
-                write_all(self._system, descriptor, data)
-                if old is not None:
-                    self._take_after(descriptor, old, node)
-                self._system.sync(descriptor)
-            finally:
-                os.close(descriptor)
+        try:
+            write_all(self._system, descriptor, data)
+            if old is not None:
+                self._take_after(descriptor, old, node)
+            with suppress(OSError):  # it was only a hint
+                self._system.begin_sync(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _tell(self, more: int) -> None:
+        self._told += more
+        if self._progress is not None:
+            self._progress(self._told, self.total)
 
     def _take_after(self, descriptor: int, old: os.stat_result, node: Node) -> None:
         """Owner and permissions as they were, but for who may execute it."""
@@ -145,14 +168,18 @@ class Restoration:
             self._do(action)
             self.done += 1
             touched |= {action.path.rpartition("/")[0]}
+            if not self._replaces(action):
+                self._tell(1)
         touched |= {above for above, _ in self._staged.values()}
-        _each(self._sync_folder, sorted(touched))
+        each(self._sync_folder, sorted(touched))
 
     def _sync_folder(self, folder: str) -> None:
         self.at = folder
-        if self._root.is_folder(folder):
+        try:
             with self._root.folder(folder) as descriptor:
                 self._system.sync(descriptor)
+        except (Conflict, FileNotFoundError):
+            pass  # it is gone, or was never one of ours
 
     def _do(self, action: Action) -> None:
         with self._root.parent(action.path) as (folder, name):
@@ -197,6 +224,9 @@ class Restoration:
     def _switch(self, action: Action, folder: int, name: str) -> None:
         self._check(action, folder, name)
         above, temporary = self._staged[action.path]
+        if above == action.path.rpartition("/")[0]:
+            self._system.rename(temporary, folder, name, folder)
+            return
         with self._root.folder(above) as source:
             self._system.rename(temporary, source, name, folder)
 
@@ -250,7 +280,7 @@ def _signature(look: os.stat_result) -> Signature:
     return (look.st_size, look.st_mtime_ns, look.st_ctime_ns, look.st_ino, look.st_mode)
 
 
-def _new_mode(node: Node) -> int:
+def new_mode(node: Node) -> int:
     return 0o755 if node.kind == "executable" else 0o644
 
 
@@ -298,83 +328,3 @@ def translated(what: str) -> Iterator[None]:
     except OSError as error:
         name = error.strerror or type(error).__name__
         raise Unavailable(f"{what}: {name}", retryable=False, committed=None) from error
-
-
-# --- a new copy ---
-
-
-def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> int:
-    """Write a whole tree into a new or empty folder; how many files it has.
-
-    If it fails, what was written is taken away again. It is a copy that can be made anew, so it
-    is not made durable file by file.
-    """
-    made = not os.path.lexists(folder)
-    with translated(folder):
-        os.makedirs(folder, exist_ok=True)
-    with translated(folder), Root(os.path.realpath(folder), system) as root:
-        with root.folder("") as top:
-            if system.names(top):
-                raise InvalidInput("folder", f"{folder} is not empty")
-        copy = _Copy(root, trees)
-        try:
-            return copy.write(tree)
-        except BaseException:
-            copy.remove()
-            if made:
-                _remove_quietly(folder)
-            raise
-
-
-def _remove_quietly(folder: str) -> None:
-    try:
-        os.rmdir(folder)
-    except OSError:
-        pass
-
-
-class _Copy:
-    def __init__(self, root: Root, trees: Trees) -> None:
-        self._root = root
-        self._system = root.system
-        self._trees = trees
-        self._made: list[tuple[str, bool]] = []
-
-    def write(self, tree: str) -> int:
-        links: list[tuple[str, Node]] = []
-        files = 0
-        for path, node in bounded(self._trees.walk(tree)):
-            if node.kind == "link":
-                links.append((path, node))
-                continue
-            with self._root.parent(path) as (folder, name):
-                self._made.append((path, node.is_folder))
-                if node.is_folder:
-                    self._system.make_folder(name, folder)
-                else:
-                    self._write_file(folder, name, node)
-            files += node.is_file
-        for path, node in links:
-            with self._root.parent(path) as (folder, name):
-                self._made.append((path, False))
-                self._system.make_link(node.ref, name, folder)
-        return files + len(links)
-
-    def _write_file(self, folder: int, name: str, node: Node) -> None:
-        data = read(self._trees, node)
-        descriptor = self._system.create(name, folder, _new_mode(node))
-        try:
-            write_all(self._system, descriptor, data)
-        finally:
-            os.close(descriptor)
-
-    def remove(self) -> None:
-        for path, is_folder in reversed(self._made):
-            try:
-                with self._root.parent(path) as (folder, name):
-                    if is_folder:
-                        self._system.remove_folder(name, folder)
-                    else:
-                        self._system.unlink(name, folder)
-            except (OSError, ClewError):
-                pass  # it was never there, or is not ours any more

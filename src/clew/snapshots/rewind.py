@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from clew.checks import check_name
+from clew.engine import Progress
 from clew.errors import InvalidInput, NotFound
+from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
-from clew.snapshots.going import SAFETY, Job
+from clew.snapshots.going import SAFETY, Job, Ways
 from clew.snapshots.model import Restored, Rewound, Snapshot
 from clew.snapshots.system import REAL, System
 
@@ -31,11 +33,13 @@ def rewind(
     dry_run: bool = False,
     force: bool = False,
     fence: int | None = None,
+    progress: Progress | None = None,
     system: System = REAL,
 ) -> Rewound:
     """Go back to before a user message, or with `at` to the message itself.
 
     The files go to the snapshot that was taken when the message came; NotFound if there is none.
+    `progress` is told how many files are done, and of how many.
     """
     if not conversation and not files:
         raise InvalidInput("files", "neither the conversation nor the files shall go back")
@@ -43,7 +47,8 @@ def rewind(
     if message.kind != "user_message":
         raise InvalidInput("to", f"{to!r} is no user message but a {message.kind}; use move")
     leaf = to if at else message.parent
-    job = Job(thread, "rewind", fence=fence, force=force, system=system)
+    ways = Ways(force=force, fence=fence, progress=progress, system=system)
+    job = Job(thread, "rewind", ways)
     job.to, job.moves, job.leaf = to, conversation, leaf
     if files:
         # With the names of what it left out: those must not be taken for new ones.
@@ -51,7 +56,7 @@ def rewind(
         job.aim(snapshot, _root_for(thread, snapshot, root))
     if dry_run:
         return job.look()
-    return job.settle() or job.run()
+    return job.settle(thread.info) or job.run()
 
 
 def restore(
@@ -63,14 +68,22 @@ def restore(
     dry_run: bool = False,
     force: bool = False,
     fence: int | None = None,
+    progress: Progress | None = None,
     system: System = REAL,
 ) -> Restored:
-    """Bring files back as a snapshot has them; the conversation stays where it is."""
+    """Bring files back as a snapshot has them; the conversation stays where it is.
+
+    With `paths` only these files and folders are looked at, judged and touched.
+    """
     id = snapshot if isinstance(snapshot, str) else snapshot.id
-    found = thread.snapshots.get(id)
-    job = Job(thread, "restore", fence=fence, force=force, system=system)
+    info = thread.info
+    found = catalogue.get(thread.store.engine, info, check_name(id, "snapshot"))
+    if paths is None:
+        paths = found.paths  # of the rest it only says what others had said before
+    ways = Ways(force=force, fence=fence, progress=progress, system=system)
+    job = Job(thread, "restore", ways)
     job.aim(found, _root_for(thread, found, root), paths)
-    done = job.look() if dry_run else job.settle() or job.run()
+    done = job.look() if dry_run else job.settle(info) or job.run()
     assert done.files is not None
     return done.files
 
@@ -80,32 +93,32 @@ def undo_rewind(
     *,
     force: bool = False,
     root: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
     fence: int | None = None,
+    progress: Progress | None = None,
     system: System = REAL,
 ) -> Rewound:
     """Take the last rewind or restore back, files and leaf; once. InvalidInput: there is none.
 
     One that was interrupted is taken back first. What was written after the rewind stays as a
     branch of its own; files that were changed since and never snapshotted are foreign changes.
-    `root` says where the tree is now if it was moved.
+    `root` says where the tree is now if it was moved, `dry_run` only tells.
     """
     info = thread.info
     begun = intents.pending(info)
-    if begun is not None and begun.what == "undo":
-        done = recover(thread, force=force, root=root, fence=fence, system=system)
-        assert done is not None
-        return done
     undone = begun or intents.last(info)
     if undone is None:
         raise InvalidInput("undo", "there is no rewind and no restore to be undone")
-    job = Job(thread, "undo", fence=fence, force=force, system=system)
+    job = Job(thread, "undo", Ways(force=force, fence=fence, progress=progress, system=system))
+    if begun is not None and begun.what == "undo" and begun.files is not None:
+        return job.foresee(begun, root) if dry_run else job.resume(begun, begun.files, root)
     job.to, job.leaf = undone.to, undone.from_leaf
     job.moves, job.keeps = undone.moves and begun is None, begun is not None
     if undone.files is not None:
         before = thread.snapshots.get(undone.files.before)
         job.aim_again(before, undone.files, root)
     job.replaces = begun
-    return job.run()
+    return job.look() if dry_run else job.run()
 
 
 def recover(
@@ -115,6 +128,7 @@ def recover(
     root: str | os.PathLike[str] | None = None,
     abandon: bool = False,
     fence: int | None = None,
+    progress: Progress | None = None,
     system: System = REAL,
 ) -> Rewound | None:
     """Finish what was interrupted; None if nothing was.
@@ -129,7 +143,8 @@ def recover(
     if abandon:
         intents.forget(thread, begun)
         return None
-    job = Job(thread, begun.what, fence=fence, force=force, system=system)
+    ways = Ways(force=force, fence=fence, progress=progress, system=system)
+    job = Job(thread, begun.what, ways)
     return job.resume(begun, begun.files, root)
 
 

@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from clew.errors import InvalidInput, NotFound
 from clew.snapshots.manifest import name_problem
 
 
 class Selection:
-    """The paths that a restore is limited to; None stands for all of them."""
+    """The paths that a restore is limited to, with all below them; None stands for everything.
 
-    def __init__(self, paths: Sequence[str] | None) -> None:
+    `above` are places on the way to them that count as well, but only themselves: a folder that
+    had to be made for a path, or a file that had to make room for it.
+    """
+
+    def __init__(self, paths: Sequence[str] | None, above: Iterable[str] = ()) -> None:
         if isinstance(paths, str):
             raise InvalidInput("paths", "must be a list of paths")
         self._paths = None if paths is None else _outermost({_checked(path) for path in paths})
-        self._above = {up for path in self._paths or () for up in _parents(path)}
+        self._above = {_checked(path) for path in above}
+        self._names: dict[str, set[str]] = {}
+        for path in (self._paths or set()) | self._above:
+            self._lead_to(path)
         self._met: set[str] = set()
 
-    def covers(self, path: str) -> bool:
+    def _lead_to(self, path: str) -> None:
+        while path:
+            folder, _, name = path.rpartition("/")
+            self._names.setdefault(folder, set()).add(name)
+            path = folder
+
+    @property
+    def paths(self) -> tuple[str, ...] | None:
+        """The outermost ones, in order; None for everything."""
+        return None if self._paths is None else tuple(sorted(self._paths))
+
+    def holds(self, path: str) -> bool:
         """Whether a path is one of them, or lies in one of them."""
         if self._paths is None:
             return True
-        met = self._paths & {path, *_parents(path)}
-        self._met |= met
-        return bool(met)
+        while path and path not in self._paths:
+            path = path.rpartition("/")[0]
+        if path:
+            self._met.add(path)
+        return bool(path)
+
+    def covers(self, path: str) -> bool:
+        """Whether a path may be changed itself, whatever becomes of what lies in it."""
+        return self.holds(path) or path in self._above
 
     def leads_to(self, path: str) -> bool:
         """Whether one of them lies below a path."""
-        return path in self._above
+        return path in self._names
+
+    def names_in(self, folder: str) -> set[str] | None:
+        """The names in a folder that lead to one of them; None: all that are in it."""
+        return None if self.holds(folder) else self._names.get(folder, set())
+
+    def below(self, folder: str) -> list[str]:
+        """Those that lie below a folder."""
+        return [path for path in self._paths or () if path.startswith(folder + "/")]
 
     def check(self) -> None:
         """NotFound for a path that was met neither here nor there."""

@@ -60,6 +60,11 @@ class System:
     def set_mode(self, descriptor: int, mode: int) -> None:
         os.fchmod(descriptor, mode)
 
+    def begin_sync(self, descriptor: int) -> None:
+        """The disk may begin with what will be synced soon, and go on while we do."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def sync(self, descriptor: int) -> None:
         os.fsync(descriptor)
 

@@ -47,10 +47,15 @@ class Taker:
         self, root: str, rules: Rules, known: Known | None, progress: Progress | None = None
     ) -> Survey:
         found = survey(root, rules, known, self.keep, progress)
-        fresh = [(folder.manifest, folder.data) for folder in found.all_folders() if folder.data]
-        self.keep(fresh)
-        self._put(self._drain(0, 0))
+        self.finish(found)
         return found
+
+    def finish(self, found: Survey) -> None:
+        """The manifests, after all that they name."""
+        fresh = [(folder.manifest, folder.data) for folder in found.all_folders() if folder.data]
+        if fresh:
+            self.keep(fresh)
+        self._put(self._drain(0, 0))
 
     def keep(self, blobs: Sequence[tuple[str, bytes]]) -> None:
         """Remember bytes to be stored; whoever finds enough of them waiting stores them."""

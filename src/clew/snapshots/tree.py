@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from clew.codec import digest
 from clew.engine import Engine
@@ -19,15 +19,30 @@ class Trees:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: dict[str, list[Node]] = {}
+        self._indexes: dict[str, dict[str, Node]] = {}
 
     def nodes(self, manifest: str) -> list[Node]:
         """What a folder holds. Corrupt if its manifest is missing or not what it should be."""
         found = self._known.get(manifest)
         if found is None:
             found = unpack(self._load(manifest), f"manifest {manifest}")
-            if len(self._known) >= _KEPT_MAX:
-                self._known.clear()
-            self._known[manifest] = found
+            self.remember(manifest, found)
+        return found
+
+    def remember(self, manifest: str, nodes: list[Node]) -> None:
+        """What is in a folder, for whoever asks next; in the order of their names."""
+        if len(self._known) >= _KEPT_MAX:
+            self._known.clear()
+        self._known[manifest] = nodes
+
+    def index(self, manifest: str) -> dict[str, Node]:
+        """The same by name; not to be changed."""
+        found = self._indexes.get(manifest)
+        if found is None:
+            found = {node.name: node for node in self.nodes(manifest)}
+            if len(self._indexes) >= _KEPT_MAX:
+                self._indexes.clear()
+            self._indexes[manifest] = found
         return found
 
     def _load(self, hash: str) -> bytes:
@@ -39,15 +54,24 @@ class Trees:
             raise Corrupt(f"manifest {hash}", "its bytes do not match its hash")
         return data
 
-    def walk(self, tree: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Node]]:
-        """Every path of a tree with its node: folders before what is in them, names in order."""
+    def walk(
+        self,
+        tree: str,
+        prefix: str = "",
+        depth: int = 0,
+        enter: Callable[[str], bool] | None = None,
+    ) -> Iterator[tuple[str, Node]]:
+        """Every path of a tree with its node: folders before what is in them, names in order.
+
+        `enter` may be asked which folders to go into.
+        """
         if depth > DEPTH_MAX:
             raise Corrupt(f"manifest {tree}", f"{prefix!r:.100} lies too deep")
         for node in self.nodes(tree):
             path = prefix + node.name
             yield path, node
-            if node.is_folder:
-                yield from self.walk(node.ref, path + "/", depth + 1)
+            if node.is_folder and (enter is None or enter(path)):
+                yield from self.walk(node.ref, path + "/", depth + 1, enter)
 
     def find(self, tree: str, path: str) -> Node | None:
         """The node at a path, read along it; None if there is none."""

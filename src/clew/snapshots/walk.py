@@ -6,9 +6,11 @@ followed, so nothing outside of the tree is read, whatever somebody puts into it
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import cast
 
 from msgspec import Struct
@@ -26,11 +28,17 @@ from clew.snapshots.cache import (
 from clew.snapshots.ignore import IGNORE_FILE_BYTES_MAX, IGNORE_FILES, Matcher, Rules
 from clew.snapshots.manifest import Node, folded, name_problem
 from clew.snapshots.model import LeftOut, Reason
+from clew.snapshots.reading import close as close
+from clew.snapshots.reading import read_all
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DEPTH_MAX = 200
 _LASTING = frozenset(["special", "collides", "name"])  # as long as the names in a folder stay
+NO_SIGNATURE = (0, 0, 0, 0, 0)  # of what cannot be looked at
+_TRIES = 3
+
+Look = tuple[str, os.stat_result | None]  # a name; None: it cannot be looked at
 
 
 class Folder(Struct):
@@ -52,6 +60,12 @@ class Folder(Struct):
     def name(self) -> str:
         return self.path[:-1].rpartition("/")[2]
 
+    @property
+    def nodes(self) -> list[Node]:
+        """What was found in it, as it would be stored."""
+        folders = [Node(sub.name, "folder", sub.manifest, sub.size) for sub in self.folders]
+        return folders + [Node(file.name, file.kind, file.ref, file.size) for file in self.files]
+
 
 class Survey(Struct):
     """A working tree, looked at as a whole."""
@@ -61,6 +75,7 @@ class Survey(Struct):
     began_ns: int
     files: int = 0
     read: int = 0  # files that had to be read
+    unseen: list[LeftOut] = []  # left out before, where nobody has looked now
 
     @property
     def tree(self) -> str:
@@ -91,7 +106,8 @@ class Survey(Struct):
 
     @property
     def left_out(self) -> list[LeftOut]:
-        return [item for folder in self.all_folders() for item in folder.left_out]
+        found = [item for folder in self.all_folders() for item in folder.left_out]
+        return found + self.unseen
 
     def known(self, base: tuple[str, str] | None) -> Known:
         """What to remember of it."""
@@ -114,7 +130,7 @@ class Survey(Struct):
 def look_at(root: str, descriptor: int, rules: Rules, known: Known) -> Survey:
     """What there is in a tree; files that have changed are still to be read."""
     began_ns = now_ns()
-    walker = _Walker(known, rules, began_ns)
+    walker = Walker(known, rules, began_ns)
     return Survey(root, walker.folder(descriptor, "", rules.matcher()), began_ns)
 
 
@@ -125,7 +141,7 @@ def open_root(root: str) -> int:
         raise InvalidInput("root", f"{root} is not a folder to be read: {error.strerror}") from None
 
 
-class _Walker:
+class Walker:
     def __init__(self, known: Known, rules: Rules, began_ns: int) -> None:
         self._known = known.folders
         self._rules = rules
@@ -134,11 +150,14 @@ class _Walker:
 
     def folder(self, descriptor: int, path: str, outer: Matcher) -> Folder:
         """A folder and all below it; `path` ends with a slash unless it is the top."""
-        sign = signature(os.fstat(descriptor))
+        try:
+            sign = signature(os.fstat(descriptor))
+        except OSError:
+            return _unreadable(path, NO_SIGNATURE, outer)
         known = self._known.get(path)
         if known is not None and known.signature == sign and self._can_stay(known):
-            matcher = self._matcher(descriptor, path, outer, known.ignores)
-            if matcher.id == known.rules:
+            matcher, unread = self._matcher(descriptor, path, outer, known.ignores)
+            if matcher.id == known.rules and not unread:
                 return self._same(descriptor, path, matcher, known, sign)
         return self._anew(descriptor, path, outer, known, sign)
 
@@ -149,10 +168,13 @@ class _Walker:
 
     def _matcher(
         self, descriptor: int, path: str, outer: Matcher, ignores: Sequence[str]
-    ) -> Matcher:
-        if not ignores:
-            return outer
-        return outer.inside(path, [_read_ignore(descriptor, name) for name in ignores])
+    ) -> tuple[Matcher, list[str]]:
+        """The rules in a folder, and those of its ignore files that cannot be read."""
+        if not ignores or not self._rules.gitignore:
+            return outer, []
+        texts = {name: _read_ignore(descriptor, name) for name in ignores}
+        unread = [name for name, text in texts.items() if text is None]
+        return outer.inside(path, [text or b"" for text in texts.values()]), unread
 
     # --- a folder whose list of names has not changed ---
 
@@ -199,19 +221,20 @@ class _Walker:
         sign: Signature,
     ) -> Folder:
         try:
-            with os.scandir(descriptor) as entries:
-                looks = sorted(_looks(entries))
+            looks = self._list(descriptor, path)
         except OSError:
-            out = [LeftOut(path.rstrip("/") or ".", "unreadable")]
-            return Folder(path, sign, outer.id, [], [], [], out, [])
+            return _unreadable(path, sign, outer)
         names = {name for name, _ in looks}
         ignores = [name for name in IGNORE_FILES if name in names]
-        matcher = self._matcher(descriptor, path, outer, ignores)
+        matcher, unread = self._matcher(descriptor, path, outer, ignores)
         found = Folder(path, sign, matcher.id, [], [], [], [], ignores)
         before = {} if known is None else {file.name: file for file in known.files}
         taken: set[str] = set()
         folders: list[str] = []
         for name, st in looks:
+            if st is None or name in unread:
+                found.left_out += _told_unless_ignored(matcher, path, name)
+                continue
             if matcher.leaves_out(path + name, name, folder=stat.S_ISDIR(st.st_mode)):
                 continue
             fold = folded(name)
@@ -233,6 +256,10 @@ class _Walker:
             self._enter(descriptor, found, name, matcher)
         return found
 
+    def _list(self, descriptor: int, path: str) -> list[Look]:
+        with os.scandir(descriptor) as entries:
+            return sorted(_looks(entries), key=itemgetter(0))
+
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
         try:
             if found.path.count("/") >= DEPTH_MAX:
@@ -244,7 +271,7 @@ class _Walker:
         try:
             found.folders.append(self.folder(below, f"{found.path}{name}/", matcher))
         finally:
-            os.close(below)
+            close(below)
 
     def _take(self, descriptor: int, found: Folder, name: str, sign: Signature) -> None:
         """A file that is new or changed: to be read, or left out."""
@@ -267,22 +294,46 @@ class _Walker:
             found.pending.append((name, sign))
 
 
-def _looks(entries: Iterable[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
+def _unreadable(path: str, sign: Signature, outer: Matcher) -> Folder:
+    """A folder that cannot be looked into: nothing is known of it but that it is there."""
+    out = [LeftOut(path.rstrip("/") or ".", "unreadable")]
+    return Folder(path, sign, outer.id, [], [], [], out, [])
+
+
+def _told_unless_ignored(matcher: Matcher, path: str, name: str) -> list[LeftOut]:
+    """What cannot be looked at, unless it does not belong into a snapshot whatever it is."""
+    ignored = all(matcher.leaves_out(path + name, name, folder=it) for it in (False, True))
+    return [] if ignored else [LeftOut(path + name, "unreadable")]
+
+
+def _looks(entries: Iterable[os.DirEntry[str]]) -> Iterator[Look]:
+    """What is in a folder; None for what cannot be looked at."""
     for entry in entries:
         try:
             yield entry.name, entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             pass  # it has gone since the folder was listed
+        except OSError:
+            yield entry.name, None
 
 
-def _read_ignore(descriptor: int, name: str) -> bytes:
+def _read_ignore(descriptor: int, name: str) -> bytes | None:
+    """The text of an ignore file; None if it cannot be read. Only a file has one, no link."""
+    for _ in range(_TRIES):
+        try:
+            return _read_text(descriptor, name)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return b""
+    return None
+
+
+def _read_text(descriptor: int, name: str) -> bytes:
+    file = os.open(name, FILE, dir_fd=descriptor)
     try:
-        file = os.open(name, FILE, dir_fd=descriptor)
-    except OSError:
-        return b""
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        look = os.fstat(file)
+        if not stat.S_ISREG(look.st_mode):
             return b""
-        return os.read(file, IGNORE_FILE_BYTES_MAX)
+        return read_all(file, min(look.st_size, IGNORE_FILE_BYTES_MAX))
     finally:
-        os.close(file)
+        close(file)

@@ -12,7 +12,7 @@ from clew.snapshots.contents import open_below
 from clew.snapshots.manifest import Node
 from clew.snapshots.model import Difference, LeftOut
 from clew.snapshots.tree import Trees
-from clew.snapshots.walk import FILE, Folder, Survey, open_root
+from clew.snapshots.walk import FILE, Survey, open_root
 
 
 class WorkingTrees(Trees):
@@ -25,7 +25,7 @@ class WorkingTrees(Trees):
         self._folders: dict[str, list[Node]] = {}
         self._paths: dict[str, str] = {}  # contents → where they are
         for folder in survey.all_folders():
-            self._folders[folder.manifest] = _nodes(folder)
+            self._folders[folder.manifest] = folder.nodes
             files = (file for file in folder.files if file.kind != "link")
             self._paths |= {file.ref: folder.path + file.name for file in files}
 
@@ -64,11 +64,6 @@ class WorkingTrees(Trees):
                 return self._left_out[path]
             path = path.rpartition("/")[0]
         return None
-
-
-def _nodes(folder: Folder) -> list[Node]:
-    nodes = [Node(sub.name, "folder", sub.manifest, sub.size) for sub in folder.folders]
-    return nodes + [Node(file.name, file.kind, file.ref, file.size) for file in folder.files]
 
 
 def _read(root: str, path: str) -> bytes | None:

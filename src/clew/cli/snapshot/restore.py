@@ -2,19 +2,21 @@
 
 Says first what it would do, and asks. Files that somebody else changed since the last snapshot
 stop it (exit code 4) unless --force; what is ignored, and what no snapshot ever had, stays. The
-present state is snapshotted before: clew undo brings it back.
+present state is snapshotted before: clew undo brings it back. With --path only what it names is
+looked at, judged and touched.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from clew.cli import _exits, _plan, _snapshots
 from clew.cli._arguments import add_consent, add_object, add_thread
 from clew.cli._render import Screen
 from clew.cli._stores import opened_thread
-from clew.snapshots.going import refuse
 from clew.snapshots.model import Restored, Snapshot
+from clew.snapshots.obstacles import refuse
 from clew.snapshots.rewind import restore
 from clew.thread import Thread
 
@@ -45,7 +47,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             refuse(planned.plan, force=options.force)
             if not planned.plan.is_empty and not _plan.consent(screen, options, "restore them?"):
                 return _exits.OK
-            done = _restore(thread, snapshot, options, dry_run=False)
+            with screen.bar("restore") as bar:
+                done = _restore(thread, snapshot, options, dry_run=False, progress=bar)
     if options.json:
         screen.json(_plan.value(done))
     elif not options.dry_run:
@@ -54,8 +57,6 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _restore(
-    thread: Thread, snapshot: Snapshot, options: argparse.Namespace, *, dry_run: bool
+    thread: Thread, snapshot: Snapshot, options: argparse.Namespace, **ways: Any
 ) -> Restored:
-    return restore(
-        thread, snapshot, options.root, options.path, dry_run=dry_run, force=options.force
-    )
+    return restore(thread, snapshot, options.root, options.path, force=options.force, **ways)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from msgspec import Struct
@@ -38,6 +39,9 @@ class Blobs:
     def __init__(self, place: Place, disk: Disk) -> None:
         self._place = place
         self._disk = disk
+        self._lasting: set[str] = set()  # folders whose own names are on disk
+        self.owed: set[str] = set()  # folders with names that somebody relies on
+        self._mutex = threading.Lock()
 
     def find(self, hash: str) -> Stored | None:
         if _HASH.fullmatch(hash) is None:
@@ -51,6 +55,23 @@ class Blobs:
             except OSError as error:
                 raise Corrupt(path, f"the blob cannot be read: {error.strerror}") from error
         return None
+
+    def has(self, hashes: Iterable[str]) -> set[str]:
+        """Those that are there. A name is seen before it is on disk: see `settle`."""
+        found = {hash for hash in hashes if self.find(hash) is not None}
+        with self._mutex:
+            self.owed |= {self._folder(hash) for hash in found}
+        return found
+
+    def settle(self) -> None:
+        """Sync the names of blobs that were said to be there, before anything is acknowledged.
+
+        Whoever put them may have died before that, or not have come to it yet.
+        """
+        with self._mutex:
+            for folder in sorted(self.owed):
+                self._disk.sync_folder(folder)
+            self.owed = set()
 
     def get(self, hash: str) -> bytes:
         stored = self.find(hash)
@@ -66,14 +87,13 @@ class Blobs:
     def put_all(self, blobs: list[Packed], now_us: int) -> None:
         """Each is written and synced aside; they get their names; then the names are synced."""
         new: dict[str, str] = {}  # the name that each will get → where it is now
-        folders: set[str] = set()
+        folders = {self._folder(blob.hash) for blob in blobs}
         try:
+            self._make_folders(folders)
             for blob in blobs:
                 folder = self._folder(blob.hash)
-                folders.add(folder)
                 path = f"{folder}/{blob.hash[5:]}{_ENDINGS[blob.codec]}"
                 if path not in new and not self._renew(blob.hash, path, now_us):
-                    self._make_folder(folder)
                     new[path] = write_aside(self._disk, folder, blob.data)
             for path in list(new):
                 os.utime(new[path], ns=(now_us * 1000, now_us * 1000))
@@ -101,11 +121,16 @@ class Blobs:
             self._disk.unlink(stored.path)
         return False
 
-    def _make_folder(self, folder: str) -> None:
-        if not os.path.isdir(folder):
-            with suppress(FileExistsError):
-                self._disk.make_folder(folder)
+    def _make_folders(self, folders: set[str]) -> None:
+        """Also those that are there: whoever made them may not have come to the sync."""
+        fresh = folders - self._lasting
+        for folder in sorted(fresh):
+            if not os.path.isdir(folder):
+                with suppress(FileExistsError):
+                    self._disk.make_folder(folder)
+        if fresh:
             self._disk.sync_folder(self._place.blobs)
+            self._lasting |= fresh
 
     def _is_sound(self, stored: Stored) -> bool:
         try:

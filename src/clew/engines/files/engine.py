@@ -12,22 +12,25 @@ from typing import Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from clew.checks import check_namespace
 from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.engines._packing import Packed, pack
-from clew.engines.files import leases, making, purge, surveying
+from clew.engines.files import leases, making, purge, spaces, surveying
 from clew.engines.files.batch import Batch
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk
+from clew.engines.files.index import SPACE
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import VERSION
 from clew.engines.files.locks import EXCLUSIVE, SHARED
-from clew.engines.files.place import in_use, prepare
+from clew.engines.files.place import in_use, release
 from clew.engines.files.shared import Shared
 from clew.engines.sqlite import reading, rows
 from clew.errors import Corrupt, InvalidInput
 from clew.leasing import Instant, step_lease
 from clew.model import (
+    DEFAULT_NAMESPACE,
     Draft,
     Entry,
     EntryDraft,
@@ -68,22 +71,25 @@ class FilesEngine:
         durability: Literal["full", "relaxed"] = "full",
         busy_seconds: float = 30.0,
         create: bool = True,
+        namespace: str = DEFAULT_NAMESPACE,
         disk: Disk | None = None,
         clock: Callable[[], Instant] = _clock.now,
     ) -> None:
         if durability not in _ACKNOWLEDGED:
             raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
+        self._namespace = check_namespace(namespace)
         self._durability: Literal["full", "relaxed"] = durability
         self._busy_seconds = busy_seconds
         self._clock = clock
         self._disk = GuardedDisk(disk or Disk(), durable=durability == "full")
-        self._place = prepare(Path(path).absolute(), self._disk, create=create)
+        self._places = spaces.enter(Path(path).absolute(), namespace, self._disk, create=create)
+        self._place = self._places[0]
         self._start()
         _open_stores.add(self)
 
     def _start(self) -> None:
         self._survives = True
-        self._in_use = in_use(self._place)
+        self._in_use = in_use(reversed(self._places))
         self._shared = Shared(
             self._place, self._disk, busy_seconds=self._busy_seconds, clock=self._clock
         )
@@ -93,11 +99,12 @@ class FilesEngine:
     def properties(self) -> Properties:
         return Properties(
             engine="files",
-            place=self._place.root,
+            place=self._places[-1].root,
             durability=self._durability,
             acknowledged=_ACKNOWLEDGED[self._durability],
             processes=True,
             version=str(VERSION),
+            namespace=self._namespace,
         )
 
     # --- writing ---
@@ -107,6 +114,7 @@ class FilesEngine:
         large = _pack(draft.facts)
         with shared.gate.open(), shared.writing_to(self._place.thread(draft.id)):
             shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
+            shared.blobs.settle()
             spilled = {id: blob.hash for id, blob in large.items()}
             shared.with_index(lambda: making.create(shared, draft, spilled))
         return self.thread(draft.id)
@@ -121,6 +129,9 @@ class FilesEngine:
     ) -> list[Record]:
         shared = self._enter()
         large = _pack(drafts)
+        if shared.blobs.owed:
+            with shared.writing_to(self._place.blobs):
+                shared.blobs.settle()
         if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
             return self._append(thread, drafts, {}, expect, fence)
         with shared.gate.open():
@@ -183,7 +194,7 @@ class FilesEngine:
         def work(journal: Journal) -> ThreadInfo:
             with self._shared.index.lock:
                 db = self._shared.index.db
-                return rows.thread_row(db, id).info(db)
+                return rows.thread_row(db, SPACE, id).info(db)
 
         return self._read(id, work)
 
@@ -193,7 +204,7 @@ class FilesEngine:
         def work() -> Page[ThreadInfo]:
             self._survey.refresh()
             with shared.index.lock:
-                return reading.threads(shared.index.db, query)
+                return reading.threads(shared.index.db, SPACE, query)
 
         with shared.writing_to(self._place.threads):
             return shared.with_index(work)
@@ -233,7 +244,7 @@ class FilesEngine:
     def segments(self, thread: str) -> list[Segment]:
         def work(journal: Journal) -> list[Segment]:
             with self._shared.index.lock:
-                return reading.segments(self._shared.index.db, thread)
+                return reading.segments(self._shared.index.db, SPACE, thread)
 
         return self._read(thread, work)
 
@@ -278,8 +289,7 @@ class FilesEngine:
         return self._enter().blobs.get(hash)
 
     def has_blobs(self, hashes: Iterable[str]) -> set[str]:
-        blobs = self._enter().blobs
-        return {hash for hash in hashes if blobs.find(hash) is not None}
+        return self._enter().blobs.has(hashes)
 
     # --- looking after ---
 
@@ -299,7 +309,7 @@ class FilesEngine:
             _open_stores.discard(self)
             if self._shared.pid == os.getpid():
                 self._shared.close()
-                self._in_use.close()
+                release(self._in_use)
             self._shared.closed = True
 
     # --- forks of the process ---
@@ -324,7 +334,7 @@ class FilesEngine:
             return
         # flock is shared with the parent through these descriptors: let go of our copies.
         self._shared.abandon()
-        self._in_use.close()
+        release(self._in_use)
         try:
             self._start()
         except Exception as error:

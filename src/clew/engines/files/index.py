@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct, UnsetType
 
 from clew.engines._migrate import schema
-from clew.engines.sqlite import reading, rows
+from clew.engines.sqlite import reading, rows, spaces
 from clew.engines.sqlite.connections import patience
 from clew.engines.sqlite.query import every, one, value
 from clew.errors import Corrupt
@@ -46,6 +46,7 @@ CREATE TABLE uses (
 CREATE INDEX uses_by_record ON uses (record);
 """
 BUSY_SECONDS = 10.0
+SPACE = spaces.DEFAULT.no  # a namespace is a folder of its own, with an index of its own
 # What a damaged index may raise. It is a cache: whoever gets one of these does without.
 INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
@@ -263,7 +264,7 @@ class Index:
         newest: list[Where] = []
         query = f"{_WHERE} WHERE no BETWEEN ? AND ? AND type = 0 ORDER BY no DESC LIMIT ?"
         with self.lock:
-            for span in reading.path_spans(self.db, self.lineages, thread, leaf, after):
+            for span in reading.path_spans(self.db, self.lineages, SPACE, thread, leaf, after):
                 left = -1 if limit is None else limit - len(newest)
                 if left == 0:
                     break

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from clew.codec import new_id
+from clew.engines.files.index import SPACE
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import Header, Source, header_line, record_line
 from clew.engines.files.locks import EXCLUSIVE
@@ -51,7 +52,7 @@ def _source(shared: Shared, origin: Origin) -> Source | None:
 
 def _check_recreated(shared: Shared, journal: Journal, draft: ThreadDraft) -> None:
     with shared.index.lock:
-        info = rows.thread_row(shared.index.db, draft.id).info(shared.index.db)
+        info = rows.thread_row(shared.index.db, SPACE, draft.id).info(shared.index.db)
     span = rows.everything_of(journal.no)
     first = journal.records(shared.index.places(span, limit=len(draft.facts)))
     check_recreated(info, first, draft)

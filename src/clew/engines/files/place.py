@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ _IGNORED_BY_GIT = "/index/\n/locks/\n.*.new\n"
 class _Marker(Struct):
     format: str
     version: int
+    namespace: str | None = None
 
 
 class Place:
@@ -63,15 +65,17 @@ class Place:
         os.makedirs(self.changed, 0o700, exist_ok=True)
 
 
-def prepare(root: Path, disk: Disk, *, create: bool) -> Place:
+def prepare(root: Path, disk: Disk, *, create: bool, namespace: str | None = None) -> Place:
     """Make sure that the folder is a store of ours, or say why it is not."""
     place = Place(root)
     try:
         if root.exists() and not root.is_dir():
             raise Unsupported(f"{root} is a file, not a folder; a store of files is a folder")
         if not (root / MARKER).exists():
-            _make(root, disk, create=create)
-        _read_marker(root / MARKER)
+            _make(root, disk, namespace, create=create)
+        found = read_marker(root / MARKER).namespace
+        if namespace is not None and found not in (None, namespace):
+            raise Corrupt(str(root / MARKER), f"it is the folder of namespace {found!r}")
         refuse_network(root)
         _make_rooms(root, disk)
     except OSError as error:
@@ -80,9 +84,11 @@ def prepare(root: Path, disk: Disk, *, create: bool) -> Place:
     return place
 
 
-def _make(root: Path, disk: Disk, *, create: bool) -> None:
+def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> None:
     if not create:
-        raise NotFound("store", str(root))
+        raise (
+            NotFound("store", str(root)) if namespace is None else NotFound("namespace", namespace)
+        )
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     for folder in reversed(missing):
         try:
@@ -101,6 +107,8 @@ def _make(root: Path, disk: Disk, *, create: bool) -> None:
         raise Unsupported(text)
     about = "A store of Clew: one JSONL file for each thread, in threads/. See docs/format.md."
     marker = {"format": FORMAT, "version": VERSION, "about": about}
+    if namespace is not None:
+        marker["namespace"] = namespace
     # The marker comes last: a folder without it holds nothing yet.
     put_file(disk, str(root), ".gitignore", _IGNORED_BY_GIT.encode())
     put_file(disk, str(root), MARKER, msgspec.json.encode(marker) + b"\n")
@@ -152,7 +160,7 @@ def remove_quietly(disk: Disk, path: str) -> None:
         pass  # the error that led here is the one that matters
 
 
-def _read_marker(path: Path) -> None:
+def read_marker(path: Path) -> _Marker:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -168,6 +176,7 @@ def _read_marker(path: Path) -> None:
         raise Unsupported(f"{path.parent} is not a Clew store of files: {path.name} says otherwise")
     if marker.version > VERSION:
         raise FormatTooNew(str(path.parent), found=marker.version, known=VERSION)
+    return marker
 
 
 def _make_rooms(root: Path, disk: Disk) -> None:
@@ -188,19 +197,29 @@ def _make_rooms(root: Path, disk: Disk) -> None:
         disk.sync_folder(str(root))
 
 
-def in_use(place: Place) -> FileLock:
+def in_use(places: Iterable[Place]) -> list[FileLock]:
     """Held, shared, as long as a store is open, so that `repair` knows whether it is alone."""
-    lock = FileLock(f"{place.locks}/open")
-    if not lock.try_take(SHARED):
-        lock.close()
-        raise Unavailable(f"{place.root} is being repaired; open it when that is done")
-    return lock
+    return _hold(places, SHARED, "is being repaired; open it when that is done")
 
 
-def alone(place: Place) -> FileLock:
-    """The same lock for one alone: nobody else has the store open, and nobody can open it."""
-    lock = FileLock(f"{place.locks}/open")
-    if not lock.try_take(EXCLUSIVE):
+def alone(places: Iterable[Place]) -> list[FileLock]:
+    """The same locks for one alone: nobody else has the store open, and nobody can open it."""
+    return _hold(places, EXCLUSIVE, "is in use; close every program that has it open")
+
+
+def _hold(places: Iterable[Place], kind: int, refusal: str) -> list[FileLock]:
+    held: list[FileLock] = []
+    try:
+        for place in places:
+            held.append(FileLock(f"{place.locks}/open"))
+            if not held[-1].try_take(kind):
+                raise Unavailable(f"{place.root} {refusal}")
+    except BaseException:
+        release(held)
+        raise
+    return held
+
+
+def release(locks: Iterable[FileLock]) -> None:
+    for lock in locks:
         lock.close()
-        raise Unavailable(f"{place.root} is in use; close every program that has it open")
-    return lock

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import apsw
@@ -18,7 +19,7 @@ from clew.engines.files import names
 from clew.engines.files.journal import Journal
 from clew.engines.files.lines import Header, Source, header_line, record_line
 from clew.engines.files.locks import EXCLUSIVE
-from clew.engines.files.place import put_file, remove_quietly
+from clew.engines.files.place import ROOMS, put_file, remove_quietly
 from clew.engines.files.shared import Shared
 from clew.engines.files.surveying import Survey
 from clew.engines.sqlite import purge as sql
@@ -188,7 +189,9 @@ def sweep(shared: Shared, survey: Survey, before_us: int, keep: Keep | None) -> 
 
 def _remove_leftovers(shared: Shared, before_us: int) -> None:
     """Files that were never finished, by writers that are gone."""
-    for found in Path(shared.place.root).rglob(".*.new"):
+    root = Path(shared.place.root)  # not what is below: other namespaces' writers are at work
+    rooms = [(root / room).rglob(".*.new") for room in ROOMS if "/" not in room]
+    for found in chain(root.glob(".*.new"), *rooms):
         try:
             if found.lstat().st_mtime_ns // 1000 <= before_us:
                 shared.disk.unlink(str(found))

@@ -41,7 +41,11 @@ class _Piece(Struct, frozen=True):
 
 
 class FilesSalvage:
-    def __init__(self, root: Path) -> None:
+    """See `clew.salvage.Salvage`. `where` is the folder as the report names it."""
+
+    def __init__(self, root: Path, namespace: str, where: str) -> None:
+        self.namespace = namespace
+        self._where = "" if where == "." else f"{where}/"
         self.notes: list[str] = []
         self.unverified: set[tuple[str, str]] = set()
         self._root = root
@@ -49,15 +53,8 @@ class FilesSalvage:
         self._bodies: set[str] = set()
         self._threads = self._find_threads()
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._threads
-
     def threads(self) -> list[SalvagedThread]:
         return list(self._threads)
-
-    def close(self) -> None:
-        pass
 
     def blob(self, hash: str) -> bytes:
         return self._blobs.get(hash)
@@ -89,7 +86,7 @@ class FilesSalvage:
         return threads
 
     def _read(self, path: Path, *, purged: bool) -> _Thread | None:
-        place = f"{path.parent.name}/{path.name}"
+        place = f"{self._where}{path.parent.name}/{path.name}"
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -307,7 +304,7 @@ def _guess_header(first: bytes, rest: bytes, stem: str) -> Header | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         remains = _Remains()
     lines = rest.split(b"\n")
-    for id in dict.fromkeys([remains.id, _unescaped(stem), _text(_id_in(first))]):
+    for id in dict.fromkeys([remains.id, names.unescaped(stem), _text(_id_in(first))]):
         data = id.encode("utf-8", "replace")
         if id and any(is_sound(data, line) for line in lines):
             created_us = _first_time(remains.created, lines)
@@ -321,11 +318,6 @@ def _guess_header(first: bytes, rest: bytes, stem: str) -> Header | None:
 
 def _text(value: str | None) -> str:
     return value or ""
-
-
-def _unescaped(stem: str) -> str:
-    data = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes.fromhex(m[1].decode()), stem.encode())
-    return data.decode("utf-8", "replace")
 
 
 def _first_time(created: str, lines: list[bytes]) -> int:

@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 
 from clew.engines import _swap
-from clew.engines.files import names
+from clew.engines.files import names, spaces
 from clew.engines.files.engine import FilesEngine
-from clew.engines.files.place import MARKER, ROOMS, VERSION, Place, alone
+from clew.engines.files.locks import FileLock
+from clew.engines.files.place import MARKER, ROOMS, VERSION, Place, alone, release
 from clew.engines.files.salvage import FilesSalvage
+from clew.engines.files.whole import FilesWhole
 from clew.errors import FormatTooNew, NotFound, Unsupported
+from clew.salvage import Salvage
 
 
 class FilesWorkshop:
@@ -30,9 +33,12 @@ class FilesWorkshop:
             raise NotFound("store", str(path))
         if not (path / "threads").is_dir() and not (path / MARKER).exists():
             raise Unsupported(f"{path} is not a Clew store of files; left as it is")
-        (path / "locks").mkdir(mode=0o700, exist_ok=True)
-        self._lock = alone(Place(path))
+        self._locks: list[FileLock] = []
         try:
+            self._hold(path)
+            self._spaces = spaces.namespaces(path)  # nobody makes another one now
+            for folder in list(self._spaces.values())[1:]:
+                self._hold(folder)
             self._swap.begin()
             self._copy = self._swap.folder / "damaged"
             self._new = self._swap.folder / "repaired"
@@ -41,35 +47,55 @@ class FilesWorkshop:
             self.close()
             raise
 
-    def open_copy(self) -> FilesEngine:
-        return FilesEngine(self._copy, create=False)
+    def _hold(self, folder: Path) -> None:
+        (folder / "locks").mkdir(mode=0o700, exist_ok=True)
+        self._locks += alone([Place(folder)])
 
-    def salvage(self) -> FilesSalvage:
-        _refuse_newer(self._copy / MARKER)
-        found = FilesSalvage(self._copy)
-        if found.is_empty and any((self._copy / "threads").glob("*")):
+    def open_copy(self) -> FilesWhole:
+        return FilesWhole(self._copy)
+
+    def salvage(self) -> list[Salvage]:
+        found: list[Salvage] = []
+        for name, folder in self._spaces.items():
+            where = folder.relative_to(self._path)
+            _refuse_newer(self._copy / where / MARKER)
+            found.append(FilesSalvage(self._copy / where, name, str(where)))
+        if not any(part.threads() for part in found) and any(self._copy.rglob("threads/*")):
             raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
         strangers = sorted(set(os.listdir(self._path)) - _OURS)
         if strangers:
-            found.notes.append(f"not Clew's, and still with the original: {', '.join(strangers)}")
+            notes = found[0].notes
+            notes.append(f"not Clew's, and still with the original: {', '.join(strangers)}")
         return found
 
-    def create(self) -> FilesEngine:
-        return FilesEngine(self._new)
+    def create(self, namespace: str) -> FilesEngine:
+        return FilesEngine(self._new, namespace=namespace)
 
-    def finish(self, ids: dict[str, str]) -> None:
+    def open_new(self) -> FilesWhole:
+        return FilesWhole(self._new)
+
+    def finish(self, ids: dict[tuple[str, str], str]) -> None:
         """Leases are no records, but their fences must go on growing; cut tails are kept."""
-        for id in ids.values():
-            name = names.anonymous(id)
-            if (self._copy / "locks" / name).is_file():
-                shutil.copyfile(self._copy / "locks" / name, self._new / "locks" / name)
-        for file in (self._copy / "recovered").glob("*"):
-            if file.is_file() and not file.is_symlink():
-                shutil.copyfile(file, self._new / "recovered" / file.name)
+        for (namespace, _), id in ids.items():
+            name = f"locks/{names.anonymous(id)}"
+            old, new = self._homes(namespace)
+            if (old / name).is_file():
+                shutil.copyfile(old / name, new / name)
+        for namespace in self._spaces:
+            old, new = self._homes(namespace)
+            for file in (old / "recovered").glob("*"):
+                if file.is_file() and not file.is_symlink():
+                    shutil.copyfile(file, new / "recovered" / file.name)
+
+    def _homes(self, namespace: str) -> tuple[Path, Path]:
+        """The folder of a namespace in the copy, and in the new store."""
+        where = self._spaces[namespace].relative_to(self._path)
+        return self._copy / where, spaces.home(self._new, namespace)
 
     def reindex(self) -> bool:
         """The index is a cache: without it, the next one who opens the store makes it anew."""
-        shutil.rmtree(self._path / "index")
+        for folder in self._spaces.values():
+            shutil.rmtree(folder / "index", ignore_errors=folder != self._path)
         return True
 
     def swap(self) -> str:
@@ -80,10 +106,10 @@ class FilesWorkshop:
 
     def close(self) -> None:
         self._swap.close()
-        self._lock.close()
+        release(self._locks)
 
 
-_OURS = {".gitignore", MARKER, *(room for room in ROOMS if "/" not in room)}
+_OURS = {".gitignore", MARKER, spaces.ROOM, *(room for room in ROOMS if "/" not in room)}
 
 
 def _foreign(folder: Any, found: list[str]) -> set[str]:

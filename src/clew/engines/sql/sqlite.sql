@@ -1,5 +1,6 @@
 -- The schema of a SQLite store: equal to the sum of the migrations beside it (tested).
 --
+--   namespaces  tenants; no. 1 is 'default'
 --   threads     one row a thread: where it stands (seq, leaf, tail) and the columns lists filter by
 --   records     every entry, leaf move and fact; the one truth. A record's number is its thread's
 --               number and its seq, so that a thread lies together and a range is one scan
@@ -12,7 +13,22 @@
 --   blob_uses   blobs that an entry says it refers to
 --
 -- threads, segments, facts, tags are sums over records: verify compares them with a replay.
+--
+-- A namespace sees nothing of another one. Whatever is entered by a name from outside (an id of a
+-- thread, a hash, a filter of a list) has the namespace in its key: threads, tags, blobs. The rest is
+-- entered by the number of a thread, a record or a blob, which only ever comes from a row that was
+-- found in its namespace: there it would say the same thing again, and cost every append.
+--
+-- (A comma at the beginning of a line: SQLite puts columns that were added later there.)
+--
 -- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON.
+
+CREATE TABLE namespaces (
+  no   INTEGER PRIMARY KEY,
+  name TEXT    NOT NULL UNIQUE
+) STRICT;
+
+INSERT INTO namespaces (no, name) VALUES (1, 'default');
 
 CREATE TABLE threads (
   no            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -34,15 +50,15 @@ CREATE TABLE threads (
   origin_hash   TEXT,                       --   its hash,
   origin_no     INTEGER,                    --   and the number of its record
   hash          TEXT    NOT NULL            -- over what the thread was created with
-) STRICT;
+, space         INTEGER NOT NULL DEFAULT 1  /* namespaces.no */) STRICT;
 
-CREATE UNIQUE INDEX threads_by_id        ON threads (id) WHERE shelf < 3;
-CREATE INDEX        threads_by_created   ON threads (shelf, created_us DESC, id);
-CREATE INDEX        threads_by_updated   ON threads (shelf, listed_us DESC, id)      WHERE listed_us IS NOT NULL;
-CREATE INDEX        threads_unlisted     ON threads (shelf)                          WHERE listed_us IS NULL;
-CREATE INDEX        threads_by_parent    ON threads (parent, created_us DESC, id)    WHERE parent IS NOT NULL;
-CREATE INDEX        threads_by_workspace ON threads (workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
-CREATE INDEX        threads_by_origin    ON threads (origin, created_us DESC, id)    WHERE origin IS NOT NULL;
+CREATE UNIQUE INDEX threads_by_id        ON threads (space, id) WHERE shelf < 3;
+CREATE INDEX        threads_by_created   ON threads (space, shelf, created_us DESC, id);
+CREATE INDEX        threads_by_updated   ON threads (space, shelf, listed_us DESC, id)      WHERE listed_us IS NOT NULL;
+CREATE INDEX        threads_unlisted     ON threads (space, shelf)                          WHERE listed_us IS NULL;
+CREATE INDEX        threads_by_parent    ON threads (space, parent, created_us DESC, id)    WHERE parent IS NOT NULL;
+CREATE INDEX        threads_by_workspace ON threads (space, workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
+CREATE INDEX        threads_by_origin    ON threads (space, origin, created_us DESC, id)    WHERE origin IS NOT NULL;
 CREATE INDEX        threads_by_source    ON threads (origin_no)                      WHERE origin_no IS NOT NULL;
 
 CREATE TABLE records (
@@ -77,9 +93,10 @@ CREATE TABLE facts (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE tags (
+  space  INTEGER NOT NULL,
   tag    TEXT    NOT NULL,
   thread INTEGER NOT NULL,
-  PRIMARY KEY (tag, thread)
+  PRIMARY KEY (space, tag, thread)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX tags_by_thread ON tags (thread);
@@ -104,9 +121,9 @@ CREATE TABLE blobs (
   stored TEXT    NOT NULL,                  -- the hash of `data` as it is stored
   put_us INTEGER NOT NULL,
   data   BLOB    NOT NULL
-) STRICT;
+, space  INTEGER NOT NULL DEFAULT 1         /* namespaces.no */) STRICT;
 
-CREATE UNIQUE INDEX blobs_by_hash ON blobs (hash);
+CREATE UNIQUE INDEX blobs_by_hash        ON blobs (space, hash);
 
 CREATE TABLE blob_uses (
   blob   INTEGER NOT NULL,

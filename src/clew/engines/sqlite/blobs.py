@@ -19,15 +19,18 @@ from clew.model import Swept
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
 
 
-def put(db: apsw.Connection, blob: Packed, now_us: int) -> int:
-    """Store a blob unless it is there; its number. A blob put again is young again for sweep."""
-    row = one(db, "SELECT no FROM blobs WHERE hash = ?", (blob.hash,))
+def put(db: apsw.Connection, space: int, blob: Packed, now_us: int) -> int:
+    """Store a blob unless it is there; its number. A blob put again is young again for sweep.
+
+    What another namespace has does not count: whether it is there must not show.
+    """
+    row = one(db, _BY_HASH, (space, blob.hash))
     if row is not None:
         db.execute("UPDATE blobs SET put_us = ? WHERE no = ?", (now_us, row[0]))
         return int(row[0])
     db.execute(
-        "INSERT INTO blobs (hash, size, codec, stored, put_us, data) VALUES (?,?,?,?,?,?)",
-        (blob.hash, blob.size, blob.codec, digest(blob.data), now_us, blob.data),
+        "INSERT INTO blobs (space, hash, size, codec, stored, put_us, data) VALUES (?,?,?,?,?,?,?)",
+        (space, blob.hash, blob.size, blob.codec, digest(blob.data), now_us, blob.data),
     )
     return db.last_insert_rowid()
 
@@ -39,18 +42,19 @@ def fetch(db: apsw.Connection, no: int | None) -> bytes:
     return unpack(*row)
 
 
-def get(db: apsw.Connection, hash: str) -> bytes:
-    row = one(db, "SELECT hash, size, codec, data FROM blobs WHERE hash = ?", (hash,))
+def get(db: apsw.Connection, space: int, hash: str) -> bytes:
+    query = "SELECT hash, size, codec, data FROM blobs WHERE space = ? AND hash = ?"
+    row = one(db, query, (space, hash))
     if row is None:
         raise NotFound("blob", hash)
     return unpack(*row)
 
 
-def numbers(db: apsw.Connection, hashes: Iterable[str]) -> dict[str, int]:
+def numbers(db: apsw.Connection, space: int, hashes: Iterable[str]) -> dict[str, int]:
     """The numbers of those blobs that are stored."""
     found: dict[str, int] = {}
     for hash in hashes:
-        row = one(db, "SELECT no FROM blobs WHERE hash = ?", (hash,))
+        row = one(db, _BY_HASH, (space, hash))
         if row is not None:
             found[hash] = row[0]
     return found
@@ -61,10 +65,11 @@ def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
         db.execute("INSERT OR IGNORE INTO blob_uses (blob, record) VALUES (?,?)", (blob, record))
 
 
-def sweep(db: apsw.Connection, before_us: int, keep: Keep | None) -> Swept:
+def sweep(db: apsw.Connection, space: int, before_us: int, keep: Keep | None) -> Swept:
     """Remove the blobs that no record uses, that were put before a time, and nobody wants."""
-    query = f"SELECT no, size, hash FROM blobs b WHERE put_us <= ? AND {_UNUSED}"
-    rows = every(db, query, (before_us,))
+    mine = "SELECT no FROM blobs WHERE space = ?"  # then by number: as they lie in the file
+    query = f"SELECT no, size, hash FROM blobs b WHERE no IN ({mine}) AND put_us <= ? AND {_UNUSED}"
+    rows = every(db, query, (space, before_us))
     wanted = keep({hash for _, _, hash in rows}) if keep is not None and rows else set()
     gone = [(no, size) for no, size, hash in rows if hash not in wanted]
     db.executemany("DELETE FROM blobs WHERE no = ?", [(no,) for no, _ in gone])
@@ -77,6 +82,7 @@ def remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:
         db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {_UNUSED}", (no,))
 
 
+_BY_HASH = "SELECT no FROM blobs WHERE space = ? AND hash = ?"
 _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
     " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"

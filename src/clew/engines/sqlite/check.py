@@ -13,10 +13,11 @@ import apsw
 from clew.codec import digest
 from clew.engine import Progress
 from clew.engines._migrate import schema
-from clew.engines.sqlite import blobs, leases
+from clew.engines.sqlite import blobs, leases, rows, spaces
 from clew.engines.sqlite.errors import UNREADABLE
-from clew.engines.sqlite.query import every, one, value
+from clew.engines.sqlite.query import Row, every, one, value
 from clew.engines.sqlite.replay import Replay
+from clew.engines.sqlite.spaces import Space
 from clew.errors import Corrupt
 from clew.leasing import LeaseState
 from clew.model import Problem
@@ -25,37 +26,60 @@ _TOLD_EVERY = 100
 
 
 def check(
-    db: apsw.Connection, *, quick: bool = False, progress: Progress | None = None
+    db: apsw.Connection,
+    space: Space | None = None,
+    *,
+    quick: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[Problem]:
     """Every problem, part by part; a part that cannot be read is a problem of its own.
 
-    The quick form leaves out the parts that read bodies and blobs.
+    Of one namespace and the file itself, or of all of them. The quick form leaves out the parts
+    that read bodies and blobs.
     """
-    tally = _Tally(db, quick, progress)
-    for name, part in (
+    part = _Part(db, space)
+    tally = _Tally(part, quick, progress)
+    for name, problems in (
         ("schema", _check_schema(db)),
+        ("namespaces", _check_names(part)),
         ("SQLite", () if quick else _check_pages(db)),
-        ("blobs", () if quick else _check_blobs(db, tally)),
-        ("threads", _check_threads(db, tally, quick)),
-        ("leases", _check_leases(db)),
+        ("blobs", () if quick else _check_blobs(part, tally)),
+        ("threads", _check_threads(part, tally, quick)),
+        ("leases", _check_leases(part)),
         ("orphans", _check_orphans(db)),
     ):
         try:
-            yield from part
+            yield from problems
         except UNREADABLE as error:
             yield Problem(code="unreadable", message=f"{name} cannot be read further: {error}")
     tally.end()
 
 
+class _Part:
+    """What of the file is looked at: one namespace, or all."""
+
+    def __init__(self, db: apsw.Connection, space: Space | None) -> None:
+        self.db = db
+        self.where = "" if space is None else f"WHERE space = {space.no}"
+        self.names: dict[int, str] = {}
+        try:
+            self.names = {found.no: found.name for found in spaces.everyone(db)}
+        except UNREADABLE:
+            pass  # each thread says that it is in none
+
+    def rows(self, columns: str, table: str) -> list[Row]:
+        return every(self.db, f"SELECT {columns} FROM {table} {self.where} ORDER BY no")
+
+
 class _Tally:
     """Counts records and blobs, and tells it to whoever wants to know."""
 
-    def __init__(self, db: apsw.Connection, quick: bool, progress: Progress | None) -> None:
+    def __init__(self, part: _Part, quick: bool, progress: Progress | None) -> None:
         self._progress = progress
         self._done = 0
         self._total = 0
         if progress is not None:
-            self._total = _count(db, "records") + (0 if quick else _count(db, "blobs"))
+            self._total = _count(part, _RECORDS) + (0 if quick else _count(part, _BLOBS))
 
     def step(self) -> None:
         self._done += 1
@@ -67,9 +91,16 @@ class _Tally:
             self._progress(self._total, self._total)
 
 
-def _count(db: apsw.Connection, table: str) -> int:
+_RECORDS = (
+    "FROM (SELECT no FROM threads {}) t CROSS JOIN records r"
+    f" ON r.no BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX}"
+)
+_BLOBS = "FROM blobs {}"
+
+
+def _count(part: _Part, source: str) -> int:
     try:
-        return int(value(db, f"SELECT count(*) FROM {table}"))
+        return int(value(part.db, f"SELECT count(*) {source.format(part.where)}"))
     except apsw.Error:
         return 0  # too damaged to count; what is wrong is found by reading
 
@@ -92,12 +123,22 @@ def _check_schema(db: apsw.Connection) -> Iterator[Problem]:
             yield Problem(code="damaged_schema", message=text)
 
 
-def _check_leases(db: apsw.Connection) -> Iterator[Problem]:
-    query = f"SELECT t.id, l.hash, {leases.COLUMNS} FROM leases l JOIN threads t ON t.no = l.thread"
-    for thread, hash, *fields in every(db, query):
+def _check_names(part: _Part) -> Iterator[Problem]:
+    if part.names.get(spaces.DEFAULT.no) != spaces.DEFAULT.name:
+        text = f"namespace no. {spaces.DEFAULT.no} is not {spaces.DEFAULT.name!r}"
+        yield Problem(code="damaged_namespace", message=text)
+
+
+def _check_leases(part: _Part) -> Iterator[Problem]:
+    query = (
+        f"SELECT t.id, t.space, l.hash, {leases.COLUMNS} FROM leases l"
+        f" JOIN (SELECT no, id, space FROM threads {part.where}) t ON t.no = l.thread"
+    )
+    for thread, space, hash, *fields in every(part.db, query):
         if leases.lease_hash(thread, LeaseState(*fields)) != hash:
             text = "its lease does not match its hash"
-            yield Problem(code="damaged_lease", message=text, thread=thread)
+            name = spaces.told(part.names.get(space))
+            yield Problem(code="damaged_lease", message=text, thread=thread, namespace=name)
 
 
 def _check_pages(db: apsw.Connection) -> Iterator[Problem]:
@@ -106,8 +147,9 @@ def _check_pages(db: apsw.Connection) -> Iterator[Problem]:
             yield Problem(code="damaged_page", message=str(line))
 
 
-def _check_blobs(db: apsw.Connection, tally: _Tally) -> Iterator[Problem]:
-    for no, hash in every(db, "SELECT no, hash FROM blobs ORDER BY no"):
+def _check_blobs(part: _Part, tally: _Tally) -> Iterator[Problem]:
+    db = part.db
+    for no, hash, space in part.rows("no, hash, space", "blobs"):
         tally.step()
         try:
             blobs.fetch(db, no)
@@ -116,17 +158,18 @@ def _check_blobs(db: apsw.Connection, tally: _Tally) -> Iterator[Problem]:
             if digest(data) != stored:
                 raise Corrupt(f"blob {hash}", "its compressed form is not as it was written")
         except UNREADABLE as error:
-            yield Problem(code="damaged_blob", message=str(error), blob=hash)
+            name = spaces.told(part.names.get(space))
+            yield Problem(code="damaged_blob", message=str(error), blob=hash, namespace=name)
 
 
-def _check_threads(db: apsw.Connection, tally: _Tally, quick: bool) -> Iterator[Problem]:
-    for (no,) in every(db, "SELECT no FROM threads ORDER BY no"):
+def _check_threads(part: _Part, tally: _Tally, quick: bool) -> Iterator[Problem]:
+    for no, id, space in part.rows("no, id, space", "threads"):
         try:
-            yield from Replay(db, no, quick=quick, step=tally.step).check()
+            yield from Replay(part.db, no, part.names, quick=quick, step=tally.step).check()
         except UNREADABLE as error:
-            name = value(db, "SELECT id FROM threads WHERE no = ?", (no,))
             text = f"the thread cannot be read further: {error}"
-            yield Problem(code="unreadable", message=text, thread=name)
+            name = spaces.told(part.names.get(space))
+            yield Problem(code="unreadable", message=text, thread=id, namespace=name)
 
 
 def _check_orphans(db: apsw.Connection) -> Iterator[Problem]:
@@ -134,6 +177,8 @@ def _check_orphans(db: apsw.Connection) -> Iterator[Problem]:
     for code, table, column, target in (
         ("orphans", "records", "no >> 32", "threads"),
         ("orphans", "segments", "first >> 32", "threads"),
+        ("orphans", "threads", "space", "namespaces"),
+        ("orphans", "blobs", "space", "namespaces"),
         ("orphans", "facts", "thread", "threads"),
         ("orphans", "tags", "thread", "threads"),
         ("orphans", "leases", "thread", "threads"),

@@ -17,16 +17,16 @@ from pathlib import Path
 
 import apsw
 
-from clew.engines._migrate import migrations
 from clew.engines.sqlite import place
 from clew.engines.sqlite.errors import translate
+from clew.engines.sqlite.format import is_older, migrate, recognise
 from clew.engines.sqlite.query import garbled
-from clew.errors import Closed, FormatTooNew, NotFound, Unsupported
+from clew.errors import Closed, Unavailable, Unsupported
 
-APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite file
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
 CHECKPOINT_PAGES = 1000
+HAND_OVER_SECONDS = 0.2
 
 _PRAGMAS = {
     "fullfsync": 1,  # macOS: its fsync alone does not reach the disk
@@ -150,9 +150,9 @@ class Connections:
         lock: place.HostLock | None = None
         try:
             recognise(db, self.path, create=create)  # before anything is put beside the file
-            lock = place.HostLock(self.path)
+            lock = self._lock(db)
             self._use_wal(db)
-            migrate(db, self.path)
+            self._migrate(db, lock)
             place.sync_folder(self.path.parent)
             return lock
         except BaseException as error:
@@ -177,6 +177,37 @@ class Connections:
                 time.sleep(0.001)
         if mode != "wal":
             raise Unsupported(f"{self.path} cannot use a write-ahead log (SQLite chose {mode})")
+
+    def _lock(self, db: apsw.Connection) -> place.HostLock:
+        """Whoever brings the store up to date holds the lock alone: that is waited for."""
+        began = time.monotonic()
+        while True:
+            try:
+                return place.HostLock(self.path)
+            except Unsupported:
+                patient = self._busy_seconds if is_older(db, self.path) else HAND_OVER_SECONDS
+                if time.monotonic() - began >= patient:
+                    raise
+                time.sleep(0.005)
+
+    def _migrate(self, db: apsw.Connection, lock: place.HostLock) -> None:
+        """Make the tables, or bring those of an older store up to date, alone with it.
+
+        A Clew that has it open would go on with statements that know nothing of what the newer
+        format says.
+        """
+        if not is_older(db, self.path):
+            migrate(db, self.path)
+            return
+        done = lambda: not is_older(db, self.path) or lock.try_alone()  # noqa: E731
+        if not _wait_for(done, self._busy_seconds):
+            raise Unavailable(
+                f"{self.path} has an older format and is in use; close every program that has it "
+                "open, so that it can be brought up to date"
+            )
+        migrate(db, self.path)
+        if not _wait_for(lock.try_usual, self._busy_seconds):
+            raise Unavailable(f"{self.path} is in use by a program that must be alone with it")
 
     # --- ending ---
 
@@ -262,6 +293,15 @@ def patience(seconds: float) -> Callable[[int], bool]:
     return wait
 
 
+def _wait_for(done: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
 def _ended(db: apsw.Connection) -> bool:
     """End a read; a connection that cannot even do that is given up."""
     try:
@@ -271,45 +311,6 @@ def _ended(db: apsw.Connection) -> bool:
     except apsw.Error:
         db.close(True)
         return False
-
-
-def recognise(db: apsw.Connection, path: Path, *, create: bool) -> None:
-    """Leave alone any database that holds something and is not a store."""
-    if db.pragma("application_id") == APPLICATION_ID:
-        _version(db, path, len(migrations("sqlite")))
-        return
-    if db.execute("SELECT count(*) FROM sqlite_schema").get:
-        raise Unsupported(
-            f"{path} is a SQLite database, but not a Clew store; it was left as it is"
-        )
-    if not create:
-        raise NotFound("store", str(path))
-
-
-def migrate(db: apsw.Connection, path: Path) -> None:
-    """Apply the migrations that are missing, all in one transaction."""
-    known = migrations("sqlite")
-    if _version(db, path, len(known)) == len(known):
-        return
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        found = _version(db, path, len(known))  # another process may have been faster
-        for migration in known[found:]:
-            db.execute(migration.sql)
-        db.pragma("application_id", APPLICATION_ID)
-        db.pragma("user_version", len(known))
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-def _version(db: apsw.Connection, path: Path, known: int) -> int:
-    found = int(db.pragma("user_version"))
-    if found > known:
-        raise FormatTooNew(str(path), found=found, known=known)
-    return found
 
 
 # --- forks of the process -------------------------------------------------------------------

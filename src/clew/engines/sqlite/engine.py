@@ -11,16 +11,18 @@ from typing import Any, Literal, TypeVar
 import apsw
 from msgspec import UNSET, UnsetType
 
+from clew.checks import check_namespace
 from clew.engine import Keep, Progress
 from clew.engines import _clock
 from clew.engines._commit import GroupCommit, Ticket
 from clew.engines._packing import Packed, pack
-from clew.engines.sqlite import blobs, journal, leases, purge, reading, rows
+from clew.engines.sqlite import blobs, journal, leases, purge, reading, rows, spaces
 from clew.engines.sqlite.connections import Connections
 from clew.engines.sqlite.errors import poisons, translate
-from clew.errors import ClewError, InvalidInput, Unavailable
+from clew.errors import ClewError, InvalidInput, NotFound, Unavailable
 from clew.leasing import Instant
 from clew.model import (
+    DEFAULT_NAMESPACE,
     Draft,
     Entry,
     Inspect,
@@ -60,11 +62,13 @@ class SQLiteEngine:
         durability: Literal["full", "relaxed"] = "full",
         busy_seconds: float = 30.0,
         create: bool = True,
+        namespace: str = DEFAULT_NAMESPACE,
         vfs: str | None = None,
         clock: Callable[[], Instant] = _clock.now,
     ) -> None:
         if durability not in _SYNCHRONOUS:
             raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
+        check_namespace(namespace)
         self._durability: Literal["full", "relaxed"] = durability
         self._clock = clock
         self._connections = Connections(
@@ -76,12 +80,29 @@ class SQLiteEngine:
         )
         self._lineages = rows.Lineages()
         self._start()
+        try:
+            self._space = self._settle(namespace, create=create)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self) -> None:
         self._pid = self._connections.pid
         self._commits = GroupCommit(self._transact)
         self._changed = threading.Condition()
         self._waiting = 0
+
+    def _settle(self, namespace: str, *, create: bool) -> spaces.Space:
+        """The namespace that this handle works in, for good."""
+        if namespace == DEFAULT_NAMESPACE:
+            return spaces.DEFAULT
+        with self._connections.reader() as db:
+            found = spaces.find(db, namespace)
+        if found is None and create:
+            return self._write(lambda db: spaces.make(db, namespace))
+        if found is None:
+            raise NotFound("namespace", namespace)
+        return found
 
     @property
     def properties(self) -> Properties:
@@ -92,6 +113,7 @@ class SQLiteEngine:
             acknowledged=_ACKNOWLEDGED[self._durability],
             processes=True,
             version=apsw.sqlite_lib_version(),
+            namespace=self._space.name,
         )
 
     # --- writing ---
@@ -99,7 +121,7 @@ class SQLiteEngine:
     def create(self, draft: ThreadDraft) -> ThreadInfo:
         packed = _pack(draft.facts)
         return self._write(
-            lambda db: journal.create(db, self._lineages, draft, packed, self._clock)
+            lambda db: journal.create(db, self._lineages, self._space, draft, packed, self._clock)
         )
 
     def append(
@@ -115,6 +137,7 @@ class SQLiteEngine:
             lambda db: journal.append(
                 db,
                 self._lineages,
+                self._space.no,
                 thread,
                 drafts,
                 packed,
@@ -127,8 +150,10 @@ class SQLiteEngine:
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
         if isinstance(request, Inspect):
             with self._connections.reader() as db:
-                return leases.step(db, thread, request, self._clock())
-        return self._write(lambda db: leases.step(db, thread, request, self._clock()))
+                return leases.step(db, self._space.no, thread, request, self._clock())
+        return self._write(
+            lambda db: leases.step(db, self._space.no, thread, request, self._clock())
+        )
 
     def put_blobs(self, blobs_: Sequence[bytes]) -> list[str]:
         packed = [pack(data) for data in blobs_]
@@ -136,20 +161,20 @@ class SQLiteEngine:
 
         def put(db: apsw.Connection) -> list[str]:
             for blob in packed:
-                blobs.put(db, blob, now_us)
+                blobs.put(db, self._space.no, blob, now_us)
             return [blob.hash for blob in packed]
 
         return self._write(put)
 
     def purge(self, thread: str) -> Purged:
-        purged = self._write(lambda db: purge.purge(db, thread))
+        purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return purged
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         before_us = self._clock().wall_us - round(grace_seconds * 1e6)
-        swept = self._write(lambda db: blobs.sweep(db, before_us, keep))
+        swept = self._write(lambda db: blobs.sweep(db, self._space.no, before_us, keep))
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return swept
 
@@ -230,22 +255,23 @@ class SQLiteEngine:
 
     def thread(self, id: str) -> ThreadInfo:
         with self._connections.reader() as db:
-            return rows.thread_row(db, id).info(db)
+            return rows.thread_row(db, self._space.no, id).info(db)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        space = self._space.no
         with self._connections.reader() as db:
-            if query.order == "created" or not reading.too_many_unlisted(db):
-                return reading.threads(db, query)
+            if query.order == "created" or not reading.too_many_unlisted(db, space):
+                return reading.threads(db, space, query)
         try:
-            self._write(journal.relist)
+            self._write(lambda db: journal.relist(db, space))
         except Unavailable:
             pass  # somebody else writes: the list is right without it, only slower
         with self._connections.reader() as db:
-            return reading.threads(db, query)
+            return reading.threads(db, space, query)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._connections.reader() as db:
-            return reading.read(db, thread, after, limit)
+            return reading.read(db, self._space.no, thread, after, limit)
 
     def path(
         self,
@@ -256,11 +282,12 @@ class SQLiteEngine:
         limit: int | None = None,
     ) -> list[Entry]:
         with self._connections.reader() as db:
-            return reading.path(db, self._lineages, thread, leaf, after, limit)
+            space = self._space.no
+            return reading.path(db, self._lineages, space, thread, leaf, after, limit)
 
     def segments(self, thread: str) -> list[Segment]:
         with self._connections.reader() as db:
-            return reading.segments(db, thread)
+            return reading.segments(db, self._space.no, thread)
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
         """Woken by writers of this process; other processes' commits are looked for in between."""
@@ -280,26 +307,26 @@ class SQLiteEngine:
 
     def _has(self, thread: str, after: int) -> bool:
         with self._connections.reader() as db:
-            return rows.thread_row(db, thread).seq > after
+            return rows.thread_row(db, self._space.no, thread).seq > after
 
     def get_blob(self, hash: str) -> bytes:
         with self._connections.reader() as db:
-            return blobs.get(db, hash)
+            return blobs.get(db, self._space.no, hash)
 
     def has_blobs(self, hashes: Iterable[str]) -> set[str]:
         with self._connections.reader() as db:
-            return set(blobs.numbers(db, hashes))
+            return set(blobs.numbers(db, self._space.no, hashes))
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         from clew.engines.sqlite import check  # loaded when it is asked for: most never do
 
         # One snapshot for as long as it takes: writers go on, only the log cannot start anew.
         with self._connections.reader() as db:
-            yield from check.check(db, quick=quick, progress=progress)
+            yield from check.check(db, self._space, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
         with self._connections.reader() as db:
-            return reading.stats(db)
+            return reading.stats(db, self._space.no)
 
     def close(self) -> None:
         self._connections.close()

@@ -14,6 +14,7 @@ from clew.engines._packing import Packed
 from clew.engines.sqlite import blobs, leases, rows
 from clew.engines.sqlite.query import one
 from clew.engines.sqlite.rows import Lineages, Range
+from clew.engines.sqlite.spaces import Space
 from clew.errors import InvalidInput, NotFound
 from clew.hashes import thread_hash
 from clew.leasing import Instant, LeaseState
@@ -34,13 +35,15 @@ IN_USE, ARCHIVED, DELETED, PURGED = range(4)
 _HEAD = (
     "SELECT t.no, t.origin_no, t.listed_us, t.id, t.seq, t.leaf, t.leaf_hash, t.tail, t.updated_us,"
     f" t.deleted_us, {leases.COLUMNS}"
-    " FROM threads t LEFT JOIN leases l ON l.thread = t.no WHERE t.id = +? AND t.shelf < 3"
+    " FROM threads t LEFT JOIN leases l ON l.thread = t.no"
+    " WHERE t.space = +? AND t.id = +? AND t.shelf < 3"
 )
 
 
 def append(
     db: apsw.Connection,
     lineages: Lineages,
+    space: int,
     thread: str,
     drafts: Sequence[Draft],
     packed: Mapping[str, Packed],
@@ -50,7 +53,7 @@ def append(
     clock: Callable[[], Instant],
 ) -> list[Record]:
     """Plan the batch on what is stored now, then write what is new of it."""
-    row = one(db, _HEAD, (thread,))
+    row = one(db, _HEAD, (space, thread))
     if row is None:
         raise NotFound("thread", thread)
     no, lineage = row[0], lineages.of(db, row[1])
@@ -67,23 +70,24 @@ def append(
             # Once, until the list is asked for: keeping an index of what changes with every
             # append would cost every append.
             db.execute("UPDATE threads SET listed_us = NULL WHERE no = ?", (no,))
-        _write(db, no, lineage, decided, packed, clock)
+        _write(db, space, no, lineage, decided, packed, clock)
     return decided.records
 
 
 def _write(
     db: apsw.Connection,
+    space: int,
     no: int,
     lineage: tuple[Range, ...],
     decided: Plan,
     packed: Mapping[str, Packed],
     clock: Callable[[], Instant],
 ) -> None:
-    uses = _find_blobs(db, decided.new)
+    uses = _find_blobs(db, space, decided.new)
     for record in decided.new:
         record_no = rows.number(no, record.seq)
         blob = packed.get(record.id)
-        body = None if blob is None else blobs.put(db, blob, clock().wall_us)
+        body = None if blob is None else blobs.put(db, space, blob, clock().wall_us)
         rows.insert(db, record_no, record, body)
         if isinstance(record, Fact):
             set_fact(db, no, record_no, record)
@@ -99,10 +103,10 @@ def _write(
     )
 
 
-def _find_blobs(db: apsw.Connection, records: Sequence[Record]) -> dict[str, int]:
+def _find_blobs(db: apsw.Connection, space: int, records: Sequence[Record]) -> dict[str, int]:
     """The numbers of the blobs that entries refer to; all of them must be there."""
     wanted = [hash for r in records if isinstance(r, Entry) for hash in r.blobs]
-    found = blobs.numbers(db, wanted) if wanted else {}
+    found = blobs.numbers(db, space, wanted) if wanted else {}
     for hash in wanted:
         if hash not in found:
             raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
@@ -144,8 +148,10 @@ def _mirror(db: apsw.Connection, no: int, key: str, value: Any) -> None:
         db.execute(f"UPDATE threads SET {key} = ? WHERE no = ?", (value, no))
     elif key == "tags":
         db.execute("DELETE FROM tags WHERE thread = ?", (no,))
-        for tag in dict.fromkeys(value or ()):
-            db.execute("INSERT INTO tags (tag, thread) VALUES (?,?)", (tag, no))
+        query = (
+            "INSERT INTO tags (space, tag, thread) SELECT space, ?, no FROM threads WHERE no = ?"
+        )
+        db.executemany(query, [(tag, no) for tag in dict.fromkeys(value or ())])
     elif key == "archived":
         shelf = ARCHIVED if value else IN_USE
         db.execute("UPDATE threads SET shelf = ? WHERE no = ? AND shelf < 2", (shelf, no))
@@ -165,20 +171,21 @@ def _shelf_by_facts(db: apsw.Connection, no: int) -> int:
 def create(
     db: apsw.Connection,
     lineages: Lineages,
+    space: Space,
     draft: ThreadDraft,
     packed: Mapping[str, Packed],
     clock: Callable[[], Instant],
 ) -> ThreadInfo:
-    existing = _existing(db, draft)
+    existing = _existing(db, space.no, draft)
     if existing is not None:
         return existing
     origin = draft.origin
-    place = None if origin is None else _origin_place(db, lineages, origin)
+    place = None if origin is None else _origin_place(db, lineages, space.no, origin)
     source, entry, hash = (None, None, None) if origin is None else astuple(origin)
     db.execute(
         "INSERT INTO threads (id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, shelf,"
-        " parent, origin, origin_entry, origin_hash, origin_no, hash)"
-        " VALUES (?1,?2,?2,?2,0,?3,?4,0,?5,?6,?3,?4,?7,?8)",
+        " parent, origin, origin_entry, origin_hash, origin_no, hash, space)"
+        " VALUES (?1,?2,?2,?2,0,?3,?4,0,?5,?6,?3,?4,?7,?8,?9)",
         (
             draft.id,
             draft.created_us,
@@ -187,7 +194,8 @@ def create(
             draft.parent,
             source,
             place,
-            thread_hash(draft.id, draft.created_us, draft.parent, origin),
+            thread_hash(draft.id, draft.created_us, draft.parent, origin, space.name),
+            space.no,
         ),
     )
     if draft.facts:
@@ -198,19 +206,20 @@ def create(
             leaf_hash=hash,
             updated_us=draft.created_us,
         )
-        _write(db, no, (), plan(head, draft.facts, lambda id: None), packed, clock)
-    return rows.thread_row(db, draft.id).info(db)
+        _write(db, space.no, no, (), plan(head, draft.facts, lambda id: None), packed, clock)
+    return rows.thread_row(db, space.no, draft.id).info(db)
 
 
-def relist(db: apsw.Connection) -> None:
+def relist(db: apsw.Connection, space: int) -> None:
     """Bring the threads that have changed back into the index of what changed when."""
-    db.execute("UPDATE threads SET listed_us = updated_us WHERE listed_us IS NULL")
+    query = "UPDATE threads SET listed_us = updated_us WHERE space = ? AND listed_us IS NULL"
+    db.execute(query, (space,))
 
 
-def _existing(db: apsw.Connection, draft: ThreadDraft) -> ThreadInfo | None:
+def _existing(db: apsw.Connection, space: int, draft: ThreadDraft) -> ThreadInfo | None:
     """The thread if this very draft made it; any other thread of that id is in the way."""
     try:
-        row = rows.thread_row(db, draft.id)
+        row = rows.thread_row(db, space, draft.id)
     except NotFound:
         return None
     info, count = row.info(db), len(draft.facts)
@@ -219,8 +228,10 @@ def _existing(db: apsw.Connection, draft: ThreadDraft) -> ThreadInfo | None:
     return info
 
 
-def _origin_place(db: apsw.Connection, lineages: Lineages, origin: Origin) -> int | None:
-    source = rows.thread_row(db, origin.thread)
+def _origin_place(
+    db: apsw.Connection, lineages: Lineages, space: int, origin: Origin
+) -> int | None:
+    source = rows.thread_row(db, space, origin.thread)
     if origin.entry is None:
         return None
     entry = rows.find(db, source.no, source.id, lineages.of(db, source.origin_no), origin.entry)

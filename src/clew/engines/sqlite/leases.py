@@ -15,8 +15,10 @@ NAMES = "fence, owner, turn, created_us, until_us, until_ns, era"
 COLUMNS = ", ".join(f"l.{name}" for name in NAMES.split(", "))
 
 
-def step(db: apsw.Connection, thread: str, request: LeaseRequest, now: Instant) -> Lease | None:
-    no = rows.thread_row(db, thread).no
+def step(
+    db: apsw.Connection, space: int, thread: str, request: LeaseRequest, now: Instant
+) -> Lease | None:
+    no = rows.thread_row(db, space, thread).no
     state = load(db, no)
     after, answer = step_lease(thread, state, request, now)
     if after != state:

@@ -42,6 +42,15 @@ def rows(data: Bytes) -> Iterator[tuple[int, tuple[Any, ...]]]:
                 continue
 
 
+def child_pointers(page: bytes, head: int) -> list[int]:
+    """Where the numbers of the pages below stand in an inner page of a table; none in a leaf."""
+    if page[head] == _LEAF:
+        return []
+    count = int.from_bytes(page[head + 3 : head + 5], "big")
+    cells = (head + 12 + 2 * n for n in range(count))
+    return [*(int.from_bytes(page[at : at + 2], "big") for at in cells), head + 8]
+
+
 def _cell(data: Bytes, page: bytes, at: int) -> tuple[int, tuple[Any, ...]]:
     size, at = _varint(page, at)
     number, at = _varint(page, at)

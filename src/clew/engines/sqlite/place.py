@@ -124,13 +124,23 @@ class HostLock:
             text = f"{lock} cannot be opened: {error.strerror}"
             raise Unavailable(text, retryable=False) from error
         safe = self.shared = library >= SAFE_VERSION
-        try:
-            fcntl.flock(
-                self._descriptor, (fcntl.LOCK_SH if safe else fcntl.LOCK_EX) | fcntl.LOCK_NB
-            )
-        except OSError:
+        self._kind = fcntl.LOCK_SH if safe else fcntl.LOCK_EX
+        if not self.try_usual():
             self.close()
-            raise Unsupported(_refusal(path, library, safe)) from None
+            raise Unsupported(_refusal(path, library, safe))
+
+    def try_usual(self) -> bool:
+        """Hold it as long as the store is open, if nobody is in the way."""
+        return self._descriptor is None or _try_lock(self._descriptor, self._kind)
+
+    def try_alone(self) -> bool:
+        """Hold it so that nobody else can, if nobody does. Otherwise it is not held at all."""
+        if self._descriptor is None:
+            return True
+        import fcntl
+
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # else two who try would never get it
+        return _try_lock(self._descriptor, fcntl.LOCK_EX)
 
     def __del__(self) -> None:
         self.close()
@@ -139,6 +149,16 @@ class HostLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _refusal(path: Path, library: int, safe: bool) -> str:

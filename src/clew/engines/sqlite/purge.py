@@ -15,8 +15,8 @@ from clew.engines.sqlite.rows import Range
 from clew.model import Purged
 
 
-def purge(db: apsw.Connection, thread: str) -> Purged:
-    row = rows.thread_row(db, thread)
+def purge(db: apsw.Connection, space: int, thread: str) -> Purged:
+    row = rows.thread_row(db, space, thread)
     for table in ("facts", "tags", "leases"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (row.no,))
     db.execute(
@@ -86,7 +86,7 @@ def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
 
 def _collect(db: apsw.Connection, no: int, origin_no: int | None) -> None:
     """Drop the row of a purged thread that nobody needs, then look at what it hung on."""
-    db.execute("DELETE FROM threads WHERE no = ?", (no,))
+    _drop(db, no)
     while origin_no is not None:
         source = origin_no >> 32
         row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (source,))
@@ -95,5 +95,15 @@ def _collect(db: apsw.Connection, no: int, origin_no: int | None) -> None:
         _, left, _ = _remove_unneeded(db, source)
         if left:
             return
-        db.execute("DELETE FROM threads WHERE no = ?", (source,))
+        _drop(db, source)
         origin_no = row[1]
+
+
+def _drop(db: apsw.Connection, no: int) -> None:
+    """Remove a row. What is left of its forks hangs on what it hung on, so it can be found."""
+    db.execute(
+        "UPDATE threads SET origin_no = (SELECT origin_no FROM threads WHERE no = ?)"
+        " WHERE origin_no BETWEEN ? AND ? AND shelf = ?",
+        (no, *rows.everything_of(no), PURGED),
+    )
+    db.execute("DELETE FROM threads WHERE no = ?", (no,))

@@ -19,32 +19,34 @@ from clew.model import Entry, Page, Record, Segment, Stats, ThreadInfo, ThreadQu
 UNLISTED_MAX = 256
 
 
-def read(db: apsw.Connection, thread: str, after: int, limit: int) -> list[Record]:
-    row = rows.thread_row(db, thread)
+def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -> list[Record]:
+    row = rows.thread_row(db, space, thread)
     return list(rows.scan(db, rows.everything_of(row.no, after), entries_only=False, limit=limit))
 
 
 def path(
     db: apsw.Connection,
     lineages: Lineages,
+    space: int,
     thread: str,
     leaf: str | UnsetType | None,
     after: str | None,
     limit: int | None,
 ) -> list[Entry]:
-    spans = path_spans(db, lineages, thread, leaf, after)
+    spans = path_spans(db, lineages, space, thread, leaf, after)
     return _read_spans(db, list(spans)) if limit is None else _read_newest(db, spans, limit)
 
 
 def path_spans(
     db: apsw.Connection,
     lineages: Lineages,
+    space: int,
     thread: str,
     leaf: str | UnsetType | None,
     after: str | None,
 ) -> Iterable[Range]:
     """The ranges of records that hold a path, the newest first, each found when it is asked for."""
-    row = rows.thread_row(db, thread)
+    row = rows.thread_row(db, space, thread)
     lineage = lineages.of(db, row.origin_no)
     end = row.leaf if leaf is UNSET else leaf
     if end is None:
@@ -92,9 +94,9 @@ def _read_newest(db: apsw.Connection, spans: Iterable[Range], limit: int) -> lis
     return entries
 
 
-def segments(db: apsw.Connection, thread: str) -> list[Segment]:
+def segments(db: apsw.Connection, space: int, thread: str) -> list[Segment]:
     """Each segment with its ends: the last entry before the next segment's first is its last."""
-    first, last = rows.everything_of(rows.thread_row(db, thread).no)
+    first, last = rows.everything_of(rows.thread_row(db, space, thread).no)
     query = "SELECT first FROM segments WHERE first BETWEEN ? AND ? ORDER BY first"
     starts = [row[0] for row in every(db, query, (first, last))]
     return [_segment(db, start, end) for start, end in pairwise([*starts, last + 1])]
@@ -112,19 +114,20 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
 # --- pages of threads -----------------------------------------------------------------------
 
 
-def too_many_unlisted(db: apsw.Connection) -> bool:
+def too_many_unlisted(db: apsw.Connection, space: int) -> bool:
     """Whether sorting the threads that are not in the index would cost more than a page should."""
-    query = "SELECT count(*) FROM (SELECT 1 FROM threads WHERE listed_us IS NULL LIMIT ?)"
-    return bool(value(db, query, (UNLISTED_MAX + 1,)) > UNLISTED_MAX)
+    some = "SELECT 1 FROM threads WHERE space = ? AND listed_us IS NULL LIMIT ?"
+    found = value(db, f"SELECT count(*) FROM ({some})", (space, UNLISTED_MAX + 1))
+    return bool(found > UNLISTED_MAX)
 
 
-def threads(db: apsw.Connection, query: ThreadQuery) -> Page[ThreadInfo]:
+def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadInfo]:
     """Ordered index scans, merged: the cost is the page, not the store."""
     column = f"{query.order}_us"
     found: list[ThreadRow] = []
     for shelf in _shelves(query):
         for part in _PARTS[query.order]:
-            sql, bindings = _select(query, column, shelf, *part)
+            sql, bindings = _select(space, query, column, shelf, *part)
             found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
     page = [row.info(db) for row in found[: query.limit]]
@@ -150,23 +153,25 @@ def _shelves(query: ThreadQuery) -> tuple[int, ...]:
 
 
 def _select(
-    query: ThreadQuery, column: str, shelf: int, order: str, part: str
+    space: int, query: ThreadQuery, column: str, shelf: int, order: str, part: str
 ) -> tuple[str, dict[str, Any]]:
     selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
     # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
-    clauses = ["shelf = :shelf" if selective == (None,) * 5 else "+shelf = :shelf AND shelf < 3"]
-    clauses.append(part)
-    bindings: dict[str, Any] = {"shelf": shelf, "limit": query.limit + 1}
+    clauses = ["shelf = :shelf" if selective == (None,) * 5 else "+shelf = :shelf"]
+    # And by tag alone the threads are known by their numbers.
+    by_tag = query.tag is not None and selective.count(None) == 4
+    clauses += ["+space = :space" if by_tag else "space = :space", part]
+    bindings: dict[str, Any] = {"space": space, "shelf": shelf, "limit": query.limit + 1}
     for name in ("workspace", "status", "parent", "origin"):
         value = getattr(query, name)
         if value is not None:
             clauses.append(f"{name} = :{name}")
             bindings[name] = value
     if query.tag is not None:
-        clauses.append("no IN (SELECT thread FROM tags WHERE tag = :tag)")
+        clauses.append("no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
         bindings["tag"] = query.tag
     if query.prefix is not None:
-        clauses.append("id >= :prefix AND (:prefix_end IS NULL OR id < :prefix_end)")
+        clauses.append("shelf < 3 AND id >= :prefix AND (:prefix_end IS NULL OR id < :prefix_end)")
         bindings |= {"prefix": query.prefix, "prefix_end": after_prefix(query.prefix)}
     if query.after_us is not None:
         clauses.append(f"{column} > :after")
@@ -193,16 +198,41 @@ def after_prefix(prefix: str) -> str | None:
     return None
 
 
-def stats(db: apsw.Connection) -> Stats:
-    def number(sql: str) -> int:
-        return int(value(db, sql) or 0)
+def stats(db: apsw.Connection, space: int | None) -> Stats:
+    """What a namespace has, or all of them together.
 
-    return Stats(
-        threads=number("SELECT count(*) FROM threads WHERE shelf < 2"),
-        deleted=number("SELECT count(*) FROM threads WHERE shelf = 2"),
-        entries=number("SELECT count(*) FROM records WHERE type = 0"),
-        records=number("SELECT count(*) FROM records"),
-        blobs=number("SELECT count(*) FROM blobs"),
-        blob_bytes=number("SELECT sum(size) FROM blobs"),
-        stored_bytes=number("PRAGMA page_count") * number("PRAGMA page_size"),
+    How large the file is tells only those who have it for themselves.
+    """
+    where, bindings = ("TRUE", ()) if space is None else ("space = ?", (space,))
+
+    def row(sql: str) -> list[int]:
+        return [number or 0 for number in one(db, sql, bindings) or ()]
+
+    threads, deleted = row(
+        "SELECT count(*) FILTER (WHERE shelf < 2), count(*) FILTER (WHERE shelf = 2)"
+        f" FROM threads WHERE {where}"
     )
+    records, entries, record_bytes = row(
+        "SELECT count(*), count(*) FILTER (WHERE r.type = 0),"
+        " sum(ifnull(length(r.body), 0) + ifnull(length(r.meta), 0))"
+        " FROM threads t CROSS JOIN records r"
+        f" ON r.no BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX} WHERE {where}"
+    )
+    count, blob_bytes, packed_bytes = row(
+        "SELECT count(*), sum(size), sum(length(data)) FROM blobs"
+        f" WHERE no IN (SELECT no FROM blobs WHERE {where})"
+    )
+    alone = space is None or value(db, "SELECT count(*) FROM namespaces") == 1
+    return Stats(
+        threads=threads,
+        deleted=deleted,
+        entries=entries,
+        records=records,
+        blobs=count,
+        blob_bytes=blob_bytes,
+        stored_bytes=file_bytes(db) if alone else record_bytes + packed_bytes,
+    )
+
+
+def file_bytes(db: apsw.Connection) -> int:
+    return int(value(db, "PRAGMA page_count") * value(db, "PRAGMA page_size"))

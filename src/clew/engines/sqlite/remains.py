@@ -11,6 +11,7 @@ from clew.engines.sqlite import rows
 from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.journal import PURGED
 from clew.engines.sqlite.query import Row
+from clew.engines.sqlite.salvaged import UNKNOWN
 from clew.hashes import entry_hash, fact_hash, move_hash
 from clew.model import Entry, Fact, Move, Origin, Record, ThreadDraft
 from clew.salvage import Lost, Sort
@@ -37,6 +38,7 @@ class Remains(Struct):
     shelf: int = 0
     leaf: str | UnsetType | None = UNSET
     seq: int = 0
+    space: int = UNKNOWN
     invented: bool = False  # nothing tells its id
 
     @property
@@ -52,6 +54,7 @@ class RemainingThread:
     def __init__(self, salvage: SQLiteSalvage, row: Remains, last: int) -> None:
         self._salvage = salvage
         self._no = row.no
+        self.space = row.space
         self._invented = row.invented
         self._last = self.size = last
         self.key = str(row.no)
@@ -99,7 +102,7 @@ class RemainingThread:
         # If only its own hash is damaged, what hangs on it was made with the right one.
         hashes[record.id] = (record.hash, *right[:_GUESSES_MAX])
         if not above:
-            self._salvage.unverified.add((self.draft.id, record.id))
+            self._salvage.unverified.add((self.space, self.draft.id, record.id))
         return not above
 
     def _lost(self, seq: int, reason: str, row: Row | None = None) -> Lost:

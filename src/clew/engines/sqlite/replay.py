@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import apsw
 from msgspec.structs import replace
 
-from clew.codec import decode
-from clew.engines.sqlite import blobs, rows
+from clew.engines._replay import Sums, hash_of
+from clew.engines.sqlite import blobs, rows, spaces
 from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.journal import ARCHIVED, DELETED, IN_USE, PURGED
 from clew.engines.sqlite.query import Row, every, one, value
 from clew.errors import Corrupt
-from clew.hashes import entry_hash, fact_hash, move_hash, thread_hash
+from clew.hashes import thread_hash
 from clew.model import (
     Entry,
     Fact,
@@ -26,7 +26,12 @@ from clew.model import (
 
 _THREAD = (
     "no, id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us,"
-    " parent, status, workspace, origin, origin_entry, origin_hash, origin_no, hash"
+    " parent, status, workspace, origin, origin_entry, origin_hash, origin_no, hash, space"
+)
+
+_SOURCE = (
+    "SELECT r.id, r.hash, t.space FROM records r JOIN threads t ON t.no = r.no >> 32"
+    " WHERE r.no = ? AND r.type = 0"
 )
 
 
@@ -34,7 +39,13 @@ class Replay:
     """Keeps what the records of a thread should add up to. `step` is called with each of them."""
 
     def __init__(
-        self, db: apsw.Connection, no: int, *, quick: bool, step: Callable[[], None]
+        self,
+        db: apsw.Connection,
+        no: int,
+        namespaces: Mapping[int, str],
+        *,
+        quick: bool,
+        step: Callable[[], None],
     ) -> None:
         self._db = db
         self._quick = quick
@@ -44,19 +55,24 @@ class Replay:
         names = [name.strip() for name in _THREAD.split(",")]
         self._row: dict[str, Any] = dict(zip(names, row or (), strict=True))
         self._name: str = self._row["id"]
+        self._namespace = namespaces.get(self._row["space"])
         self._purged = self._row["shelf"] == PURGED
         self._lineage = self._inherited()
-        self._leaf: str | None = self._row["origin_entry"]
-        self._leaf_hash: str | None = self._row["origin_hash"]
-        self._updated_us: int = self._row["created_us"]
-        self._tail: tuple[str, str] | None = None  # the last entry's id and hash
-        self._seq = 0
+        self._origin = None
+        if self._row["origin"] is not None:
+            parts = ("origin", "origin_entry", "origin_hash")
+            self._origin = Origin(*(self._row[name] for name in parts))
+        self._sums = Sums(self._row["created_us"], self._origin)
         self._starts: dict[int, str | None] = {}
-        self._facts: dict[str, Any] = {}
 
     def _inherited(self) -> tuple[rows.Range, ...]:
         origin_no = self._row["origin_no"]
-        return () if origin_no is None else tuple(rows.path_ranges(self._db, origin_no))
+        try:
+            return () if origin_no is None else tuple(rows.path_ranges(self._db, origin_no))
+        except Corrupt:
+            if self._purged:
+                return ()  # what is kept of it may not need its origin, which may be gone
+            raise
 
     def check(self) -> Iterator[Problem]:
         yield from self._check_row()
@@ -66,22 +82,23 @@ class Replay:
             try:
                 record = self._to_record(row)
             except UNREADABLE as error:
-                self._seq = row[0] & rows.SEQ_MAX
-                yield self._problem("damaged_record", f"it cannot be read: {error}", self._seq)
+                seq = self._sums.seq = row[0] & rows.SEQ_MAX
+                yield self._problem("damaged_record", f"it cannot be read: {error}", seq)
                 continue
             yield from self._check_record(record)
         yield from self._check_sums()
 
     def _check_row(self) -> Iterator[Problem]:
-        row = self._row
-        origin = None
-        if row["origin"] is not None:
-            origin = Origin(row["origin"], row["origin_entry"], row["origin_hash"])
-        if thread_hash(self._name, row["created_us"], row["parent"], origin) != row["hash"]:
+        row, origin = self._row, self._origin
+        made = (self._name, row["created_us"], row["parent"], origin)
+        if self._namespace is None:
+            yield self._problem("damaged_thread", f"there is no namespace no. {row['space']}")
+        elif thread_hash(*made, self._namespace) != row["hash"]:
             yield self._problem("damaged_thread", "its row does not match its hash")
-        if origin is None or origin.entry is None:
-            return
-        if self._find(origin.entry) != origin.hash:
+        if origin is None or origin.entry is None or self._purged:
+            return  # what is kept of a purged one hangs on what is kept of others
+        source = one(self._db, _SOURCE, (row["origin_no"],))
+        if source != (origin.entry, origin.hash, row["space"]):
             yield self._problem("broken_origin", f"the origin {origin.entry!r} is not there")
 
     # --- records ---
@@ -89,28 +106,29 @@ class Replay:
     def _to_record(self, row: Row) -> Record:
         """The record; in the quick form an entry without its body, which need only be there."""
         blob, type = row[11], row[12]
+        if blob is not None and not self._has_blob(blob):
+            raise Corrupt(f"blob no. {blob}", "it is missing")
         if not self._quick or type != rows.ENTRY:
             return rows.to_record(self._db, self._name, row)
-        if blob is not None and one(self._db, "SELECT 1 FROM blobs WHERE no = ?", (blob,)) is None:
-            raise Corrupt(f"blob no. {blob}", "it is missing")
         return rows.to_record(self._db, self._name, (*row[:6], b"", *row[7:]))
 
+    def _has_blob(self, no: int) -> bool:
+        query = "SELECT 1 FROM blobs WHERE no = ? AND space = ?"
+        return one(self._db, query, (no, self._row["space"])) is not None
+
     def _check_record(self, record: Record) -> Iterator[Problem]:
-        if not self._purged and record.seq != self._seq + 1:
-            yield self._problem("gap", f"records {self._seq + 1} to {record.seq - 1} are missing")
-        self._seq = record.seq
+        gap = None if self._purged else self._sums.lacks(record.seq)
+        if gap is not None:
+            yield self._problem("gap", gap)
         if isinstance(record, Entry):
             yield from self._check_entry(record)
-        elif isinstance(record, Move):
-            if move_hash(self._name, record.seq, record) != record.hash:
-                yield self._damaged(record)
-            self._leaf = record.leaf
-            self._leaf_hash = None if record.leaf is None else self._find(record.leaf)
-            self._updated_us = record.time_us
+        elif hash_of(record, None) != record.hash:
+            yield self._damaged(record)
+        if isinstance(record, Move):
+            leaf_hash = None if record.leaf is None else self._find(record.leaf)
+            self._sums.take_move(record, leaf_hash)
         elif isinstance(record, Fact):
-            if fact_hash(self._name, record.seq, record) != record.hash:
-                yield self._damaged(record)
-            self._facts[record.key] = record
+            self._sums.take_fact(record)
 
     def _check_entry(self, entry: Entry) -> Iterator[Problem]:
         parent_hash = None
@@ -119,18 +137,16 @@ class Replay:
             if parent_hash is None:
                 text = f"its parent {entry.parent!r} is not there"
                 yield self._problem("broken_chain", text, entry.seq, entry.id)
-        if not self._quick and entry_hash(entry, entry.parent, parent_hash) != entry.hash:
+        if not self._quick and hash_of(entry, parent_hash) != entry.hash:
             yield self._damaged(entry)
         yield from self._check_uses(entry)
-        if entry.parent is None or self._tail is None or entry.parent != self._tail[0]:
+        if not self._sums.continues(entry):
             self._starts[entry.seq] = entry.parent
-        self._tail = entry.id, entry.hash
-        self._leaf, self._leaf_hash = entry.id, entry.hash
-        self._updated_us = entry.time_us
+        self._sums.take_entry(entry)
 
     def _check_uses(self, entry: Entry) -> Iterator[Problem]:
         """The blobs that an entry names are there, and noted as used by it."""
-        found = blobs.numbers(self._db, entry.blobs)
+        found = blobs.numbers(self._db, self._row["space"], entry.blobs)
         missing = sorted(set(entry.blobs) - set(found))
         for hash in missing:
             text = f"it refers to blob {hash}, which is not there"
@@ -146,8 +162,9 @@ class Replay:
 
     def _find(self, id: str) -> str | None:
         """The hash of an entry that is visible here."""
-        if self._tail is not None and id == self._tail[0]:
-            return self._tail[1]
+        tail = self._sums.tail
+        if tail is not None and id == tail.id:
+            return tail.hash
         no = rows.locate(self._db, self._no, self._lineage, id)
         found: str | None = value(self._db, "SELECT hash FROM records WHERE no = ?", (no,))
         return found
@@ -162,14 +179,11 @@ class Replay:
         yield from self._check_segments()
         if self._purged:
             return
-        facts = {key: fact for key, fact in self._facts.items() if fact.value is not None}
         stored = rows.facts_of(self._db, self._no)
-        if stored != {key: fact.data for key, fact in facts.items()}:
+        if stored != {key: fact.data for key, fact in self._sums.facts.items()}:
             yield self._problem("wrong_sum", "its facts are not the latest ones")
-        tags = {
-            tag for (tag,) in self._db.execute("SELECT tag FROM tags WHERE thread=?", (self._no,))
-        }
-        if tags != set(self._value("tags") or ()):
+        tags = set(every(self._db, "SELECT space, tag FROM tags WHERE thread = ?", (self._no,)))
+        if tags != {(self._row["space"], tag) for tag in self._sums.tags()}:
             yield self._problem("wrong_sum", "its tags are not those of its facts")
         if self._row["listed_us"] not in (None, self._row["updated_us"]):
             yield self._problem("wrong_sum", "its place in the list by update is not its update")
@@ -179,23 +193,9 @@ class Replay:
                 yield self._problem("wrong_sum", text)
 
     def _expected(self) -> dict[str, Any]:
-        deleted_us = self._value("deleted_us")
-        shelf = ARCHIVED if self._value("archived") else IN_USE
-        return {
-            "seq": self._seq,
-            "leaf": self._leaf,
-            "leaf_hash": self._leaf_hash,
-            "tail": None if self._tail is None else self._tail[0],
-            "updated_us": self._updated_us,
-            "shelf": shelf if deleted_us is None else DELETED,
-            "deleted_us": deleted_us,
-            "status": self._value("status"),
-            "workspace": self._value("workspace"),
-        }
-
-    def _value(self, key: str) -> Any:
-        fact = self._facts.get(key)
-        return None if fact is None else decode(fact.data)
+        head = self._sums.head()
+        shelf = ARCHIVED if head.pop("archived") else IN_USE
+        return head | {"shelf": shelf if head["deleted_us"] is None else DELETED}
 
     def _check_segments(self) -> Iterator[Problem]:
         mine = rows.everything_of(self._no)
@@ -223,4 +223,11 @@ class Replay:
     def _problem(
         self, code: str, message: str, seq: int | None = None, entry: str | None = None
     ) -> Problem:
-        return Problem(code=code, message=message, thread=self._name, seq=seq, entry=entry)
+        return Problem(
+            code=code,
+            message=message,
+            thread=self._name,
+            seq=seq,
+            entry=entry,
+            namespace=spaces.told(self._namespace),
+        )

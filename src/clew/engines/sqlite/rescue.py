@@ -15,7 +15,16 @@ import apsw
 from clew.engines._migrate import migrations
 from clew.engines.sqlite import pages
 
-_TABLES = ("records", "threads", "blobs", "leases")
+# By how many columns a row has. Rows that were written before a column was added lack it.
+_TABLES = {
+    13: "records",
+    19: "threads",
+    20: "threads",
+    7: "blobs",
+    8: "blobs",
+    9: "leases",
+    2: "namespaces",
+}
 
 
 def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
@@ -27,9 +36,11 @@ def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
     db.pragma("synchronous", "off")
     for migration in migrations("sqlite"):
         db.execute(migration.sql)
-    inserts = dict(_insert(db, table) for table in _TABLES)
+    inserts = {count: _insert(db, table, count) for count, table in _TABLES.items()}
     with damaged.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data, db:
         for number, values in pages.rows(data):
+            if len(values) == 2 and not isinstance(values[1], str):
+                continue  # a segment
             if len(values) in inserts and values[0] is None:
                 _try(db, inserts[len(values)], (number, *values[1:]))
     return db
@@ -46,10 +57,10 @@ def _is_sound(path: Path) -> bool:
         db.close(True)
 
 
-def _insert(db: apsw.Connection, table: str) -> tuple[int, str]:
-    count = len(db.execute(f"PRAGMA table_info({table})").fetchall())
+def _insert(db: apsw.Connection, table: str, count: int) -> str:
+    columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")][:count]
     marks = ",".join("?" * count)
-    return count, f"INSERT OR IGNORE INTO {table} VALUES ({marks})"
+    return f"INSERT OR IGNORE INTO {table} ({','.join(columns)}) VALUES ({marks})"
 
 
 def _try(db: apsw.Connection, sql: str, values: tuple[Any, ...]) -> None:

@@ -89,6 +89,7 @@ class Lineages:
 def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
     """The path to an entry as ranges of records, the newest first: one lookup a segment."""
     at: int | None = no
+    passed: set[int] = set()  # damage may lead in a circle
     while at is not None:
         row = one(
             db,
@@ -98,6 +99,9 @@ def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
         )
         if row is None:
             raise Corrupt(f"record no. {at}", "it is in no segment")
+        if row[0] in passed:
+            raise Corrupt(f"record no. {row[0]}", "its segment hangs on itself")
+        passed.add(row[0])
         yield row[0], at
         at = row[1]
 
@@ -214,8 +218,9 @@ class ThreadRow(Struct, frozen=True):
         )
 
 
-def thread_row(db: apsw.Connection, id: str) -> ThreadRow:
-    row = one(db, f"SELECT {THREAD} FROM threads WHERE id = ? AND shelf < 3", (id,))
+def thread_row(db: apsw.Connection, space: int, id: str) -> ThreadRow:
+    query = f"SELECT {THREAD} FROM threads WHERE space = ? AND id = ? AND shelf < 3"
+    row = one(db, query, (space, id))
     if row is None:
         raise NotFound("thread", id)
     return ThreadRow(*row)

@@ -13,23 +13,25 @@ from typing import Any, TypeVar
 
 import apsw
 
-from clew.engines.sqlite import blobs, rows
+from clew.engines.sqlite import blobs, rows, spaces
 from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.journal import PURGED
-from clew.engines.sqlite.query import Row, one
+from clew.engines.sqlite.query import Row, every, one
 from clew.engines.sqlite.remains import RemainingThread, Remains
+from clew.engines.sqlite.salvaged import UNKNOWN, Names, NamespaceSalvage
 from clew.errors import Corrupt, NotFound
 from clew.hashes import thread_hash
 from clew.model import Record
-from clew.salvage import SalvagedThread, Sort
+from clew.salvage import Sort
 
 T = TypeVar("T")
 
 _THREADS_MAX = 1 << 24  # a thread's number that is greater is damaged itself
 _SLACK = 10_000  # a seq in a thread's row that is further out than this is damaged itself
+_NAMES_INDEX = "sqlite_autoindex_namespaces_1"
 _THREAD = (
     "no, id, created_us, parent, origin, origin_entry, origin_hash, origin_no, hash, shelf, leaf,"
-    " seq"
+    " seq, {space}"
 )
 
 
@@ -38,10 +40,16 @@ class SQLiteSalvage:
         self._db = db
         self._rescued = rescued  # rows that SQLite does not find in the damaged file any more
         self.notes: list[str] = []
-        self.unverified: set[tuple[str, str]] = set()
+        self.unverified: set[tuple[int, str, str]] = set()
+        # A store of format 1 that is too damaged to be migrated has no such column.
+        old = isinstance(
+            self._one(lambda: one(db, "SELECT space FROM blobs LIMIT 0")), apsw.SQLError
+        )
+        self._space = str(spaces.DEFAULT.no) if old else "space"
+        self._names = self._find_names()
         self._ids = self._indexed("SELECT no, id FROM records INDEXED BY records_by_id")
         self._tops = self._find_tops()
-        self._blobs: dict[str, int] | None = None
+        self._blobs: dict[str, dict[int, int]] | None = None
         self._threads = self._find_threads()
 
     def _find_tops(self) -> dict[int, int]:
@@ -61,12 +69,23 @@ class SQLiteSalvage:
                 tops[thread] = max(likely)
         return tops
 
+    def _find_names(self) -> Names:
+        table = self._legible("SELECT no, name FROM namespaces")
+        index = self._legible(f"SELECT no, name FROM namespaces INDEXED BY {_NAMES_INDEX}")
+        if self._rescued is None:
+            return Names(table, index)
+        return Names(self._rescued.execute("SELECT no, name FROM namespaces"), chain(table, index))
+
     @property
     def is_empty(self) -> bool:
         return not self._threads
 
-    def threads(self) -> list[SalvagedThread]:
-        return list(self._threads.values())
+    def namespaces(self) -> Iterator[NamespaceSalvage]:
+        """Each of them apart. The first one tells what had to be guessed."""
+        found = dict.fromkeys([*self._names.known, *(t.space for t in self._threads.values())])
+        for n, no in enumerate(found):
+            own = [thread for thread in self._threads.values() if thread.space == no]
+            yield NamespaceSalvage(self, no, self._names.of(no), own, [] if n else self.notes)
 
     def close(self) -> None:
         self._db.close(True)
@@ -120,7 +139,7 @@ class SQLiteSalvage:
 
     # --- threads ---
 
-    def _find_threads(self) -> dict[int, SalvagedThread]:
+    def _find_threads(self) -> dict[int, RemainingThread]:
         listed = self._listed()
         last = max([*self._tops, *listed, self._sequence()], default=0)
         found: dict[int, Remains] = {}
@@ -131,33 +150,37 @@ class SQLiteSalvage:
             if isinstance(row, Remains):
                 found[no] = row
             elif no in listed or no in self._tops or isinstance(row, Exception):
-                found[no] = self._guess(no, listed.get(no))
+                found[no] = self._guess(no, listed.get(no), found)
         for row in list(found.values()):
             source = None if row.origin_no is None else row.origin_no >> 32
             if source is None or source <= 0 or row.origin is None:
                 continue
             if source not in found:
-                found[source] = self._guess(source, None, row.origin)
+                found[source] = self._guess(source, None, found, row)
             elif found[source].invented:
                 found[source].id, found[source].invented = row.origin, False
-        taken: set[str] = set()
+                found[source].space = found[source].space or row.space
+        taken: set[tuple[int, str]] = set()
         for row in found.values():
             self._settle(row, found)
-            if row.shelf != PURGED and row.id in taken:
+            if row.shelf != PURGED and (row.space, row.id) in taken:
                 row.id = f"{row.id} (no. {row.no})"
                 self.notes.append(f"two threads had one id; one of them is now {row.id!r}")
             if row.shelf != PURGED:
-                taken.add(row.id)
+                taken.add((row.space, row.id))
         return {
             no: RemainingThread(self, row, self._last(row)) for no, row in sorted(found.items())
         }
 
     def _listed(self) -> dict[int, Row]:
-        sql = "SELECT no, shelf, created_us, id FROM threads INDEXED BY threads_by_created"
+        sql = (
+            f"SELECT no, shelf, created_us, {self._space}, id"
+            " FROM threads INDEXED BY threads_by_created"
+        )
         return {
             row[0]: row
             for row in self._legible(sql)
-            if _all_are(int, row[:3]) and _all_are(str, row[3:]) and 0 < row[0] < _THREADS_MAX
+            if _all_are(int, row[:4]) and _all_are(str, row[4:]) and 0 < row[0] < _THREADS_MAX
         }
 
     def _sequence(self) -> int:
@@ -169,24 +192,28 @@ class SQLiteSalvage:
         return number if isinstance(number, int) and 0 < number < _THREADS_MAX else 0
 
     def _thread_row(self, db: apsw.Connection, no: int) -> Remains | None:
-        row = one(db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
+        columns = _THREAD.format(space=self._space)
+        row = one(db, f"SELECT {columns} FROM threads WHERE no = ?", (no,))
         if row is None:
             return None
         texts = (row[1], *(row[n] or "" for n in (3, 4, 5, 6, 8, 10)))
-        numbers = (row[2], row[7] or 0, row[9], row[11])
+        numbers = (row[2], row[7] or 0, row[9], row[11], row[12])
         if not row[1] or not (_all_are(str, texts) and _all_are(int, numbers)):
             raise TypeError("its row has values of the wrong type")
         return Remains(*row)
 
-    def _guess(self, no: int, listed: Row | None, name: str | None = None) -> Remains:
+    def _guess(
+        self, no: int, listed: Row | None, known: dict[int, Remains], fork: Remains | None = None
+    ) -> Remains:
         """A thread whose row is gone: the index knows some of it, its records the rest."""
-        if listed is not None and isinstance(listed[3], str):
-            row = Remains(no, listed[3], int(listed[2]), shelf=int(listed[1]))
-        elif name is not None:
-            row = Remains(no, name, 0, shelf=PURGED)
+        if listed is not None:
+            row = Remains(no, listed[4], listed[2], shelf=listed[1], space=listed[3])
+        elif fork is not None and fork.origin is not None:
+            row = Remains(no, fork.origin, 0, shelf=PURGED, space=fork.space)
         else:
             row = Remains(no, f"lost-thread-{no}", self._first_time(no), invented=True)
-        self._find_origin(row)
+        row.space = row.space or self._names.only or UNKNOWN
+        self._find_origin(row, known)
         return row
 
     def _first_time(self, no: int) -> int:
@@ -195,16 +222,24 @@ class SQLiteSalvage:
                 return row[2]
         return 0
 
-    def _find_origin(self, row: Remains) -> None:
+    def _find_origin(self, row: Remains, known: dict[int, Remains]) -> None:
         """A fork shows by its first entry, whose parent is in another thread."""
         for _, found in self.rows(row.no, min(self._tops.get(row.no, 0), 100)):
             if not isinstance(found, tuple) or found[12] != rows.ENTRY:
                 continue
-            query = "SELECT no FROM records WHERE id = ? AND type = 0 AND no >> 32 < ?"
-            place = self._one(lambda: one(self._db, query, (found[4], row.no)))  # noqa: B023
-            if isinstance(place, tuple):
-                row.origin_no = place[0]
+            query = "SELECT no FROM records WHERE id = ? AND type = 0 AND no >> 32 < ? ORDER BY no"
+            places = self._one(lambda: every(self._db, query, (found[4], row.no)))  # noqa: B023
+            if isinstance(places, list):
+                self._choose_origin(row, known, [place for (place,) in places])
             return
+
+    def _choose_origin(self, row: Remains, known: dict[int, Remains], places: list[int]) -> None:
+        """A copy of it in another namespace is not the one; nor is any, if it cannot be told."""
+        sources = {place: known[place >> 32].space for place in places if place >> 32 in known}
+        if row.space == UNKNOWN and len(set(sources.values())) == 1:
+            row.space = next(iter(sources.values()))
+        fitting = [place for place in places if sources.get(place, row.space) == row.space]
+        row.origin_no = fitting[0] if fitting else None
 
     def _settle(self, row: Remains, known: dict[int, Remains]) -> None:
         """If a row does not match its hash, what else points to what it said is tried."""
@@ -217,7 +252,7 @@ class SQLiteSalvage:
         for name in dict.fromkeys(name for name in names if name):
             row.origin, row.origin_entry, row.origin_hash = before
             for _ in range(2):
-                if thread_hash(name, row.created_us, row.parent, row.begins_at) == row.hash:
+                if self._matches(row, name):
                     row.id = name
                     return
                 self._follow(row, known)
@@ -225,6 +260,16 @@ class SQLiteSalvage:
         if row.origin_no is not None:
             self._follow(row, known)
         self.notes.append(f"the row of thread {row.id!r} does not match its hash; kept as it is")
+
+    def _matches(self, row: Remains, name: str) -> bool:
+        """Whether its hash is right for this id, in whatever namespace: then it is in that one."""
+        for space, namespace in self._names.candidates(row.space):
+            made = thread_hash(name, row.created_us, row.parent, row.begins_at, namespace)
+            if made == row.hash:
+                row.space = space
+                self._names.prove(space, namespace)
+                return True
+        return False
 
     def _follow(self, row: Remains, known: dict[int, Remains]) -> None:
         """The origin as the number of its record tells it."""
@@ -280,39 +325,51 @@ class SQLiteSalvage:
 
     # --- blobs ---
 
-    def blob(self, hash: str) -> bytes:
+    def blob(self, space: int, hash: str) -> bytes:
+        """Its own copy or, if that is lost, what another namespace has under the same hash."""
         try:
-            return blobs.get(self._db, hash)
+            return blobs.get(self._db, space, hash)
         except UNREADABLE:
-            if self._rescued is not None and blobs.numbers(self._rescued, [hash]):
-                return blobs.get(self._rescued, hash)
-            no = self._blob_numbers().get(hash)
-        if no is None:
-            raise NotFound("blob", hash)
-        try:
-            return blobs.fetch(self._db, no)
-        except UNREADABLE as error:
-            raise Corrupt(f"blob {hash}", str(error)) from error
+            found = self._numbers_of(space, hash)
+        problem: Exception = NotFound("blob", hash)
+        for db, no in found:
+            try:
+                return blobs.fetch(db, no)
+            except UNREADABLE as error:
+                problem = Corrupt(f"blob {hash}", str(error))
+        raise problem
 
-    def loose_blobs(self) -> Iterator[str]:
+    def _numbers_of(self, space: int, hash: str) -> list[tuple[apsw.Connection, int]]:
+        """Where it may be: of its own namespace first, and first among what was rescued."""
+        found: list[tuple[bool, apsw.Connection, int]] = []
+        if self._rescued is not None:
+            query = "SELECT space, no FROM blobs WHERE hash = ?"
+            for own, no in self._rescued.execute(query, (hash,)):
+                found.append((own != space, self._rescued, int(no or 0)))
+        for own, no in self._blob_numbers().get(hash, {}).items():
+            found.append((own != space, self._db, no))
+        return [(db, no) for _, db, no in sorted(found, key=lambda item: item[0])]
+
+    def loose_blobs(self, space: int) -> Iterator[str]:
         bodies = set(self._indexed("SELECT blob, no FROM records WHERE blob IS NOT NULL"))
-        found = dict(self._blob_numbers())
+        found = {hash: nos.get(space) for hash, nos in self._blob_numbers().items()}
         if self._rescued is not None:
             query = "SELECT blob FROM records WHERE blob IS NOT NULL"
             bodies |= {blob for (blob,) in self._rescued.execute(query)}
-            for hash, no in self._rescued.execute("SELECT hash, no FROM blobs"):
-                found[str(hash)] = int(no or 0)
-        yield from (hash for hash, no in found.items() if no not in bodies)
+            query = "SELECT hash, no FROM blobs WHERE space = ?"
+            found |= {
+                str(hash): int(no or 0) for hash, no in self._rescued.execute(query, (space,))
+            }
+        yield from (hash for hash, no in found.items() if no is not None and no not in bodies)
 
-    def _blob_numbers(self) -> dict[str, int]:
+    def _blob_numbers(self) -> dict[str, dict[int, int]]:
+        """By hash, and by namespace."""
         if self._blobs is None:
             self._blobs = {}
-            for sql in (
-                "SELECT no, hash FROM blobs ORDER BY no",
-                "SELECT no, hash FROM blobs ORDER BY no DESC",
-                "SELECT no, hash FROM blobs INDEXED BY blobs_by_hash",
-            ):
-                self._blobs.update({hash: no for no, hash in self._legible(sql)})
+            select = f"SELECT hash, {self._space}, no FROM blobs"
+            for rest in ("ORDER BY no", "ORDER BY no DESC", "INDEXED BY blobs_by_hash"):
+                for hash, space, no in self._legible(f"{select} {rest}"):
+                    self._blobs.setdefault(hash, {})[space] = no
         return self._blobs
 
 

@@ -12,15 +12,17 @@ from msgspec.structs import astuple
 from clew.engines import _clock, _swap
 from clew.engines._migrate import migrations
 from clew.engines.sqlite import leases
-from clew.engines.sqlite.connections import APPLICATION_ID
 from clew.engines.sqlite.engine import SQLiteEngine
 from clew.engines.sqlite.errors import UNREADABLE, translate
-from clew.engines.sqlite.pages import PAGE_BYTES
+from clew.engines.sqlite.format import APPLICATION_ID
+from clew.engines.sqlite.pages import PAGE_BYTES, child_pointers
 from clew.engines.sqlite.query import Row
 from clew.engines.sqlite.rescue import rescue
 from clew.engines.sqlite.salvage import SQLiteSalvage
+from clew.engines.sqlite.whole import SQLiteWhole
 from clew.errors import FormatTooNew, NotFound, Unavailable, Unsupported
 from clew.leasing import LeaseState
+from clew.salvage import Salvage
 
 _LEASE = f"thread, {leases.NAMES}, hash"
 
@@ -36,6 +38,7 @@ class SQLiteWorkshop:
             raise NotFound("store", str(path))
         self._swapped = path.with_name(path.name + "-lock").exists()
         self._lock = _alone(path)
+        self._found: SQLiteSalvage | None = None
         try:
             self.finished = self._swap.finish()
             self._swap.begin()
@@ -48,10 +51,10 @@ class SQLiteWorkshop:
             self.close()
             raise
 
-    def open_copy(self) -> SQLiteEngine:
-        return SQLiteEngine(self._copy, create=False)
+    def open_copy(self) -> SQLiteWhole:
+        return SQLiteWhole(self._copy)
 
-    def salvage(self) -> SQLiteSalvage:
+    def salvage(self) -> list[Salvage]:
         _fit(self._copy)
         db = _open(self._copy)
         ours = _has_tables(db) and _is_ours(db)
@@ -61,21 +64,24 @@ class SQLiteWorkshop:
             _transplant(self._copy, self._swap.folder / "empty.db")
             db = _open(self._copy)
         _refuse_newer(db, self._path)
-        found = SQLiteSalvage(db, rescue(self._copy, self._swap.folder / "rescued.db"))
-        if found.is_empty and not ours:
-            found.close()
+        self._found = SQLiteSalvage(db, rescue(self._copy, self._swap.folder / "rescued.db"))
+        if self._found.is_empty and not ours:
             raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
-        return found
+        return list(self._found.namespaces())
 
-    def create(self) -> SQLiteEngine:
-        return SQLiteEngine(self._new)
+    def create(self, namespace: str) -> SQLiteEngine:
+        return SQLiteEngine(self._new, namespace=namespace)
 
-    def finish(self, ids: dict[str, str]) -> None:
+    def open_new(self) -> SQLiteWhole:
+        return SQLiteWhole(self._new)
+
+    def finish(self, ids: dict[tuple[str, str], str]) -> None:
         """Leases are no records, but their fences must go on growing."""
+        threads = {key: (namespace, id) for (namespace, key), id in ids.items()}
         new = apsw.Connection(str(self._new))
         try:
             for row in self._leases():
-                _insert_lease(new, ids.get(str(row[0]), ""), row)
+                _insert_lease(new, *threads.get(str(row[0]), ("", "")), row)
             # Closing checkpoints too, but does not say so when it could not: what is still in the
             # log would not come along.
             if new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall() != [(0, 0, 0)]:
@@ -110,13 +116,15 @@ class SQLiteWorkshop:
         return self._swap.keep()
 
     def close(self) -> None:
+        if self._found is not None:
+            self._found.close()
         self._swap.close()
         if not self._swapped:  # nothing of ours beside what may be somebody else's file
             self._path.with_name(self._path.name + "-lock").unlink()
         os.close(self._lock)
 
 
-def _insert_lease(db: apsw.Connection, thread: str, row: Row) -> None:
+def _insert_lease(db: apsw.Connection, namespace: str, thread: str, row: Row) -> None:
     state = LeaseState(*row[1:-1])
     if leases.lease_hash(thread, state) != row[-1]:
         # Damaged: it is over, and no fence that was ever given may be given again.
@@ -124,8 +132,9 @@ def _insert_lease(db: apsw.Connection, thread: str, row: Row) -> None:
     try:
         db.execute(
             f"INSERT OR IGNORE INTO leases ({_LEASE})"
-            " SELECT no, ?,?,?,?,?,?,?,? FROM threads WHERE id = ? AND shelf < 3",
-            (*astuple(state), leases.lease_hash(thread, state), thread),
+            " SELECT t.no, ?,?,?,?,?,?,?,? FROM threads t JOIN namespaces n ON n.no = t.space"
+            " WHERE n.name = ? AND t.id = ? AND t.shelf < 3",
+            (*astuple(state), leases.lease_hash(thread, state), namespace, thread),
         )
     except apsw.ConstraintError:
         pass  # it is damaged itself
@@ -197,36 +206,41 @@ def _refuse_newer(db: apsw.Connection, path: Path) -> None:
 
 
 def _has_our_schema(db: apsw.Connection) -> bool:
+    """Of this format, or of one before it."""
+    query = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+    found = db.execute(query).fetchall()
     fresh = apsw.Connection(":memory:")
     for migration in migrations("sqlite"):
         fresh.execute(migration.sql)
-    query = "SELECT name, sql FROM sqlite_schema ORDER BY name"
-    return bool(db.execute(query).fetchall() == fresh.execute(query).fetchall())
+        if found == fresh.execute(query).fetchall():
+            return True
+    return False
 
 
 def _transplant(path: Path, scratch: Path) -> None:
-    """Give a copy whose schema is damaged the pages that hold it in an empty store.
+    """Give a copy whose schema is damaged the one of an empty store.
 
-    Tables are made once, in one order, when a store is new, so they and the schema lie on the
-    same pages in every store. Unused pages are not listed any more: no matter to a reader.
+    Tables are made once, in one order, when a store is new, so they lie on the same pages in every
+    store; indexes that a migration made anew may not, and are then of no use. The schema itself
+    goes behind everything else. Unused pages are not listed any more: no matter to a reader.
     """
     SQLiteEngine(scratch).close()
-    db = apsw.Connection(str(scratch))
-    roots = {root for (root,) in db.execute("SELECT rootpage FROM sqlite_schema")}
-    db.close()
     fresh = scratch.read_bytes()
-    size = max(path.stat().st_size, len(fresh)) // PAGE_BYTES
     first = bytearray(fresh[:PAGE_BYTES])
-    first[28:32] = size.to_bytes(4, "big")
+    size = max(path.stat().st_size, len(fresh)) // PAGE_BYTES
+    leaves: list[bytes] = []
+    for at in child_pointers(fresh[:PAGE_BYTES], 100):
+        child = int.from_bytes(first[at : at + 4], "big")
+        leaves.append(fresh[(child - 1) * PAGE_BYTES : child * PAGE_BYTES])
+        first[at : at + 4] = (size + len(leaves)).to_bytes(4, "big")
+    first[28:32] = (size + len(leaves)).to_bytes(4, "big")
     first[32:40] = bytes(8)  # no free pages
     first[92:96] = first[24:28]  # the size above is valid for this change counter
     with path.open("r+b") as file:
         file.truncate(size * PAGE_BYTES)
         file.write(first)
-        for page in range(2, len(fresh) // PAGE_BYTES + 1):
-            if page not in roots:
-                file.seek((page - 1) * PAGE_BYTES)
-                file.write(fresh[(page - 1) * PAGE_BYTES : page * PAGE_BYTES])
+        file.seek(0, os.SEEK_END)
+        file.write(b"".join(leaves))
     wal = path.with_name(path.name + "-wal")
     if wal.exists():
         wal.unlink()  # it may hold the damaged pages again

@@ -11,6 +11,7 @@ from clew import drafts
 from clew.engine import Engine
 from clew.errors import ClewError
 from clew.model import (
+    DEFAULT_NAMESPACE,
     Entry,
     EntryDraft,
     MoveDraft,
@@ -27,8 +28,11 @@ E = TypeVar("E", bound=ClewError)
 class Place(Protocol):
     """Somewhere that an engine can keep things."""
 
-    def open(self) -> Engine:
-        """Open a new, empty engine, or the one that was here before it was closed."""
+    def open(self, *, namespace: str = DEFAULT_NAMESPACE) -> Engine:
+        """Open a new, empty engine, or the one that was here before it was closed.
+
+        For one of the namespaces here; those that are open at once lie in one store.
+        """
         ...
 
     def reopen(self, engine: Engine) -> Engine:

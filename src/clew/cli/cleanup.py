@@ -1,0 +1,156 @@
+"""Remove the threads that were last used before a time, for good, and the blobs that only they had.
+
+TIME is a span (30d, 12h, 2w) or a date (2026-01-31). Says first what would go, and asks. A thread
+that somebody writes stays, and so do archived ones, those with a tag of --keep-tag, and those of a
+sub-agent whose parent stays. A deleted thread counts from its deletion. What forks share is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from clew.cleaning import CleanupReport, keeping
+from clew.cli import _exits, _plan
+from clew.cli._arguments import add_object, add_store, count
+from clew.cli._render import Screen
+from clew.cli._stores import open_existing
+from clew.cli._text import plural, size
+from clew.cli.list import draw_threads
+from clew.errors import NotFound
+from clew.model import ThreadInfo
+from clew.store import Store
+
+SHOWN_MAX = 20
+NAMED_MAX = 20
+_NAMED = ("in_use", "changed", "damaged")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_REASONS = {
+    "in_use": "in use",
+    "changed": "written to just now",
+    "kept": "kept by their tags",
+    "family": "with a parent or a sub-agent that stays",
+    "damaged": "damaged, see clew verify",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_store(parser)
+    parser.add_argument(
+        "--older-than", required=True, type=moment, metavar="TIME", help="a span or a date"
+    )
+    parser.add_argument(
+        "--keep-tag", action="append", default=[], metavar="T", help="these stay; repeatable"
+    )
+    parser.add_argument("--deleted-only", action="store_true", help="only what was deleted before")
+    parser.add_argument("--archived", action="store_true", help="archived threads as well")
+    parser.add_argument("--limit", type=count, metavar="N", help="at most so many, oldest first")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_object(parser)
+
+
+def moment(text: str) -> timedelta | datetime:
+    """The type of options that take a span or a date."""
+    span = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    if span is not None:
+        return timedelta(**{_UNITS[span[2]]: int(span[1])})
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a span (30d, 12h, 2w) nor a date (2026-01-31)"
+        ) from None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    with open_existing(options.store, options.namespace) as store:
+        planned = _cleanup(screen, store, options, dry_run=True)
+        if not options.json:
+            _draw_plan(screen, store, planned)
+        if options.dry_run or not _wanted(screen, options, planned):
+            done = planned
+        else:
+            done = _cleanup(screen, store, options, dry_run=False)
+    if options.json:
+        screen.json(msgspec.to_builtins(done))
+    elif not done.dry_run:
+        _draw_done(screen, done)
+    return _exits.OK
+
+
+def _cleanup(
+    screen: Screen, store: Store, options: argparse.Namespace, *, dry_run: bool
+) -> CleanupReport:
+    rules: dict[str, Any] = {
+        "older_than": options.older_than,
+        "keep": keeping(tags=options.keep_tag),
+        "deleted_only": options.deleted_only,
+        "archived": options.archived,
+        "limit": options.limit,
+    }
+    with screen.bar("look" if dry_run else "clean up") as bar:
+        return store.cleanup(**rules, dry_run=dry_run, progress=bar)
+
+
+def _wanted(screen: Screen, options: argparse.Namespace, planned: CleanupReport) -> bool:
+    """Whether to go on. With no thread to remove there may still be blobs to sweep."""
+    if not planned.purged and not options.yes:
+        return False
+    question = f"remove {plural(len(planned.purged), 'thread')} for good?"
+    return _plan.consent(screen, options, question, "removes threads for good")
+
+
+# --- telling ---
+
+
+def _draw_plan(screen: Screen, store: Store, planned: CleanupReport) -> None:
+    screen.line("last used before ", (f"{planned.cutoff:%Y-%m-%d %H:%M} UTC", "bold"), ":")
+    shown = _found(store, planned.purged[:SHOWN_MAX])
+    if shown:
+        draw_threads(screen, store, shown)
+    if len(planned.purged) > SHOWN_MAX:
+        screen.line((f"… and {len(planned.purged) - SHOWN_MAX:,} more", "dim"))
+    what = f"{plural(len(planned.purged), 'thread')}, at most {plural(planned.records, 'record')}"
+    screen.line(("to be removed", "bold red"), f": {what}")
+    _draw_skipped(screen, planned)
+
+
+def _found(store: Store, ids: Iterable[str]) -> list[ThreadInfo]:
+    infos = []
+    for id in ids:
+        try:
+            infos.append(store.engine.thread(id))
+        except NotFound:
+            pass  # somebody else was faster
+    return infos
+
+
+def _draw_skipped(screen: Screen, report: CleanupReport) -> None:
+    counts = Counter[str](skipped.reason for skipped in report.skipped)
+    for reason, words in _REASONS.items():
+        if counts[reason]:
+            stay = "stays" if counts[reason] == 1 else "stay"
+            screen.line(f"{plural(counts[reason], 'thread')} {stay}: {words}")
+    named = [skipped for skipped in report.skipped if skipped.reason in _NAMED]
+    for skipped in named[:NAMED_MAX]:
+        screen.line(("  ", "dim"), (skipped.text, "dim"), fit=False)
+    if len(named) > NAMED_MAX:
+        screen.line((f"  … and {len(named) - NAMED_MAX:,} more", "dim"))
+
+
+def _draw_done(screen: Screen, done: CleanupReport) -> None:
+    _draw_skipped(screen, done)
+    kept = f"; {plural(done.kept, 'record')} kept for forks" if done.kept else ""
+    blobs = f"{plural(done.blobs, 'blob')} of {size(done.size_bytes)}"
+    what = f"{plural(len(done.purged), 'thread')}, {plural(done.records, 'record')}, {blobs}"
+    screen.line(("removed", "bold green"), f": {what}{kept}", fit=False)
+    if done.more:
+        screen.line("there are more; run it again")

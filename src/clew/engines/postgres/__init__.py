@@ -1,0 +1,12 @@
+"""A store in PostgreSQL, for many machines. Needs `clew[postgres]`.
+
+Reading tour: `engine` is the waist. `journal` plans an append on the head that `heads` remembers
+and sends it as one statement, which the functions of sql/postgres.sql carry out if the head is
+still that one. `connections` lends connections, repeats what may be repeated and ends by a
+deadline; `wire` is one connection. `establishing` makes and recognises the schema, `serving` says
+what an acknowledgement of this server means.
+"""
+
+from clew.engines.postgres.engine import PostgresEngine
+
+__all__ = ["PostgresEngine"]

@@ -1,0 +1,107 @@
+"""Where a PostgreSQL store is: a server, a database, a schema and a namespace."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from msgspec import Struct
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from clew.errors import InvalidInput
+
+SCHEMA = "clew"
+OWN_PARAMETERS = ("schema", "namespace")
+
+# So that a server that fell silent is noticed: by the kernel for a request that is under way, by
+# probes for a connection that is idle. What the address says itself goes before these.
+_DEFAULTS = {
+    "connect_timeout": "5",
+    "tcp_user_timeout": "10000",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "application_name": "clew",
+    "client_encoding": "UTF8",
+}
+
+
+class Address(Struct, frozen=True):
+    """What libpq connects with, where our tables are, and how the store is called in messages."""
+
+    conninfo: str
+    place: str
+    schema: str
+    namespace: str | None
+
+
+def parse(address: str, schema: str | None = None) -> Address:
+    """Take apart `postgresql://user@host/database?schema=…&namespace=…`.
+
+    The last two are ours, everything else is libpq's: several hosts, TLS, time-outs.
+    """
+    own, rest = _take_own(address)
+    try:
+        given = conninfo_to_dict(rest)
+    except psycopg.Error as error:
+        reason = f"PostgreSQL's client cannot read it: {str(error).strip()}"
+        raise InvalidInput("address", reason) from None
+    conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+    name = check_schema(own.get("schema", SCHEMA) if schema is None else schema)
+    return Address(conninfo, _place(given, name), name, own.get("namespace"))
+
+
+def _take_own(address: str) -> tuple[dict[str, str], str]:
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise InvalidInput("address", f"it is no URL: {error}") from None
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    own = {name: value for name, value in pairs if name in OWN_PARAMETERS}
+    others = [(name, value) for name, value in pairs if name not in OWN_PARAMETERS]
+    # Only a query that holds something of ours is written anew: libpq reads it a little otherwise.
+    query = urlencode(others, quote_via=quote) if own else parts.query
+    return own, urlunsplit(parts._replace(query=query))
+
+
+def check_schema(name: str) -> str:
+    """A schema's name goes into every statement, so it is one that needs no care."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) or name.startswith("pg_"):
+        reason = f"must be a plain lower-case name of at most 48 characters, not {name!r}"
+        raise InvalidInput("schema", reason)
+    return name
+
+
+def _place(given: dict[str, Any], schema: str) -> str:
+    """For people: never with a password in it."""
+    hosts = str(given.get("host") or given.get("hostaddr") or "")
+    ports = str(given.get("port") or "").split(",")
+    names = [host if "/" not in host else "" for host in hosts.split(",")]
+    if len(ports) == len(names):
+        names = [
+            f"{name}:{port}" if port else name for name, port in zip(names, ports, strict=True)
+        ]
+    tail = "" if schema == SCHEMA else f"?schema={schema}"
+    return f"postgresql://{','.join(names)}/{given.get('dbname') or ''}{tail}"
+
+
+class Sql:
+    """Statements are written for the schema "clew"; this puts the store's own in its place."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._known: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        if self._schema == SCHEMA:
+            return text
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = rename(text, self._schema)
+        return found
+
+
+def rename(text: str, schema: str) -> str:
+    return re.sub(r"\bclew(?=\.[a-z_])|(?<=SCHEMA )clew\b", schema, text)

@@ -1,0 +1,127 @@
+"""Blobs: bytes by their hash, compressed, stored once in a namespace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from clew.codec import digest
+from clew.engine import Keep
+from clew.engines._packing import Packed, unpack
+from clew.engines.postgres.rows import to_bytes, to_hash
+from clew.engines.postgres.wire import Wire, array
+from clew.errors import NotFound
+from clew.model import Swept
+
+if TYPE_CHECKING:
+    from clew.engines.postgres.finding import Book
+
+SPILL_BYTES = 8 * 1024  # bodies over this are blobs
+SWEEP_BATCH = 5000
+LOAD_BYTES = 64 * 1024 * 1024
+
+
+def columns(packed: Sequence[Packed]) -> tuple[list[Any], ...]:
+    """Blobs as the arrays that the server's functions take; each of them once."""
+    once = list({blob.hash: blob for blob in packed}.values())
+    return (
+        [to_bytes(blob.hash) for blob in once],
+        array(blob.size for blob in once),
+        [blob.codec for blob in once],
+        [to_bytes(digest(blob.data)) for blob in once],
+        [blob.data for blob in once],
+    )
+
+
+_PUT = """
+SELECT clew.put_blobs(%s, %s::bytea[], %s::bigint[], %s::text[], %s::bytea[], %s::bytea[])
+  FROM clew.hold_off_sweep(%s)
+"""
+
+
+def put(wire: Wire, book: Book, packed: Sequence[Packed]) -> None:
+    """All or none; in several statements only if one would be too long for the server."""
+    loads = list(_loads(packed))
+    with wire.transaction() if len(loads) > 1 else nullcontext():
+        for load in loads:
+            wire.execute(book.sql(_PUT), (book.space, *columns(load), book.space))
+
+
+def _loads(packed: Sequence[Packed]) -> Iterator[list[Packed]]:
+    load: list[Packed] = []
+    weight = 0
+    # By hash, so that two who put the same blobs do not wait for each other.
+    for blob in sorted(packed, key=lambda blob: blob.hash):
+        if load and weight + len(blob.data) > LOAD_BYTES:
+            yield load
+            load, weight = [], 0
+        load.append(blob)
+        weight += len(blob.data)
+    if load:
+        yield load
+
+
+def weigh(packed: Iterable[Packed]) -> int:
+    return sum(len(blob.data) for blob in packed)
+
+
+def get(wire: Wire, book: Book, hash: str) -> bytes:
+    row = wire.one(
+        book.sql("SELECT size, codec, data FROM clew.blobs WHERE space = %s AND hash = %s"),
+        (book.space, to_bytes(hash)),
+    )
+    if row is None:
+        raise NotFound("blob", hash)
+    return unpack(hash, *row)
+
+
+def has(wire: Wire, book: Book, hashes: Iterable[str]) -> set[str]:
+    wanted = {to_bytes(hash): hash for hash in hashes}
+    found = wire.every(
+        book.sql("SELECT hash FROM clew.blobs WHERE space = %s AND hash = ANY(%s::bytea[])"),
+        (book.space, list(wanted)),
+    )
+    return {wanted[hash] for (hash,) in found}
+
+
+# --- sweeping -------------------------------------------------------------------------------
+
+UNUSED = "NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash)"
+_CANDIDATES = f"""
+SELECT b.hash FROM clew.blobs b
+ WHERE b.space = %s AND b.put_us <= %s AND b.hash > %s AND {UNUSED}
+ ORDER BY b.hash LIMIT {SWEEP_BATCH}
+"""
+_REMOVE = """
+DELETE FROM clew.blobs b WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) RETURNING b.size
+"""
+
+
+def sweep_some(
+    wire: Wire, book: Book, before_us: int, after: bytes, keep: Keep | None
+) -> tuple[Swept, bytes | None]:
+    """One batch, by hash: what was removed, and where to go on. Nobody begins to use a blob."""
+    with wire.transaction():
+        hold_all_off(wire, book)
+        found = wire.every(book.sql(_CANDIDATES), (book.space, before_us, after))
+        names = {to_hash(hash) for (hash,) in found}
+        asked = time.monotonic()
+        doomed = names - keep(names) if keep is not None and names else names
+        wire.deadline += time.monotonic() - asked  # that was not the server's time
+        gone = wire.every(book.sql(_REMOVE), (book.space, [to_bytes(name) for name in doomed]))
+    more = bytes(found[-1][0]) if len(found) == SWEEP_BATCH else None
+    return Swept(blobs=len(gone), size_bytes=sum(size for (size,) in gone)), more
+
+
+def hold_all_off(wire: Wire, book: Book) -> None:
+    """Alone with the blobs of the namespace until the transaction ends."""
+    lock = "SELECT pg_advisory_xact_lock('clew.blobs'::regclass::oid::integer, %s::integer)"
+    wire.execute(book.sql(lock), (book.space,))
+
+
+def remove_unused(wire: Wire, book: Book, hashes: Sequence[bytes]) -> None:
+    """Remove those of the blobs that no record uses any more; nobody else is at them."""
+    sql = f"DELETE FROM clew.blobs b WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) AND {UNUSED}"
+    wire.execute(book.sql(sql), (book.space, list(hashes)))

@@ -1,0 +1,273 @@
+"""The waist on PostgreSQL: one statement for most of it, repeated where that is safe."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from clew.checks import check_namespace
+from clew.engine import Keep, Progress
+from clew.engines._packing import Packed, pack
+from clew.engines.postgres import blobs, creating, listening, reading
+from clew.engines.postgres.address import Sql, parse
+from clew.engines.postgres.connections import Connections, Work
+from clew.engines.postgres.establishing import connect, establish
+from clew.engines.postgres.finding import Book
+from clew.engines.postgres.heads import Heads
+from clew.engines.postgres.journal import Append
+from clew.engines.postgres.leases import Step
+from clew.engines.postgres.listening import Listener
+from clew.engines.postgres.purge import Purge
+from clew.errors import InvalidInput, Unavailable
+from clew.model import (
+    DEFAULT_NAMESPACE,
+    Draft,
+    Entry,
+    Lease,
+    LeaseRequest,
+    MoveDraft,
+    Page,
+    Problem,
+    Properties,
+    Purged,
+    Record,
+    Segment,
+    Stats,
+    Swept,
+    ThreadDraft,
+    ThreadInfo,
+    ThreadQuery,
+)
+
+T = TypeVar("T")
+
+
+class PostgresEngine:
+    """A store in a schema of a PostgreSQL database.
+
+    `busy_seconds` is the deadline of every call: what the server has not answered by then is
+    given up. `migrate=False` leaves the schema alone (see `clew migrate`). `pooler` says whether
+    there is a connection pooler in between; None finds out.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        namespace: str | None = None,
+        schema: str | None = None,
+        create: bool = True,
+        migrate: bool = True,
+        connections: int = 10,
+        busy_seconds: float = 30.0,
+        pooler: bool | None = None,
+    ) -> None:
+        self._address = parse(address, schema)
+        self._namespace = check_namespace(
+            self._address.namespace or DEFAULT_NAMESPACE if namespace is None else namespace
+        )
+        if connections < 1:
+            raise InvalidInput("connections", f"must be at least 1, not {connections}")
+        if not busy_seconds > 0:
+            raise InvalidInput("busy_seconds", f"must be over 0, not {busy_seconds}")
+        self._patience_seconds = busy_seconds
+        found = establish(
+            self._address,
+            self._namespace,
+            create=create,
+            migrate=migrate,
+            patience_seconds=busy_seconds,
+        )
+        self.server = found.server
+        self.pooler = found.server.pooler if pooler is None else pooler
+        self._book = Book(Sql(self._address.schema), found.space, self._namespace, Heads())
+        self._connections = self._connect(connections)
+        self._start()
+
+    def _connect(self, size: int) -> Connections:
+        return Connections(
+            self._address, size=size, patience_seconds=self._patience_seconds, pooler=self.pooler
+        )
+
+    def _start(self) -> None:
+        self._pid = self._connections.pid
+        self._book.heads = Heads()
+        self._listener = Listener(lambda: connect(self._address, float("inf")), self._book)
+
+    @property
+    def properties(self) -> Properties:
+        return Properties(
+            engine="postgres",
+            place=self._address.place,
+            namespace=self._namespace,
+            durability=self.server.durability,
+            acknowledged=self.server.acknowledged,
+            processes=True,
+            version=self.server.version,
+        )
+
+    def _run(self, work: Work[T], *, writes: bool = True) -> T:
+        self._enter()
+        return self._connections.run(work, writes=writes)
+
+    def _enter(self) -> None:
+        self._connections.check()
+        if self._pid != self._connections.pid:
+            self._start()  # a forked child: its parent's locks and listener are not its own
+
+    def _read(self, function: Any, *arguments: Any) -> Any:
+        return self._run(self._work(function, *arguments), writes=False)
+
+    def _write(self, function: Any, *arguments: Any) -> Any:
+        """Run what does the same, whether an earlier try was done or not."""
+        return self._run(self._work(function, *arguments))
+
+    def _work(self, function: Any, *arguments: Any) -> Work[Any]:
+        return lambda wire, again: function(wire, self._book, *arguments)
+
+    # --- writing ---
+
+    def create(self, draft: ThreadDraft) -> ThreadInfo:
+        packed = _pack(draft.facts)
+        made: ThreadInfo = self._write(creating.create, draft, packed)
+        return made
+
+    def append(
+        self,
+        thread: str,
+        drafts: Sequence[Draft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Record]:
+        work = Append(self._book, thread, drafts, _pack(drafts), expect, fence)
+        self._enter()
+        deadline = self._connections.deadline()
+        turn = self._book.heads.turn(thread)
+        if not turn.acquire(timeout=self._patience_seconds):
+            raise Unavailable(f"{self._address.place}: other writers of {thread!r} took too long")
+        try:
+            return self._connections.run(work.run, deadline)
+        finally:
+            turn.release()
+
+    def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
+        return self._run(Step(self._book, thread, request).run)
+
+    def put_blobs(self, blobs_: Sequence[bytes]) -> list[str]:
+        packed = [pack(data) for data in blobs_]
+        if packed:
+            self._write(blobs.put, packed)
+        return [blob.hash for blob in packed]
+
+    def purge(self, thread: str) -> Purged:
+        purged = self._run(Purge(self._book, thread).run)
+        self._book.heads.forget(thread)
+        return purged
+
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
+        """In batches, so that those who use blobs wait for one of them at most.
+
+        On a connection of its own: `keep` asks this store meanwhile, and must not wait for us.
+        """
+        now_us = self._run(lambda wire, again: wire.value(self._book.sql("SELECT clew.now_us()")))
+        before_us = int(now_us) - round(grace_seconds * 1e6)
+        total = Swept(blobs=0, size_bytes=0)
+        after: bytes | None = b""
+        with closing(self._connect(1)) as own:
+            while after is not None:
+                swept, after = own.run(self._work(blobs.sweep_some, before_us, after, keep))
+                total = Swept(
+                    blobs=total.blobs + swept.blobs, size_bytes=total.size_bytes + swept.size_bytes
+                )
+        return total
+
+    # --- reading ---
+
+    def thread(self, id: str) -> ThreadInfo:
+        info: ThreadInfo = self._read(reading.thread, id)[1]
+        return info
+
+    def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        if query.order == "updated":
+            self._write(reading.relist)
+        page: Page[ThreadInfo] = self._read(reading.threads, query)
+        return page
+
+    def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        found: list[Record] = self._read(reading.read, thread, after, limit)
+        return found
+
+    def path(
+        self,
+        thread: str,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        found: list[Entry] = self._read(reading.path, thread, leaf, after, limit)
+        return found
+
+    def segments(self, thread: str) -> list[Segment]:
+        found: list[Segment] = self._read(reading.segments, thread)
+        return found
+
+    def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        no, seq = self._read(reading.number_and_seq, thread)
+        if seq > after or timeout_seconds <= 0:
+            return bool(seq > after)
+        listener = self._listening()
+        listener.enter(no)
+        try:
+            while True:
+                if listener.works:
+                    self._write(listening.watch, thread)
+                if self._read(reading.number_and_seq, thread)[1] > after:
+                    return True
+                seconds = listening.left(deadline)
+                if not seconds:
+                    return False
+                listener.wait(no, after, seconds)
+        finally:
+            listener.leave(no)
+
+    def _listening(self) -> Listener:
+        self._listener.start()
+        return self._listener
+
+    def get_blob(self, hash: str) -> bytes:
+        data: bytes = self._read(blobs.get, hash)
+        return data
+
+    def has_blobs(self, hashes: Iterable[str]) -> set[str]:
+        found: set[str] = self._read(blobs.has, list(hashes))
+        return found
+
+    def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
+        from clew.engines.postgres import check  # loaded when it is asked for: most never do
+
+        yield from check.check(self._connections, self._book, quick=quick, progress=progress)
+
+    def stats(self) -> Stats:
+        found: Stats = self._read(reading.stats)
+        return found
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            self._listener.close()
+        self._connections.close()
+
+
+def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
+    return {
+        draft.id: pack(draft.data)
+        for draft in drafts
+        if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
+    }

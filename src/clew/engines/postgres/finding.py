@@ -1,0 +1,81 @@
+"""Looking up records by id, among those that are visible in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from clew.engines.postgres import rows
+from clew.engines.postgres.address import Sql
+from clew.engines.postgres.heads import Heads
+from clew.engines.postgres.rows import Place, Stand
+from clew.engines.postgres.wire import Wire
+from clew.model import Record
+
+
+class Book:
+    """What writing to one namespace of one store needs to know."""
+
+    def __init__(self, sql: Sql, space: int, namespace: str, heads: Heads) -> None:
+        self.sql = sql
+        self.space = space
+        self.namespace = namespace
+        self.heads = heads
+
+
+class Finder:
+    """Looks up records that are visible in a thread, and remembers where they are."""
+
+    def __init__(
+        self, wire: Wire, book: Book, stand: Stand, unheard: set[str] | None = None
+    ) -> None:
+        self._wire = wire
+        self._book = book
+        self._stand = stand
+        self._known: dict[str, Record | None] = dict.fromkeys(unheard or ())
+        self._places: dict[str, Place] = {}
+        if stand.last is not None and stand.leaf is not None:
+            self._known[stand.last.id] = stand.last
+            self._places[stand.last.id] = stand.leaf
+
+    def __call__(self, id: str) -> Record | None:
+        if id not in self._known:
+            self.fetch([id])
+        return self._known[id]
+
+    def fetch(self, ids: Iterable[str]) -> None:
+        """Look up several at once."""
+        wanted = [id for id in ids if id not in self._known]
+        if not wanted:
+            return
+        self._known.update(dict.fromkeys(wanted))
+        stand = self._stand
+        origin = stand.origin or (None, None)
+        found = self._wire.every(
+            self._book.sql(_FIND), (wanted, self._book.space, stand.no, *origin, self._book.space)
+        )
+        for row in found:
+            record = rows.to_record(row)
+            self._known[record.id] = record
+            self._places[record.id] = (row[0], row[2])
+
+    def place(self, id: str | None, new: Sequence[Record]) -> Place | None:
+        """Where an entry is, or will be."""
+        if id is None:
+            return None
+        for record in new:
+            if record.id == id:
+                return self._stand.no, record.seq
+        if id in self._places:
+            return self._places[id]
+        return self._stand.leaf  # the only entry that a plan may know without asking
+
+
+_FIND = f"""
+SELECT {rows.RECORD.format(name="t.id")}
+  FROM unnest(%s::text[]) AS wanted (id)
+ CROSS JOIN LATERAL clew.locate(%s, %s, %s, %s, wanted.id, false) AS at
+  JOIN clew.records r ON r.thread = at.thread AND r.seq = at.seq
+  JOIN clew.threads t ON t.space = r.space AND t.no = r.thread
+  {rows.WITH_BODY}
+ WHERE r.space = %s
+"""

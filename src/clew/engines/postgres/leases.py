@@ -1,0 +1,72 @@
+"""Leases as columns of a thread's row. The rules are in `clew.leasing`; here they are only kept."""
+
+from __future__ import annotations
+
+from clew.codec import digest_fields
+from clew.engines.postgres import rows
+from clew.engines.postgres.finding import Book
+from clew.engines.postgres.wire import Wire
+from clew.errors import NotFound
+from clew.leasing import LeaseState, step_lease
+from clew.model import Lease, LeaseRequest
+
+_LOOK = (
+    f"SELECT no, clew.now_us(), {rows.LEASE} FROM clew.threads"
+    " WHERE space = %s AND id = %s AND NOT purged"
+)
+# Only if nobody else was there in between. That the time has not run out is looked at once more
+# where it matters: in the append itself.
+_SWAP = """
+UPDATE clew.threads
+   SET fence = %s, owner = %s, lease_turn = %s, leased_us = %s, until_us = %s, lease_check = %s
+ WHERE space = %s AND no = %s AND NOT purged
+   AND fence = %s AND owner IS NOT DISTINCT FROM %s::text
+   AND lease_turn IS NOT DISTINCT FROM %s::text AND leased_us = %s AND until_us = %s
+"""
+
+
+class Step:
+    """One request, which may need several tries."""
+
+    def __init__(self, book: Book, thread: str, request: LeaseRequest) -> None:
+        self._book = book
+        self._thread = thread
+        self._request = request
+        self._wanted: LeaseState | None = None
+        self._answer: Lease | None = None
+
+    def run(self, wire: Wire, again: bool) -> Lease | None:
+        while True:
+            row = wire.one(self._book.sql(_LOOK), (self._book.space, self._thread))
+            if row is None:
+                raise NotFound("thread", self._thread)
+            now, state = rows.instant(row[1]), rows.to_lease(row[2:])
+            over = state.owner is not None and state.live(self._thread, now) is None
+            if again and state == self._wanted and not over:
+                # An earlier try was done, and only its answer was lost. Written once more, so
+                # that this answer is as good as any.
+                self._swap(wire, row[0], state, state)
+                return self._answer
+            after, answer = step_lease(self._thread, state, self._request, now)
+            if after == state:
+                return answer
+            self._wanted, self._answer = after, answer
+            if self._swap(wire, row[0], state, after):
+                return answer
+
+    def _swap(self, wire: Wire, no: int, before: LeaseState, after: LeaseState) -> bool:
+        check = lease_check(self._thread, after)
+        bindings = (*_columns(after), check, self._book.space, no, *_columns(before))
+        return wire.change(self._book.sql(_SWAP), bindings) == 1
+
+
+def _columns(state: LeaseState) -> tuple[int, str | None, str | None, int, int]:
+    return state.fence, state.owner, state.turn, state.created_us, state.until_us
+
+
+def lease_check(thread: str, state: LeaseState) -> int:
+    """What vouches for a lease: it is no record, and has no hash. Part of one will do."""
+    if state.fence == 0:
+        return 0
+    hash = digest_fields("lease", thread, *_columns(state))
+    return int.from_bytes(bytes.fromhex(hash[3:19]), "big", signed=True)

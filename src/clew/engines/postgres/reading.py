@@ -1,0 +1,295 @@
+"""Reading: the feed, paths, the shape of the tree, pages of threads. One statement each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from msgspec import UNSET, UnsetType
+
+from clew.engines.postgres import rows
+from clew.engines.postgres.errors import NOT_ON_PATH
+from clew.engines.postgres.finding import Book
+from clew.engines.postgres.rows import FACTS, INFO, JOIN_FACTS, ThreadRow
+from clew.engines.postgres.wire import Wire
+from clew.errors import Corrupt, NotFound
+from clew.model import (
+    Entry,
+    Page,
+    Record,
+    Segment,
+    Stats,
+    ThreadInfo,
+    ThreadQuery,
+    encode_cursor,
+)
+
+UNLISTED_MAX = 256
+
+
+# --- one thread -----------------------------------------------------------------------------
+
+_THREAD = (
+    f"SELECT {', '.join(f't.{name.strip()}' for name in INFO.split(','))}, {FACTS}"
+    f" FROM clew.threads t {JOIN_FACTS} WHERE t.space = %s AND t.id = %s AND NOT t.purged"
+)
+
+
+def thread(wire: Wire, book: Book, id: str) -> tuple[ThreadRow, ThreadInfo]:
+    found = rows.to_infos(wire.every(book.sql(_THREAD), (book.space, id)))
+    if not found:
+        raise NotFound("thread", id)
+    return found[0]
+
+
+_ROW = f"SELECT {INFO} FROM clew.threads WHERE space = %s AND id = %s AND NOT purged"
+
+
+def thread_row(wire: Wire, book: Book, id: str) -> ThreadRow:
+    row = wire.one(book.sql(_ROW), (book.space, id))
+    if row is None:
+        raise NotFound("thread", id)
+    return ThreadRow(*row)
+
+
+_READ = f"""
+SELECT {rows.RECORD.format(name="t.id")}
+  FROM clew.threads t
+  JOIN clew.records r ON r.space = t.space AND r.thread = t.no
+  {rows.WITH_BODY}
+ WHERE t.space = %s AND t.id = %s AND NOT t.purged AND r.seq > %s
+ ORDER BY r.seq LIMIT %s
+"""
+
+
+def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Record]:
+    found = wire.every(book.sql(_READ), (book.space, thread, after, limit if limit >= 0 else None))
+    if not found:
+        thread_row(wire, book, thread)
+    return [rows.to_record(row) for row in found]
+
+
+def number_and_seq(wire: Wire, book: Book, thread: str) -> tuple[int, int]:
+    """The least that somebody who waits must know."""
+    sql = "SELECT no, seq FROM clew.threads WHERE space = %s AND id = %s AND NOT purged"
+    row = wire.one(book.sql(sql), (book.space, thread))
+    if row is None:
+        raise NotFound("thread", thread)
+    return row[0], row[1]
+
+
+# The leaf's place is in the thread's row; any other entry has to be found first.
+_PATH_TO_LEAF = """
+SELECT p.* FROM clew.threads t
+ CROSS JOIN LATERAL clew.path(%s, t.leaf_thread, t.leaf_seq, NULL, NULL, %s) AS p
+ WHERE t.space = %s AND t.id = %s AND NOT t.purged
+"""
+_PATH = "SELECT * FROM clew.path(%s, %s, %s, %s, %s, %s)"
+_LOCATE = "SELECT thread, seq FROM clew.locate(%s, %s, %s, %s, %s, true)"
+
+
+def path(
+    wire: Wire,
+    book: Book,
+    thread: str,
+    leaf: str | UnsetType | None,
+    after: str | None,
+    limit: int | None,
+) -> list[Entry]:
+    if leaf is UNSET and after is None:
+        found = wire.every(book.sql(_PATH_TO_LEAF), (book.space, limit, book.space, thread))
+        if not found:
+            thread_row(wire, book, thread)
+    else:
+        found = _path_between(wire, book, thread, leaf, after, limit)
+    found.reverse()
+    return [rows.to_record(row) for row in found]  # type: ignore[misc]
+
+
+def _path_between(
+    wire: Wire,
+    book: Book,
+    thread: str,
+    leaf: str | UnsetType | None,
+    after: str | None,
+    limit: int | None,
+) -> list[Any]:
+    # Several statements, but one moment: a purge in between would look like damage.
+    with wire.transaction():
+        wire.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        row = thread_row(wire, book, thread)
+        end = row.leaf if leaf is UNSET else leaf
+        if end is None:
+            if after is not None:
+                raise NotFound("entry", after)
+            return []
+        at = (row.leaf_thread, row.leaf_seq) if leaf is UNSET else locate(wire, book, row, end)
+        stop = (None, None) if after is None else locate(wire, book, row, after)
+        try:
+            return wire.every(book.sql(_PATH), (book.space, *at, *stop, limit))
+        except psycopg.DatabaseError as error:
+            if error.sqlstate == NOT_ON_PATH:
+                raise NotFound("entry", after or "") from None
+            raise
+
+
+def locate(wire: Wire, book: Book, row: ThreadRow, id: str) -> rows.Place:
+    """Where an entry is that is visible in a thread."""
+    place = wire.one(book.sql(_LOCATE), (book.space, row.no, row.origin_thread, row.origin_seq, id))
+    if place is None or place[0] is None:
+        raise NotFound("entry", id)
+    return place[0], place[1]
+
+
+# Each segment with its ends: the last entry before the next segment's first is its last.
+_SEGMENTS = """
+SELECT head.parent, head.id, tail.id, head.seq, tail.seq, s.first
+  FROM clew.threads t
+  JOIN (SELECT g.*, lead(g.first) OVER (PARTITION BY g.thread ORDER BY g.first) AS next
+          FROM clew.segments g
+          JOIN clew.threads o ON o.space = g.space AND o.no = g.thread
+         WHERE g.space = %s AND o.id = %s AND NOT o.purged) s
+    ON s.space = t.space AND s.thread = t.no
+  LEFT JOIN clew.records head
+    ON head.space = s.space AND head.thread = s.thread AND head.seq = s.first AND head.type = 0
+  LEFT JOIN LATERAL (
+       SELECT r.id, r.seq FROM clew.records r
+        WHERE r.space = s.space AND r.thread = s.thread AND r.type = 0
+          AND r.seq >= s.first AND r.seq < coalesce(s.next, 2147483647)
+        ORDER BY r.seq DESC LIMIT 1) tail ON true
+ WHERE t.space = %s AND t.id = %s AND NOT t.purged
+ ORDER BY s.first
+"""
+
+
+def segments(wire: Wire, book: Book, thread: str) -> list[Segment]:
+    found = wire.every(book.sql(_SEGMENTS), (book.space, thread) * 2)
+    if not found:
+        thread_row(wire, book, thread)
+    for row in found:
+        if row[1] is None:
+            raise Corrupt(
+                f"record {row[5]} of {thread!r}", "a segment begins here, but no entry does"
+            )
+    return [Segment(*row[:5]) for row in found]
+
+
+# --- pages of threads -----------------------------------------------------------------------
+
+_UNLISTED = """
+SELECT count(*) FROM (
+  SELECT 1 FROM clew.threads WHERE space = %s AND listed_us IS NULL LIMIT %s) AS few
+"""
+_RELIST = """
+UPDATE clew.threads t SET listed_us = t.updated_us
+ WHERE t.space = %s AND t.listed_us IS NULL AND t.no IN (
+   SELECT no FROM clew.threads WHERE space = %s AND listed_us IS NULL
+    LIMIT 1000 FOR UPDATE SKIP LOCKED)
+"""
+
+
+def relist(wire: Wire, book: Book) -> None:
+    """Bring the threads that have changed back into the index of what changed when.
+
+    Those that are being written right now are passed over; the list is right without, only slower.
+    """
+    while wire.value(book.sql(_UNLISTED), (book.space, UNLISTED_MAX + 1)) > UNLISTED_MAX:
+        if wire.change(book.sql(_RELIST), (book.space, book.space)) < UNLISTED_MAX:
+            return
+
+
+# By update there are two sorts of threads: those in the index, and those that have changed since.
+_PARTS = {
+    "created": (("created_us", "TRUE"),),
+    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
+}
+
+
+def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
+    """Ordered index scans, merged: the cost is the page, not the store."""
+    column = f"{query.order}_us"
+    bindings = _bindings(book, query)
+    parts = [
+        _select(query, column, shelf, *part)
+        for shelf in _shelves(query)
+        for part in _PARTS[query.order]
+    ]
+    page = " UNION ALL ".join(f"({part})" for part in parts)
+    sql = (
+        f"WITH t AS (SELECT * FROM ({page}) AS parts ORDER BY {column} DESC, id LIMIT %(limit)s)"
+        f" SELECT {', '.join(f't.{name.strip()}' for name in INFO.split(','))}, {FACTS}"
+        f" FROM t {JOIN_FACTS} ORDER BY t.{column} DESC, t.id"
+    )
+    found = rows.to_infos(wire.every(book.sql(sql), bindings))
+    infos = [info for _, info in found[: query.limit]]
+    if len(found) <= query.limit:
+        return Page(infos)
+    last = found[query.limit - 1][0]
+    return Page(infos, encode_cursor(getattr(last, column), last.id))
+
+
+def _shelves(query: ThreadQuery) -> tuple[int, ...]:
+    if query.deleted:
+        return (2,)
+    if query.archived is None:
+        return (0, 1)
+    return (1,) if query.archived else (0,)
+
+
+_CLAUSES = {
+    "workspace": "workspace = %(workspace)s",
+    "status": "status = %(status)s",
+    "parent": "parent = %(parent)s",
+    "origin": "origin = %(origin)s",
+    "tag": "no IN (SELECT g.thread FROM clew.tags g WHERE g.space = %(space)s AND g.tag = %(tag)s)",
+    "prefix": "starts_with(id, %(prefix)s) AND id >= %(prefix)s",
+}
+
+
+def _select(query: ThreadQuery, column: str, shelf: int, order: str, part: str) -> str:
+    clauses = ["space = %(space)s", f"shelf = {shelf}", part]
+    clauses += [sql for name, sql in _CLAUSES.items() if getattr(query, name) is not None]
+    if query.after_us is not None:
+        clauses.append(f"{column} > %(after_us)s")
+    if query.before_us is not None:
+        clauses.append(f"{column} < %(before_us)s")
+    if query.cursor is not None:
+        clauses.append(f"{order} <= %(time)s AND ({order} < %(time)s OR id > %(id)s)")
+    where = " AND ".join(clauses)
+    return f"SELECT *  FROM clew.threads WHERE {where} ORDER BY {order} DESC, id LIMIT %(limit)s"
+
+
+def _bindings(book: Book, query: ThreadQuery) -> dict[str, Any]:
+    names = ("workspace", "status", "parent", "origin", "tag", "prefix", "after_us", "before_us")
+    bindings: dict[str, Any] = {name: getattr(query, name) for name in names}
+    bindings |= {"space": book.space, "limit": query.limit + 1}
+    if query.cursor is not None:
+        bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
+    return bindings
+
+
+# How large the tables are tells only those who have them for themselves.
+_STATS = """
+SELECT t.threads, t.deleted, r.entries, r.records, b.blobs, b.size,
+       CASE WHEN (SELECT count(*) FROM clew.namespaces) = 1
+            THEN (SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c
+                   WHERE c.relkind = 'r' AND c.relnamespace = (
+                     SELECT n.relnamespace FROM pg_class n WHERE n.oid = 'clew.threads'::regclass))
+            ELSE r.bytes + b.bytes END::bigint
+  FROM (SELECT count(*) FILTER (WHERE shelf < 2) AS threads,
+               count(*) FILTER (WHERE shelf = 2) AS deleted
+          FROM clew.threads WHERE space = %(space)s) AS t,
+       (SELECT count(*) AS records, count(*) FILTER (WHERE type = 0) AS entries,
+               coalesce(sum(coalesce(length(body), 0) + coalesce(length(meta), 0)), 0) AS bytes
+          FROM clew.records WHERE space = %(space)s) AS r,
+       (SELECT count(*) AS blobs, coalesce(sum(size), 0)::bigint AS size,
+               coalesce(sum(length(data)), 0) AS bytes
+          FROM clew.blobs WHERE space = %(space)s) AS b
+"""
+
+
+def stats(wire: Wire, book: Book) -> Stats:
+    row = wire.one(book.sql(_STATS), {"space": book.space})
+    assert row is not None
+    names = "threads deleted entries records blobs blob_bytes stored_bytes".split()
+    return Stats(**dict(zip(names, row, strict=True)))

@@ -1,0 +1,166 @@
+"""Rows to records and back: the parts that reading and writing share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from clew.engines._packing import unpack
+from clew.engines.postgres.wire import Row
+from clew.errors import Corrupt
+from clew.leasing import Instant, LeaseState
+from clew.model import Entry, Fact, Move, Origin, Record, ThreadInfo
+from clew.state import Head
+
+ENTRY, MOVE, FACT = 0, 1, 2
+ERA = "postgres"  # there is one clock, the server's, and it does not begin anew
+
+Place = tuple[int, int]  # a thread's number and a seq
+
+# What `to_record` takes, of records r and the blobs b that hold large bodies.
+RECORD = (
+    "r.thread, {name}, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind, r.turn, r.format,"
+    " r.meta, r.blobs, r.body, r.blob, b.size, b.codec, b.data"
+)
+WITH_BODY = "LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob"
+
+
+def to_hash(data: bytes | None) -> Any:
+    """Hashes are kept as bytes, half as long as their text."""
+    return None if data is None else "b3:" + data.hex()
+
+
+def to_bytes(hash: str | None) -> bytes | None:
+    """The bytes of a hash; of a text that is none, bytes that no hash has."""
+    if hash is None:
+        return None
+    try:
+        data = bytes.fromhex(hash[3:])  # takes capitals and blanks too, which no hash has
+    except ValueError:
+        data = b""
+    return data if to_hash(data) == hash else hash.encode("utf-8", "surrogatepass")
+
+
+def to_record(row: Row) -> Record:
+    (_, name, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body) = row[
+        :14
+    ]
+    if type == MOVE:
+        return Move(name, seq, id, time_us, to_hash(hash), parent)
+    if body is None:
+        body = _body(*row[14:])
+    if type == FACT:
+        return Fact(name, seq, id, time_us, to_hash(hash), kind, body)
+    names = () if blobs is None else tuple(blobs.split(","))
+    return Entry(
+        name, seq, id, time_us, to_hash(hash), parent, kind, body, turn, format, meta, names
+    )
+
+
+def _body(hash: bytes | None, size: int | None, codec: str | None, data: bytes | None) -> bytes:
+    if size is None or codec is None or data is None:
+        raise Corrupt(f"blob {to_hash(hash)}", "it is missing")
+    return unpack(to_hash(hash), size, codec, data)
+
+
+# --- threads --------------------------------------------------------------------------------
+
+LEASE = "fence, owner, lease_turn, leased_us, until_us"
+STAND = (
+    "no, origin_thread, origin_seq, leaf_thread, leaf_seq, id, seq, leaf, leaf_hash, tail,"
+    " updated_us, deleted_us"
+)
+
+
+class Stand(Struct):
+    """Where a thread stands: its number, what it shares, its head, and where the leaf is."""
+
+    no: int
+    origin: Place | None
+    leaf: Place | None
+    head: Head
+    last: Entry | None = None  # the entry at the leaf, when it was written here
+
+
+def to_stand(row: Row) -> Stand:
+    no, origin_thread, origin_seq, leaf_thread, leaf_seq, id, seq, leaf, hash, tail, *times = row
+    return Stand(
+        no,
+        None if origin_thread is None else (origin_thread, origin_seq),
+        None if leaf_thread is None else (leaf_thread, leaf_seq),
+        Head(id, seq, leaf, to_hash(hash), tail, *times),
+    )
+
+
+def to_lease(row: Row) -> LeaseState:
+    fence, owner, turn, leased_us, until_us = row
+    return LeaseState(fence, owner, turn, leased_us, until_us, until_us * 1000, ERA)
+
+
+def instant(now_us: int) -> Instant:
+    return Instant(now_us * 1000, ERA, now_us)
+
+
+INFO = (
+    "no, id, created_us, updated_us, seq, leaf, parent, origin, origin_entry, origin_hash,"
+    " origin_thread, origin_seq, leaf_thread, leaf_seq"
+)
+
+
+class ThreadRow(Struct, frozen=True):
+    """A thread's row, as lists and look-ups read it."""
+
+    no: int
+    id: str
+    created_us: int
+    updated_us: int
+    seq: int
+    leaf: str | None
+    parent: str | None
+    origin: str | None
+    origin_entry: str | None
+    origin_hash: bytes | None
+    origin_thread: int | None
+    origin_seq: int | None
+    leaf_thread: int | None
+    leaf_seq: int | None
+
+    def info(self, facts: dict[str, bytes]) -> ThreadInfo:
+        origin = None
+        if self.origin is not None:
+            origin = Origin(self.origin, self.origin_entry, to_hash(self.origin_hash))
+        return ThreadInfo(
+            self.id,
+            self.created_us,
+            self.updated_us,
+            self.seq,
+            self.leaf,
+            self.parent,
+            origin,
+            facts,
+        )
+
+
+COLUMNS = len(ThreadRow.__struct_fields__)
+FACTS = "f.key, fr.body, fr.blob, fb.size, fb.codec, fb.data"
+JOIN_FACTS = """
+  LEFT JOIN clew.facts f ON f.space = t.space AND f.thread = t.no
+  LEFT JOIN clew.records fr ON fr.space = f.space AND fr.thread = f.thread AND fr.seq = f.seq
+  LEFT JOIN clew.blobs fb ON fb.space = fr.space AND fb.hash = fr.blob
+"""
+
+
+def to_infos(rows: list[Row]) -> list[tuple[ThreadRow, ThreadInfo]]:
+    """Threads with their facts, from a join that repeats the thread for each of them."""
+    threads: dict[int, ThreadRow] = {}
+    facts: dict[int, dict[str, bytes]] = {}
+    for row in rows:
+        no = row[0]
+        if no not in threads:
+            threads[no] = ThreadRow(*row[:COLUMNS])
+            facts[no] = {}
+        key, body, *blob = row[COLUMNS:]
+        if key is not None:
+            facts[no][key] = body if body is not None else _body(*blob)
+    return [(row, row.info(dict(sorted(facts[no].items())))) for no, row in threads.items()]

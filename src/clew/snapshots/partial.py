@@ -1,0 +1,184 @@
+"""Looking at some paths of a working tree; the rest counts as what the last snapshot has of it.
+
+What is on the way to a path is looked at as far as it leads there: what kind of thing it is, the
+ignore files in it, and names that would be one with the next on some file systems. A path that
+is a folder is looked at with all that is in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from clew.codec import digest
+from clew.snapshots.cache import Known, now_ns
+from clew.snapshots.contents import Keep, Reader, forget, sum_up
+from clew.snapshots.ignore import IGNORE_FILES, Matcher, Rules
+from clew.snapshots.manifest import Node, folded, pack
+from clew.snapshots.model import LeftOut
+from clew.snapshots.plan import bounded
+from clew.snapshots.selection import Selection
+from clew.snapshots.tree import Trees
+from clew.snapshots.walk import NO_SIGNATURE, Folder, Look, Survey, Walker, close, open_root
+
+
+class Base(Struct, frozen=True):
+    """What the rest counts as; who only wants to look needs no tree."""
+
+    trees: Trees
+    tree: str | None = None
+    files: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def survey_part(
+    root: str,
+    rules: Rules,
+    selection: Selection,
+    base: Base,
+    known: Callable[[], Known],
+    keep: Keep = forget,
+) -> Survey:
+    """Look at the selected paths. `known` is asked only if one of them is a folder."""
+    walker = _PartWalker(rules, selection, base, known)
+    top = open_root(root)
+    try:
+        found = Survey(root, walker.folder(top, "", rules.matcher()), walker.began_ns)
+        Reader(top, found, rules, walker.unless_stored(keep)).run(None)
+    finally:
+        close(top)
+    walker.sum_up(found.top, base.tree)
+    found.files = base.files + walker.more_files
+    found.unseen = [item for item in base.left_out if not walker.saw(item.path)]
+    return found
+
+
+class _PartWalker(Walker):
+    def __init__(
+        self, rules: Rules, selection: Selection, base: Base, known: Callable[[], Known]
+    ) -> None:
+        self.began_ns = now_ns()
+        super().__init__(Known(), rules, self.began_ns)
+        self._load: Callable[[], Known] | None = known
+        self._selection = selection
+        self._base = base
+        self._before: dict[str, dict[str, Node]] = {}  # what the base has in folders on the way
+        self.more_files = 0
+
+    def saw(self, path: str) -> bool:
+        return self._selection.leads_to(path) or self._selection.holds(path)
+
+    # --- looking ---
+
+    def folder(self, descriptor: int, path: str, outer: Matcher) -> Folder:
+        wanted = self._selection.names_in(path[:-1])
+        if wanted is None:
+            if self._load is not None:
+                self._known, self._load = self._load().folders, None
+            return super().folder(descriptor, path, outer)
+        self._before[path] = self._index(path)
+        found = self._anew(descriptor, path, outer, None, NO_SIGNATURE)
+        found.files = [file for file in found.files if file.name in wanted]
+        found.pending = [item for item in found.pending if item[0] in wanted]
+        found.left_out = [item for item in found.left_out if self.saw(item.path)]
+        return found
+
+    def _index(self, path: str) -> dict[str, Node]:
+        manifest = self._base.tree
+        if path:
+            above, _, name = path[:-1].rpartition("/")
+            node = self._before[f"{above}/" if above else ""].get(name)
+            manifest = node.ref if node is not None and node.is_folder else None
+        return {} if manifest is None else self._base.trees.index(manifest)
+
+    def _list(self, descriptor: int, path: str) -> list[Look]:
+        """The names that are wanted, and those that say whether they may be taken."""
+        wanted = self._selection.names_in(path[:-1])
+        if wanted is None:
+            return super()._list(descriptor, path)
+        folds = {folded(name) for name in wanted}
+        names = sorted(os.listdir(descriptor))
+        near = (name for name in names if name in IGNORE_FILES or folded(name) in folds)
+        return [look for name in near if (look := _look(descriptor, name)) is not None]
+
+    def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
+        wanted = self._selection.names_in(found.path[:-1])
+        if wanted is None or name in wanted:
+            super()._enter(descriptor, found, name, matcher)
+
+    # --- storing ---
+
+    def unless_stored(self, keep: Keep) -> Keep:
+        """What the base has under the very names need not be stored again."""
+        stored = {
+            before[name].ref
+            for path, before in self._before.items()
+            for name in before.keys() & (self._selection.names_in(path[:-1]) or set())
+        }
+
+        def keep_new(blobs: Sequence[tuple[str, bytes]]) -> None:
+            new = [blob for blob in blobs if blob[0] not in stored]
+            if new:
+                keep(new)
+
+        return keep_new
+
+    def sum_up(self, folder: Folder, base: str | None) -> None:
+        """The manifest of a folder: what was found in it, and what the base has beside that."""
+        before = self._before.get(folder.path)
+        if before is None:
+            sum_up(folder)
+            return
+        for sub in folder.folders:
+            old = before.get(sub.name)
+            self.sum_up(sub, old.ref if old is not None and old.is_folder else None)
+        found = {node.name: node for node in folder.nodes}
+        wanted = self._selection.names_in(folder.path[:-1]) or set()
+        if base is not None and all(found.get(name) == before.get(name) for name in wanted):
+            folder.manifest, folder.size = base, sum(node.size for node in before.values())
+            return
+        after = _merged(before, wanted, found)
+        self._count(folder, before, after)
+        folder.size = sum(node.size for node in after.values())
+        folder.data = pack(after.values())
+        folder.manifest = digest(folder.data)
+
+    def _count(self, folder: Folder, before: dict[str, Node], after: dict[str, Node]) -> None:
+        """How many files there are more than in the base."""
+        subs = {sub.name: sub for sub in folder.folders}
+        for name in before.keys() | after.keys():
+            old, new = before.get(name), after.get(name)
+            if old != new:
+                on_the_way = name in subs and subs[name].path in self._before
+                self.more_files += 0 if on_the_way else _files_here(new, subs.get(name))
+                if not on_the_way or (old is not None and not old.is_folder):
+                    self.more_files -= self._files_there(old)
+
+    def _files_there(self, node: Node | None) -> int:
+        if node is None or not node.is_folder:
+            return 0 if node is None else 1
+        return sum(not below.is_folder for _, below in bounded(self._base.trees.walk(node.ref)))
+
+
+def _merged(before: dict[str, Node], wanted: set[str], found: dict[str, Node]) -> dict[str, Node]:
+    """What was there under other names stays, but for those that would be one with a new one."""
+    taken = {folded(name) for name in found}
+    rest = (n for n in before.values() if n.name not in wanted and folded(n.name) not in taken)
+    return {node.name: node for node in rest} | found
+
+
+def _files_here(node: Node | None, folder: Folder | None) -> int:
+    if folder is None:
+        return 0 if node is None else 1
+    return len(folder.files) + sum(_files_here(None, sub) for sub in folder.folders)
+
+
+def _look(descriptor: int, name: str) -> Look | None:
+    try:
+        return name, os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return name, None

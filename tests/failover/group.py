@@ -1,0 +1,62 @@
+"""Three servers under Patroni: the leader is killed or frozen under load, and the others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from failover.load import Load
+from failover.rounds import ACKS_BEFORE, Tally
+from failover.worker import Job
+from faults.points import Outcome
+from servers.cluster import dsn_of
+from servers.patroni import Patroni, why_not
+
+# More than Patroni takes to find a new leader, so that the engine gets through by itself.
+PATIENT_SECONDS = 90.0
+BELIEVER = "believer"
+
+Break = Callable[[Patroni, Load, Tally], None]
+
+
+def run_patroni(outcome: Outcome, rounds: int, breaks: Break) -> None:
+    if reason := why_not():
+        outcome.notes.append(f"not run: {reason}")
+        return
+    with Patroni() as group, Load(group.dsn(), patient_seconds=PATIENT_SECONDS) as load:
+        tally = Tally(load)
+        for _ in range(rounds):
+            group.wait_for_standbys(len(group.nodes) - 1)
+            load.wait_for_acks(ACKS_BEFORE)
+            breaks(group, load, tally)
+        load.stop()
+        tally.check("the end")
+        tally.tell(outcome)
+
+
+def kill_leader(group: Patroni, load: Load, tally: Tally) -> None:
+    """As when the machine dies; it comes back later and follows."""
+    failed = time.monotonic()
+    node = group.kill_leader()
+    tally.after_round(failed)
+    group.start_node(node)
+
+
+def freeze_leader(group: Patroni, load: Load, tally: Tally) -> None:
+    """As when the machine hangs. It wakes up in the belief that it still leads.
+
+    One writer knows no other server. What it asked of the frozen one is done when that wakes up,
+    and must not be acknowledged.
+    """
+    node = group.wait_for_leader()
+    name = f"{BELIEVER}{tally.rounds}"
+    with load.beside(Job(name, dsn_of([node]), "", [])):
+        failed = time.monotonic()
+        assert group.freeze_leader() is node
+        since = time.monotonic()
+        tally.after_round(failed)
+        group.thaw(node)
+        group.wait_for_standbys(len(group.nodes) - 1)
+        acks = load.ledger.catch_up().acks
+    wrong = [ack for ack in acks if ack.writer == f"{name}.0" and ack.time > since]
+    tally.problems += [f"{node.name} acknowledged {ack} when it led no more" for ack in wrong]

@@ -1,0 +1,140 @@
+"""Worker processes that write while servers die, and what can be asked about their progress."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from failover.ledger import Ledger
+from failover.worker import Job
+from servers.processes import private_folder, wait_until
+
+import clew
+
+WORKER = Path(__file__).with_name("worker.py")
+WAIT_SECONDS = 180.0
+
+THREADS = [f"thread {n}" for n in range(1, 6)]
+
+
+class Load:
+    """`with Load(address) as load:` makes the threads and lets everybody write.
+
+    One of the processes gives up soon (`impatient_seconds`), so that there is something to be
+    unsure of; the others leave it to the engine to get through. Another one only follows.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        impatient_seconds: float = 2.0,
+        patient_seconds: float = 90.0,
+        repeat_under_new_ids: bool = False,
+    ) -> None:
+        self.address = address
+        self.folder = private_folder("load", memory=True)
+        self.ledger = Ledger(self.folder / "logs")
+        self._processes: list[subprocess.Popen[bytes]] = []
+        patient = Job("", address, str(self.ledger.folder), THREADS, busy_seconds=patient_seconds)
+        impatient = replace(patient, name="impatient", busy_seconds=impatient_seconds, writers=2)
+        self._jobs = [
+            replace(patient, name="patient", writers=2),
+            replace(patient, name="alone"),
+            replace(impatient, repeat_under_new_ids=repeat_under_new_ids),
+            replace(patient, name="follower", follow=True),
+        ]
+
+    def __enter__(self) -> Self:
+        try:
+            self.ledger.folder.mkdir()
+            with clew.open(self.address) as store:
+                for id in THREADS:
+                    store.create(id)
+            self._processes = [self._start(job) for job in self._jobs]
+            self.wait_for_acks(1)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, job: Job) -> subprocess.Popen[bytes]:
+        paths = [str(Path(clew.__file__).parents[1]), *filter(None, sys.path)]
+        return subprocess.Popen(
+            [sys.executable, WORKER, job.to_json()],
+            stdin=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+    @contextmanager
+    def beside(self, job: Job) -> Iterator[None]:
+        """Another writer, with an address of its own, that need not get through."""
+        started = replace(job, folder=str(self.ledger.folder), threads=THREADS)
+        process = self._start(started)
+        try:
+            self.wait_for_acks(3, writers=[f"{job.name}.0"])
+            yield
+        finally:
+            process.kill()
+            process.communicate()
+
+    # --- progress ---
+
+    def writers(self) -> list[str]:
+        return [f"{j.name}.{n}" for j in self._jobs if not j.follow for n in range(j.writers)]
+
+    def wait_for_acks(self, count: int, *, writers: Sequence[str] | None = None) -> None:
+        """Until every one of these writers was acknowledged so many items more."""
+        wanted = writers or self.writers()
+        begun = len(self.ledger.catch_up().acks)
+
+        def enough() -> bool:
+            self._check_alive()
+            said = self.ledger.catch_up().acks[begun:]
+            return all(sum(ack.writer == who for ack in said) >= count for who in wanted)
+
+        wait_until(enough, f"{count} acknowledgements for each", seconds=WAIT_SECONDS, every=0.02)
+
+    def wait_for_total(self, count: int) -> None:
+        """Until so many more items were acknowledged, whoever wrote them."""
+        begun = len(self.ledger.catch_up().acks)
+
+        def enough() -> bool:
+            self._check_alive()
+            return len(self.ledger.catch_up().acks) - begun >= count
+
+        wait_until(enough, f"{count} acknowledgements", seconds=WAIT_SECONDS, every=0.005)
+
+    def _check_alive(self) -> None:
+        for process in self._processes:
+            if process.poll() is not None:
+                raise RuntimeError(f"a worker ended by itself, with {process.returncode}")
+
+    # --- the end ---
+
+    def stop(self) -> None:
+        """Let everybody finish what they are at."""
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in self._processes:
+            process.wait(WAIT_SECONDS)
+        self._processes.clear()
+        self.ledger.catch_up()
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+        self._processes.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,312 @@
+"""A store that an older Clew wrote opens for ever: brought up to date as a whole, or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import clew
+from clew.carrying import everything
+from clew.engines import _migrate
+from clew.engines.sqlite import format
+from clew.mending import repair
+from clew.model import Acquire, ThreadQuery
+from clew.opening import namespaces, open_whole
+
+DUMP = Path(__file__).with_name("format_1.sql").read_text("utf-8")
+SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
+TABLES = ("threads", "records", "segments", "facts", "leases", "blobs", "blob_uses")
+
+
+@contextmanager
+def database(path: Path) -> Iterator[apsw.Connection]:
+    """The file itself, without Clew."""
+    db = apsw.Connection(str(path))
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A store of format 1."""
+    path = tmp_path / "old.db"
+    with database(path) as db:
+        db.execute(DUMP)
+        db.pragma("journal_mode", "wal")
+    return path
+
+
+def rows(path: Path) -> dict[str, list[Any]]:
+    """What is stored, but for what a newer format adds."""
+    with database(path) as db:
+        return {
+            table: [row[: _width(table)] for row in db.execute(f"SELECT * FROM {table} ORDER BY 1")]
+            for table in TABLES
+        }
+
+
+def _width(table: str) -> int | None:
+    return {"threads": 19, "blobs": 7}.get(table)
+
+
+def version(path: Path) -> int:
+    with database(path) as db:
+        return int(db.pragma("user_version"))
+
+
+def picture(path: Path, namespace: str = "default") -> dict[str, Any]:
+    with clew.open(path, namespace=namespace, create=False) as store:
+        engine = store.engine
+        return {
+            info.id: (info, engine.read(info.id), engine.path(info.id))
+            for info in everything(engine)
+        }
+
+
+# --- the way up ---
+
+
+def test_the_first_migration_is_never_edited(old: Path) -> None:
+    """Who has a store of format 1 has what its text said then."""
+    with database(old) as db, database(Path(":memory:")) as fresh:
+        fresh.execute(_migrate.migrations("sqlite")[0].sql)
+        assert db.execute(SCHEMA).fetchall() == fresh.execute(SCHEMA).fetchall()
+
+
+def test_a_store_of_format_1_is_whole_and_complete_after_opening(old: Path) -> None:
+    before = rows(old)
+    with clew.open(old) as store:
+        assert store.verify() == []
+        assert store.properties.namespace == "default"
+        thread = store.get("t")
+        assert [entry.id for entry in thread.path()] == ["a", "d"]
+        assert thread.get("a").body == {"role": "user", "content": "Grüße"}
+        assert thread.get("b").body == "a long answer " * 1000
+        assert store.blobs.get(thread.get("c").blobs[0]) == b"bytes that an entry names"
+        assert [entry.id for entry in store.get("fork").path()] == ["a", "b", "c", "f1", "f2"]
+        assert [entry.id for entry in store.get("heir").path()] == ["o1", "o2", "h1"]
+        assert [entry.id for entry in store.get("origin").path()] == ["again"]
+        assert [info.id for info in store.threads(tag="x", archived=None)] == ["archived", "t"]
+        for filters in ({"workspace": "/w"}, {"status": "busy"}, {"parent": "boss"}):
+            assert [info.id for info in store.threads(**filters)] == ["t"]
+        assert [info.id for info in store.threads(origin="t")] == ["fork"]
+        assert [info.id for info in store.threads(deleted=True)] == ["deleted"]
+        assert store.stats().blobs == 3
+    assert version(old) == len(_migrate.migrations("sqlite"))
+    assert rows(old) == before
+
+
+def test_what_was_stored_goes_on(old: Path) -> None:
+    with clew.open(old) as store:
+        lease = store.engine.lease("t", Acquire("me", 60.0))
+        assert lease is not None
+        assert lease.fence == 2, "the fence of format 1 was 1"
+        store.get("fork").append("event", "more")
+        assert store.purge("heir").kept == 0
+        assert store.create("newest").info.id == "newest"
+        assert store.sweep(grace_seconds=0).blobs == 1
+        assert store.verify() == []
+    with database(old) as db:
+        assert db.execute("SELECT no FROM threads WHERE id = 'newest'").get == 8, (
+            "never used before"
+        )
+
+
+def test_another_namespace_of_a_migrated_store_is_empty(old: Path) -> None:
+    with clew.open(old, namespace="acme") as store:
+        assert list(store.threads(archived=None)) == []
+        assert store.stats().blobs == 0
+        store.create("t", tags=["x"]).append("event", 1)
+        assert store.verify() == []
+    with clew.open(old) as store:
+        assert [entry.id for entry in store.get("t").path()] == ["a", "d"]
+    assert namespaces(old) == ["default", "acme"]
+
+
+def test_a_migrated_store_has_the_schema_of_a_new_one(old: Path, tmp_path: Path) -> None:
+    clew.open(old).close()
+    clew.open(tmp_path / "new.db").close()
+    with database(old) as db, database(tmp_path / "new.db") as new:
+        assert db.execute(SCHEMA).fetchall() == new.execute(SCHEMA).fetchall()
+
+
+# --- older and newer Clews ---
+
+
+def test_a_clew_that_knows_format_1_only_refuses_the_newer_one(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clew.open(old).close()
+    before = old.read_bytes()
+    first = _migrate.migrations("sqlite")[:1]
+    monkeypatch.setattr(format, "migrations", lambda dialect: first)
+    with pytest.raises(clew.FormatTooNew) as caught:
+        clew.open(old)
+    assert (caught.value.found, caught.value.known) == (2, 1)
+    assert old.read_bytes() == before
+
+
+def test_a_store_is_not_migrated_under_an_older_clew(old: Path) -> None:
+    """Its statements know nothing of namespaces: they would read and write across them."""
+    before = rows(old)
+    with Path(f"{old}-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as every Clew holds it that has the store open
+        with pytest.raises(clew.Unavailable, match="older format") as caught:
+            clew.open(old, busy_seconds=0.05)
+        assert caught.value.retryable
+        assert version(old) == 1
+    assert rows(old) == before
+    with clew.open(old) as store:
+        assert store.verify() == []
+
+
+OPEN = """
+import sys, clew
+with clew.open(sys.argv[1], namespace=sys.argv[2]) as store:
+    store.create("made").append("event", 1)
+"""
+
+
+def test_several_who_open_an_old_store_at_once_migrate_it_once(old: Path) -> None:
+    names = ["default", "a", "b", "c"]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", OPEN, str(old), name], stderr=subprocess.PIPE)
+        for name in names
+    ]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=60)
+        assert worker.returncode == 0, errors
+    assert sorted(namespaces(old)) == sorted(names)
+    whole = open_whole(old)
+    assert list(whole.check()) == []
+    whole.close()
+
+
+KILLED = """
+import os, signal, sys
+import apsw, clew
+
+left = int(sys.argv[2])
+
+def watch(db):
+    def trace(cursor, sql, bindings):
+        global left
+        left -= trace.begun or sql.startswith("BEGIN IMMEDIATE")
+        trace.begun = trace.begun or sql.startswith("BEGIN IMMEDIATE")
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+    trace.begun = False
+    db.exec_trace = trace
+
+apsw.connection_hooks.append(watch)
+clew.open(sys.argv[1]).close()
+"""
+STEPS = len([s for s in _migrate.migrations("sqlite")[1].sql.split(";") if s.strip()]) + 4
+
+
+@pytest.mark.parametrize("step", [2, 5, 14, 20, STEPS - 3, STEPS])
+def test_a_migration_that_is_killed_leaves_format_1(old: Path, step: int) -> None:
+    before = rows(old)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(old), str(step)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert version(old) == 1
+    with database(old) as db:
+        names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+    assert "namespaces" not in names
+    assert rows(old) == before
+    with clew.open(old) as store:
+        assert store.verify() == []
+
+
+def test_a_migration_that_fails_leaves_format_1(old: Path) -> None:
+    with database(old) as db:
+        db.execute("DROP INDEX threads_by_id")
+        db.execute("UPDATE threads SET id = 'same'")
+        db.execute("CREATE INDEX threads_by_id ON threads (id)")
+    before = rows(old)
+    with pytest.raises(clew.ClewError):
+        clew.open(old)
+    assert version(old) == 1
+    assert rows(old) == before
+
+
+# --- damaged ones ---
+
+
+@pytest.fixture
+def known(old: Path, tmp_path: Path) -> dict[str, Any]:
+    """What is in it, if nothing is damaged."""
+    copy = Path(shutil.copy(old, tmp_path / "known.db"))
+    return picture(copy)
+
+
+def _destroy(path: Path, page: int, skip: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    start = (page - 1) * 4096
+    data[start + skip : start + 4096] = b"\xee" * (4096 - skip)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("migrated", [False, True], ids=["format 1", "migrated"])
+def test_a_destroyed_schema_costs_nothing(old: Path, known: dict[str, Any], migrated: bool) -> None:
+    if migrated:
+        _grow(old)
+        known = picture(old)
+    _destroy(old, 1)
+    report = repair(old)
+    assert (report.lost, report.placeholders) == ((), 0)
+    assert picture(old) == known
+    if migrated:
+        assert list(picture(old, "acme")) == ["t"]
+
+
+def _grow(path: Path) -> None:
+    """Its pages do not lie as in a store that was new with this format."""
+    with clew.open(path) as store:
+        for n in range(300):
+            store.create(f"more-{n:03}", tags=["x"]).append("event", "x" * 600, id=f"e{n}")
+    with clew.open(path, namespace="acme") as store:
+        store.create("t").append("event", "acme's")
+
+
+def test_a_damaged_store_of_format_1_can_be_repaired(old: Path, known: dict[str, Any]) -> None:
+    with database(old) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'blobs'").fetchone()
+    _destroy(old, page)
+    with pytest.raises(clew.ClewError):
+        clew.open(old).close()
+    report = repair(old)
+    assert {lost.id for lost in report.lost} == {"b"}
+    found = picture(old)
+    assert found.keys() == known.keys()
+    assert found["heir"] == known["heir"]
+
+
+def test_a_wrong_version_number_is_not_believed(old: Path, known: dict[str, Any]) -> None:
+    with database(old) as db:
+        db.pragma("user_version", 257)
+    with pytest.raises(clew.FormatTooNew):
+        clew.open(old)
+    repair(old)
+    assert picture(old) == known
+
+
+def test_the_list_by_update_has_what_was_not_in_the_index(old: Path) -> None:
+    with database(old) as db:
+        db.execute("UPDATE threads SET listed_us = NULL WHERE id = 't'")
+    with clew.open(old) as store:
+        found = store.engine.threads(ThreadQuery(order="updated", archived=None)).items
+        assert {info.id for info in found} == {"t", "fork", "origin", "heir", "archived"}

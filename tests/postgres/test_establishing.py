@@ -1,0 +1,373 @@
+"""Whatever is wrong with an address, a server or a schema, the error says what to do about it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from conftest import Open
+from servers.cluster import Cluster
+from servers.processes import free_port, wait_until
+
+import clew
+from clew.engines import _migrate
+from clew.engines.postgres import serving
+from clew.engines.postgres.address import rename
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Cluster]:
+    """A server of its own, for the sake of its roles."""
+    with Cluster(name="doors", access=("host all unwanted all reject",)) as cluster:
+        cluster.sql("CREATE ROLE with_password")
+        cluster.sql("CREATE ROLE locked LOGIN PASSWORD 'secret' IN ROLE with_password")
+        cluster.sql("CREATE ROLE guest LOGIN")
+        yield cluster
+
+
+@pytest.fixture
+def name(server: Cluster) -> str:
+    """An empty database."""
+    return server.create_database()
+
+
+def refused(kind: type[clew.ClewError], says: str, address: str, **options: object) -> str:
+    """Open it and be refused: with this error, these words, and no secrets."""
+    with pytest.raises(kind, match=says) as caught:
+        clew.open(address, **{"busy_seconds": 10, **options}).close()
+    assert "secret" not in str(caught.value)
+    assert caught.value.committed is False
+    return str(caught.value)
+
+
+def schemas(server: Cluster, database: str) -> set[str]:
+    query = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$|public$)'"
+    return {row[0] for row in server.sql(query, database=database)}
+
+
+# --- the address -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://host:not-a-port/db",
+        "postgresql://host/db?nonsense=1",
+        "postgresql://[::1/db",
+        "postgresql://host/db?sslmode=perhaps",
+    ],
+)
+def test_an_address_that_makes_no_sense(address: str) -> None:
+    with pytest.raises((clew.InvalidInput, clew.Unavailable)):
+        clew.open(address, busy_seconds=1)
+
+
+@pytest.mark.parametrize(
+    "schema", ["", "two words", "Clew", "a;DROP", 'a"b', "ü", "pg_mine", "x" * 49, "1st", "a.b"]
+)
+def test_a_schema_name_that_is_no_plain_name(schema: str, server: Cluster, name: str) -> None:
+    for address, options in (
+        (server.dsn(name), {"schema": schema}),
+        (server.dsn(name, schema=schema), {}),
+    ):
+        refused(clew.InvalidInput, "plain lower-case name", address, **options)
+    assert schemas(server, name) == set()
+
+
+def test_an_option_that_there_is_not(server: Cluster, name: str) -> None:
+    refused(clew.InvalidInput, "durability: is not an option", server.dsn(name), durability="full")
+
+
+@pytest.mark.parametrize("options", [{"connections": 0}, {"busy_seconds": 0}, {"busy_seconds": -1}])
+def test_an_option_that_makes_no_sense(options: dict[str, int], server: Cluster, name: str) -> None:
+    refused(clew.InvalidInput, next(iter(options)), server.dsn(name), **options)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "clew.engines.postgres", None)
+    refused(clew.Unsupported, re.escape("pip install 'clew[postgres]'"), "postgresql://host/db")
+
+
+# --- the door --------------------------------------------------------------------------------
+
+
+def test_a_wrong_password(server: Cluster, name: str) -> None:
+    wrong = server.dsn(name, user="locked", password="wrong")
+    said = refused(clew.Unavailable, "check the user and the password", wrong)
+    assert "wrong" not in said
+    refused(clew.Unavailable, "put a password in the address", server.dsn(name, user="locked"))
+    server.sql(f"GRANT CREATE ON DATABASE {name} TO locked")
+    clew.open(server.dsn(name, user="locked", password="secret")).close()
+
+
+def test_a_database_that_there_is_not(server: Cluster) -> None:
+    said = refused(clew.NotFound, "database", server.dsn("nobody_made_this"))
+    assert "nobody_made_this" in said
+
+
+def test_a_role_that_there_is_not(server: Cluster, name: str) -> None:
+    refused(clew.Unavailable, 'role "stranger" does not exist', server.dsn(name, user="stranger"))
+
+
+def test_nobody_listens() -> None:
+    address = f"postgresql://postgres@127.0.0.1:{free_port()}/postgres"
+    refused(clew.Unavailable, "is the server running there", address)
+
+
+def test_a_client_that_the_server_does_not_let_in(name: str, server: Cluster) -> None:
+    refused(clew.Unavailable, "pg_hba.conf", server.dsn(name, user="unwanted"))
+
+
+# --- the server ------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_too_old(
+    server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = "current_setting('server_version_num')::bigint"
+    assert number in serving._ASK
+    monkeypatch.setattr(serving, "_ASK", serving._ASK.replace(number, "130022::bigint"))
+    refused(clew.Unsupported, "Clew needs 14 or newer", server.dsn(name))
+    assert schemas(server, name) == set()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_with_the_wrong_encoding(encoding: str, server: Cluster) -> None:
+    name = f"in_{encoding.lower()}"
+    server.sql(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    refused(clew.Unsupported, f"encoding {encoding}; Clew needs", server.dsn(name))
+    assert schemas(server, name) == set()
+
+
+# --- rights ----------------------------------------------------------------------------------
+
+
+def test_a_role_that_may_make_nothing(server: Cluster, name: str) -> None:
+    said = refused(clew.Unsupported, "may not make Clew's tables", server.dsn(name, user="guest"))
+    assert "clew migrate --sql" in said
+    assert schemas(server, name) == set()
+
+
+def test_a_role_that_was_given_a_schema_needs_no_more(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    server.sql("CREATE SCHEMA clew AUTHORIZATION guest", database=name)
+    opened(server.dsn(name, user="guest")).create("t")
+
+
+def test_a_role_that_may_not_use_the_schema(server: Cluster, name: str) -> None:
+    clew.open(server.dsn(name)).close()
+    refused(clew.Unsupported, "GRANT USAGE ON SCHEMA clew", server.dsn(name, user="guest"))
+
+
+def test_a_role_that_may_use_the_schema_and_not_the_tables(server: Cluster, name: str) -> None:
+    clew.open(server.dsn(name)).close()
+    server.sql("GRANT USAGE ON SCHEMA clew TO guest", database=name)
+    refused(clew.Unsupported, "grant it the rights", server.dsn(name, user="guest"))
+
+
+def test_a_role_with_all_rights_but_those_of_the_owner_can_work(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    clew.open(server.dsn(name)).close()
+    for what in ("ALL TABLES", "ALL SEQUENCES", "ALL FUNCTIONS"):
+        server.sql(f"GRANT ALL ON {what} IN SCHEMA clew TO guest", database=name)
+    server.sql("GRANT USAGE ON SCHEMA clew TO guest", database=name)
+    store = opened(server.dsn(name, user="guest"))
+    store.create("t", tags=["x"]).append("event", {"text": "long " * 5000})
+    store.purge("t")
+
+
+def test_rights_that_are_taken_away_later(server: Cluster, name: str, opened: Open) -> None:
+    server.sql(f"GRANT CREATE ON DATABASE {name} TO guest")
+    store = opened(server.dsn(name, user="guest"))
+    thread = store.create("t")
+    server.sql("ALTER TABLE clew.records OWNER TO postgres", database=name)
+    with pytest.raises(clew.Unsupported, match="grant it the rights"):
+        thread.append("event", 1)
+
+
+# --- the schema ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["things", "format"])
+def test_a_schema_that_is_not_ours_is_left_alone(table: str, server: Cluster, name: str) -> None:
+    server.sql("CREATE SCHEMA clew", database=name)
+    server.sql(f"CREATE TABLE clew.{table} (version int)", database=name)
+    for options in ({}, {"create": False}, {"migrate": False}):
+        refused(clew.Unsupported, r"not Clew's; .*\?schema=NAME", server.dsn(name), **options)
+    found = server.sql(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'clew'::regnamespace", database=name
+    )
+    assert found == [(table,)]
+
+
+def test_stores_live_beside_other_tables_and_beside_each_other(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    server.sql("CREATE TABLE threads (mine int)", database=name)
+    one, two = opened(server.dsn(name, schema="one")), opened(server.dsn(name), schema="two")
+    one.create("t", title="first").append("event", 1)
+    two.create("t", title="second")
+    two.sweep(grace_seconds=0)
+    assert [(store.get("t").info.title.text, store.stats().entries) for store in (one, two)] == [
+        ("first", 1),
+        ("second", 0),
+    ]
+    assert one.properties.place.endswith("?schema=one")
+    assert schemas(server, name) == {"one", "two"}
+    two.purge("t")
+    assert (one.verify(), two.verify()) == ([], [])
+    server.sql("DROP SCHEMA two CASCADE", database=name)
+    assert one.get("t").append("event", 2).seq == 3
+
+
+def test_a_store_that_is_newer_than_this_clew(server: Cluster, name: str) -> None:
+    clew.open(server.dsn(name)).close()
+    server.sql("UPDATE clew.format SET version = 99", database=name)
+    for options in ({}, {"create": False}, {"migrate": False}):
+        with pytest.raises(clew.FormatTooNew, match="upgrade Clew") as caught:
+            clew.open(server.dsn(name), **options)
+        assert caught.value.found == 99
+
+
+def test_without_create_nothing_is_made(server: Cluster, name: str) -> None:
+    refused(clew.NotFound, "store", server.dsn(name), create=False)
+    assert schemas(server, name) == set()
+    clew.open(server.dsn(name)).close()
+    clew.open(server.dsn(name), create=False).close()
+
+
+def test_without_migrate_nothing_is_made(server: Cluster, name: str) -> None:
+    refused(clew.Unsupported, "run: clew migrate", server.dsn(name), migrate=False)
+    assert schemas(server, name) == set()
+    clew.open(server.dsn(name)).close()
+    clew.open(server.dsn(name), migrate=False).close()
+
+
+def test_a_schema_that_is_dropped_under_an_open_store(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    store = opened(server.dsn(name))
+    store.create("t")
+    server.sql("DROP SCHEMA clew CASCADE", database=name)
+    for call in (lambda: store.get("t"), lambda: store.create("u"), store.stats):
+        with pytest.raises(clew.Unsupported, match="open the store again"):
+            call()
+
+
+# --- making it -------------------------------------------------------------------------------
+
+
+def test_many_who_open_a_fresh_database_at_once_make_one_store(server: Cluster, name: str) -> None:
+    gate = threading.Barrier(8)
+    outcomes: list[str] = []
+
+    def start(n: int) -> None:
+        gate.wait(60)
+        with clew.open(server.dsn(name), namespace=f"n{n % 2}") as store:
+            outcomes.append(store.create(f"t{n}").id)
+
+    workers = [threading.Thread(target=start, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert len(outcomes) == 8
+    assert server.sql("SELECT count(*) FROM clew.format", database=name) == [(1,)]
+    assert server.sql("SELECT name FROM clew.namespaces ORDER BY 1", database=name) == [
+        ("n0",),
+        ("n1",),
+    ]
+
+
+@pytest.mark.parametrize("tag", ["CREATE TABLE", "CREATE FUNCTION"])
+def test_an_interrupted_migration_leaves_nothing(tag: str, server: Cluster, name: str) -> None:
+    """The backend is ended in the middle of it, where a trigger makes it wait."""
+    server.sql(
+        "CREATE FUNCTION wait() RETURNS event_trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_advisory_xact_lock(1); END $$",
+        database=name,
+    )
+    trigger = f"ON ddl_command_end WHEN TAG IN ('{tag}') EXECUTE FUNCTION wait()"
+    server.sql(f"CREATE EVENT TRIGGER wait {trigger}", database=name)
+    with psycopg.connect(server.dsn(name)) as other:
+        other.execute("SELECT pg_advisory_xact_lock(1)")
+        errors: list[BaseException] = []
+        opener = threading.Thread(target=lambda: errors.append(_failure(server.dsn(name))))
+        opener.start()
+        query = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = %s"
+        wait_until(lambda: bool(server.sql(query, name)), "it is in the middle")
+        server.sql("SELECT pg_terminate_backend(%s)", server.sql(query, name)[0][0])
+        opener.join(60)
+    assert [type(error) for error in errors] == [clew.Unavailable]
+    assert schemas(server, name) == set()
+    server.sql("DROP EVENT TRIGGER wait", database=name)
+    clew.open(server.dsn(name)).close()
+
+
+def _failure(address: str) -> BaseException:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        clew.open(address)
+    return caught.value
+
+
+CATALOGUE = """
+SELECT 'column', c.relname || '.' || a.attname,
+       concat_ws(' ', a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage,
+                 a.attidentity, a.attgenerated, l.collname, pg_get_expr(d.adbin, d.adrelid))
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
+  LEFT JOIN pg_collation l ON l.oid = a.attcollation
+  LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE c.relnamespace = %(schema)s::text::regnamespace AND a.attnum > 0
+UNION ALL
+SELECT 'relation', relname, concat_ws(' ', relkind, reloptions,
+       pg_get_expr(relpartbound, oid), pg_get_partkeydef(oid), relrowsecurity,
+       obj_description(oid, 'pg_class'))
+  FROM pg_class WHERE relnamespace = %(schema)s::text::regnamespace
+UNION ALL
+SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = %(schema)s::text
+UNION ALL
+SELECT 'constraint', conrelid::regclass || ' ' || conname, pg_get_constraintdef(oid)
+  FROM pg_constraint WHERE connamespace = %(schema)s::text::regnamespace
+UNION ALL
+SELECT 'function', proname, pg_get_functiondef(oid)
+  FROM pg_proc WHERE pronamespace = %(schema)s::text::regnamespace
+"""
+
+
+def catalogue(dsn: str, schema: str) -> list[tuple[str, ...]]:
+    """Everything in a schema, without its name."""
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(CATALOGUE, {"schema": schema}).fetchall()
+    return sorted(tuple(part.replace(schema, "SCHEMA") for part in row) for row in rows)
+
+
+def test_the_schema_to_read_is_the_sum_of_the_migrations(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    opened(server.dsn(name), schema="by_migrations")
+    server.sql("CREATE SCHEMA by_one_file", database=name)
+    with psycopg.connect(server.dsn(name)) as connection:
+        connection.execute(rename(_migrate.schema("postgres"), "by_one_file").encode())
+    made = catalogue(server.dsn(name), "by_migrations")
+    assert made == catalogue(server.dsn(name), "by_one_file")
+    kinds = {row[0] for row in made}
+    assert kinds == {"column", "relation", "index", "constraint", "function"}
+    assert len(made) > 200
+
+
+def test_a_script_for_the_owner_makes_a_store_for_a_role_that_may_not(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    from clew.engines.postgres import establishing
+
+    with psycopg.connect(server.dsn(name)) as owner:
+        owner.execute(establishing.script("clew").encode())
+        owner.execute("GRANT USAGE ON SCHEMA clew TO guest")
+        owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA clew TO guest")
+    opened(server.dsn(name, user="guest"), migrate=False).create("t")

@@ -1,0 +1,491 @@
+"""With row-level security a tenant's role reaches its own namespaces, and nothing of others'."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors as states
+from servers.cluster import Cluster
+
+import clew
+from clew.cli import main
+from clew.engines.postgres import migrating, rls
+from clew.engines.postgres.address import parse
+from clew.engines.postgres.rls import Grant
+from clew.errors import InvalidInput, NotFound, Unsupported
+from clew.model import Acquire, ThreadQuery
+from clew.opening import namespaces
+
+Open = Callable[..., clew.Store]
+
+ACME, GLOBEX = "acme_app", "globex_app"
+OTHERS = ("acme_login", "stranger", "chief")
+LARGE = "x" * 20_000
+ROWS = ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses")
+
+
+@pytest.fixture
+def roles(postgres_cluster: Cluster) -> Iterator[None]:
+    """Roles belong to the server: they go when the database with their rights is gone."""
+    for name in (ACME, GLOBEX, *OTHERS):
+        postgres_cluster.sql(f"CREATE ROLE {name} LOGIN")
+    yield
+    for name in (ACME, GLOBEX, *OTHERS):
+        postgres_cluster.sql(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def address(roles: None, postgres_cluster: Cluster, database: str) -> str:
+    return postgres_cluster.dsn(database)
+
+
+@pytest.fixture
+def tenants(address: str) -> str:
+    """Row-level security is on, and each tenant has filled its namespace."""
+    secure(address, Grant(ACME, "acme"), Grant(GLOBEX, "globex"))
+    for namespace in ("acme", "globex"):
+        with clew.open(address, namespace=namespace) as store:
+            fill(store)
+    return address
+
+
+@pytest.fixture
+def connect(postgres_cluster: Cluster, database: str) -> Iterator[Callable[..., Any]]:
+    """Connections without Clew, for SQL by hand."""
+    made: list[psycopg.Connection[Any]] = []
+
+    def one(role: str) -> psycopg.Connection[Any]:
+        made.append(psycopg.connect(postgres_cluster.dsn(database, role), autocommit=True))
+        return made[-1]
+
+    yield one
+    for connection in made:
+        connection.close()
+
+
+def secure(address: str, *grants: Grant) -> None:
+    where = parse(address)
+    with migrating.attached(where) as wire:
+        migrating.migrate(wire, where, with_rls=True, grants=grants)
+
+
+def as_role(address: str, role: str) -> str:
+    return re.sub("//[^@]*@", f"//{role}@", address)
+
+
+def fill(store: clew.Store) -> None:
+    """Something in every table, under the same names in every namespace."""
+    thread = store.create("t", title="T", tags=["red"], workspace="w")
+    thread.append("user_message", "hello", id="a")
+    thread.append("event", LARGE, id="b")
+    thread.append("event", id="c", blobs=[store.blobs.put(b"the same everywhere")])
+    thread.fork(at="a", id="f").append("event", "mine")
+
+
+def space_of(connection: psycopg.Connection[Any], namespace: str) -> int:
+    query = "SELECT no FROM clew.namespaces WHERE name = %s"
+    return int(connection.execute(query, (namespace,)).fetchone()[0])
+
+
+# --- its own ---
+
+
+def test_a_role_can_do_everything_in_its_own_namespace(tenants: str, opened: Open) -> None:
+    store = opened(as_role(tenants, ACME), namespace="acme")
+    thread = store.get("t")
+    assert [entry.id for entry in thread.path()] == ["a", "b", "c"]
+    thread.append([clew.draft("event", n) for n in range(20)])
+    thread.append("event", LARGE + "!", blobs=[store.blobs.put(b"more")])
+    thread.move("a")
+    thread.set(status="busy", tags=["red", "blue"])
+    with thread.turn(owner="me") as turn:
+        turn.append("event", "under a lease")
+    lease = thread.leases.acquire("me")
+    assert thread.leases.renew(lease).fence == lease.fence
+    thread.leases.release(lease)
+    fork = thread.fork(id="g")
+    assert fork.path()[0].id == "a"
+    assert [info.id for info in store.list(tag="blue").items] == ["g", "t"]
+    assert {info.id for info in store.threads(order="updated")} == {"t", "f", "g"}
+    assert [info.id for info in store.list(origin="t", workspace="w").items] == ["g", "f"]
+    store.delete("f")
+    assert store.restore("f").info.deleted_at is None
+    assert store.purge("t").kept_for == ("f", "g")
+    assert fork.path()[0].id == "a"
+    assert store.sweep(grace_seconds=0).blobs > 0
+    assert store.stats().threads == 2
+    assert store.verify() == []
+    assert sorted(store.cleanup(older_than=timedelta(0)).purged) == ["f", "g"]
+    assert store.stats().records == 0
+
+
+def test_a_role_can_wait_for_appends(tenants: str, opened: Open) -> None:
+    store = opened(as_role(tenants, ACME), namespace="acme")
+    seq = store.get("t").info.seq
+    assert store.engine.wait("t", after=seq, timeout_seconds=0.01) is False
+    writer = threading.Thread(target=lambda: store.get("t").append("event", "woken"))
+    writer.start()
+    assert store.engine.wait("t", after=seq, timeout_seconds=60)
+    writer.join()
+
+
+def test_tenants_with_the_same_names_are_not_in_each_others_way(tenants: str, opened: Open) -> None:
+    acme = opened(as_role(tenants, ACME), namespace="acme")
+    globex = opened(as_role(tenants, GLOBEX), namespace="globex")
+    acme.purge("t")
+    acme.purge("f")
+    acme.sweep(grace_seconds=0)
+    assert [entry.body for entry in globex.get("t").path()] == ["hello", LARGE, None]
+    assert globex.blobs.get(globex.get("t").path()[2].blobs[0]) == b"the same everywhere"
+    assert globex.verify() == []
+
+
+def test_a_role_may_be_granted_several_namespaces(tenants: str, opened: Open) -> None:
+    secure(tenants, Grant(ACME, "acme-2"), Grant(ACME, "acme-2"))
+    opened(as_role(tenants, ACME), namespace="acme-2").create("t")
+    assert opened(as_role(tenants, ACME), namespace="acme").get("t").path()
+
+
+def test_a_login_that_stands_for_a_role_has_its_namespaces(
+    tenants: str, opened: Open, postgres_cluster: Cluster
+) -> None:
+    postgres_cluster.sql(f"GRANT {ACME} TO acme_login")
+    postgres_cluster.sql(f"ALTER ROLE acme_login SET role = {ACME}")
+    store = opened(as_role(tenants, "acme_login"), namespace="acme")
+    assert store.get("t").append("event", "x").seq > 3
+
+
+# --- others ---
+
+
+@pytest.mark.parametrize("namespace", ["globex", "default", "not there"])
+def test_a_namespace_that_was_not_granted_is_refused_and_does_not_show_whether_it_exists(
+    tenants: str, namespace: str
+) -> None:
+    with pytest.raises(Unsupported) as caught:
+        clew.open(as_role(tenants, ACME), namespace=namespace)
+    said = str(caught.value).partition(": ")[2]
+    assert said == (
+        f"the role 'acme_app' was not granted the namespace {namespace!r}, and may not make it; "
+        f"let the owner run: clew migrate --rls --grant acme_app={namespace}"
+    )
+    if namespace != "default":
+        with pytest.raises(NotFound, match="namespace"):
+            clew.open(as_role(tenants, ACME), namespace=namespace, create=False)
+
+
+def test_commands_show_a_role_its_own_namespaces(
+    tenants: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = as_role(tenants, ACME)
+    assert namespaces(address) == ["acme"]
+    assert main(["verify", address]) == 0
+    assert main(["copy", address, "memory:", "--all-namespaces"]) == 0
+    capsys.readouterr()
+    assert main(["list", address, "--namespace", "globex"]) == 2
+    assert "it has: acme" in capsys.readouterr().err
+
+
+def test_hand_written_sql_shows_no_row_of_others(
+    tenants: str, connect: Callable[..., Any], postgres_cluster: Cluster
+) -> None:
+    owner, acme = connect("postgres"), connect(ACME)
+    mine, theirs = space_of(owner, "acme"), space_of(owner, "globex")
+    for table in ROWS:
+        query = f"SELECT space, count(*) FROM clew.{table} GROUP BY 1"
+        assert {mine, theirs} <= dict(owner.execute(query).fetchall()).keys(), table
+        assert dict(acme.execute(query).fetchall()).keys() == {mine}, table
+        one = f"SELECT 1 FROM clew.{table} WHERE space = %s"
+        assert acme.execute(one, (theirs,)).fetchall() == [], table
+    assert acme.execute("SELECT name FROM clew.namespaces").fetchall() == [("acme",)]
+    assert acme.execute("SELECT role, space FROM clew.grants").fetchall() == [(ACME, mine)]
+
+
+def test_an_engine_with_a_forged_namespace_reaches_nothing(
+    tenants: str, connect: Callable[..., Any], opened: Open
+) -> None:
+    """Every statement and function of Clew's own, with the number of another namespace in it."""
+    owner = connect("postgres")
+    theirs = space_of(owner, "globex")
+    before = contents(owner, theirs)
+    store = opened(as_role(tenants, ACME), namespace="acme")
+    engine: Any = store.engine
+    hash = engine.path("t")[2].blobs[0]
+    engine._book.space = theirs
+    for call in (
+        lambda: engine.thread("t"),
+        lambda: engine.read("t"),
+        lambda: engine.path("t"),
+        lambda: engine.path("t", "b", after="a"),
+        lambda: engine.segments("t"),
+        lambda: engine.append("t", [clew.draft("event", "evil")]),
+        lambda: engine.append("t", [clew.draft("event", LARGE)], expect="c"),
+        lambda: engine.lease("t", Acquire("evil", 60)),
+        lambda: engine.wait("t", after=0, timeout_seconds=0),
+        lambda: engine.purge("t"),
+        lambda: store.fork("t"),
+        lambda: engine.get_blob(hash),
+    ):
+        with pytest.raises(NotFound):
+            call()
+    for call in (lambda: store.create("evil"), lambda: store.blobs.put(b"evil")):
+        with pytest.raises(Unsupported, match="row-level security"):
+            call()
+    assert engine.threads(ThreadQuery()).items == []
+    assert engine.has_blobs([hash]) == set()
+    assert store.sweep(grace_seconds=0).blobs == 0
+    assert store.stats().records == 0
+    assert contents(owner, theirs) == before
+
+
+def test_hand_written_sql_changes_no_row_of_others(
+    tenants: str, connect: Callable[..., Any]
+) -> None:
+    owner, acme = connect("postgres"), connect(ACME)
+    mine, theirs = space_of(owner, "acme"), space_of(owner, "globex")
+    before = contents(owner, theirs)
+    for table in ROWS:
+        column = "blob" if table == "blob_uses" else "hash" if table == "blobs" else "thread"
+        column = "id" if table == "threads" else column
+        for sql in (f"UPDATE clew.{table} SET {column} = {column}", f"DELETE FROM clew.{table}"):
+            assert acme.execute(f"{sql} WHERE space = {theirs}").rowcount == 0, table
+        with pytest.raises(states.InsufficientPrivilege, match="row-level security"):
+            acme.execute(f"UPDATE clew.{table} SET space = {theirs} WHERE space = {mine}")
+        copied = [c for c in columns(owner, table) if c not in ("space", "no", "shelf")]
+        names = ", ".join(copied)
+        insert = f"INSERT INTO clew.{table} (space, {names}) SELECT {theirs}, {names}"
+        with pytest.raises(states.InsufficientPrivilege, match="row-level security"):
+            acme.execute(f"{insert} FROM clew.{table} WHERE space = {mine}")
+    for table in ("namespaces", "grants", "format"):
+        for sql in (f"DELETE FROM clew.{table}", f"TRUNCATE clew.{table}"):
+            with pytest.raises(states.InsufficientPrivilege, match="permission denied"):
+                acme.execute(sql)
+    assert contents(owner, theirs) == before
+
+
+def contents(owner: psycopg.Connection[Any], space: int) -> dict[str, list[Any]]:
+    return {
+        table: sorted(owner.execute(f"SELECT t::text FROM clew.{table} t WHERE space = {space}"))
+        for table in ROWS
+    }
+
+
+def columns(owner: psycopg.Connection[Any], table: str) -> list[str]:
+    query = (
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+        " AND NOT attisdropped ORDER BY attnum"
+    )
+    return [name for (name,) in owner.execute(query, (f"clew.{table}",))]
+
+
+def test_no_way_leads_around_the_policies(tenants: str, connect: Callable[..., Any]) -> None:
+    acme = connect(ACME)
+    for sql in (
+        "SELECT * FROM clew.records_0",
+        "INSERT INTO clew.blobs_1 SELECT * FROM clew.blobs",
+        "INSERT INTO clew.namespaces (name) VALUES ('mine')",
+        "INSERT INTO clew.grants VALUES (current_user, 1)",
+        "SELECT clew.grant_namespace('acme_app', 'globex')",
+        "SELECT clew.give_rights('acme_app')",
+        "SELECT clew.revoke_namespace('globex_app', 'globex')",
+        "ALTER TABLE clew.threads DISABLE ROW LEVEL SECURITY",
+        "DROP POLICY tenants ON clew.threads",
+        "SET row_security = off; SELECT * FROM clew.threads",
+        "CREATE FUNCTION clew.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    ):
+        with pytest.raises(states.InsufficientPrivilege):
+            acme.execute(sql)
+
+
+def test_a_role_without_a_grant_gets_nowhere(tenants: str) -> None:
+    with pytest.raises(Unsupported, match="may not use the schema"):
+        clew.open(as_role(tenants, "stranger"))
+
+
+def test_what_was_granted_can_be_taken_back(
+    tenants: str, opened: Open, connect: Callable[..., Any]
+) -> None:
+    acme = opened(as_role(tenants, ACME), namespace="acme")
+    secure(tenants, Grant(ACME, "second"))
+    connect("postgres").execute("SELECT clew.revoke_namespace('acme_app', 'acme')")
+    with pytest.raises(NotFound):
+        acme.get("t")
+    opened(as_role(tenants, ACME), namespace="second").create("t")
+    connect("postgres").execute("SELECT clew.revoke_namespace('acme_app', 'second')")
+    with pytest.raises(Unsupported, match="may not use the schema"):
+        clew.open(as_role(tenants, ACME), namespace="second")
+
+
+# --- the owner ---
+
+
+def test_the_owner_is_not_held_to_it(tenants: str, opened: Open) -> None:
+    for namespace in ("acme", "globex"):
+        store = opened(tenants, namespace=namespace)
+        assert store.verify() == []
+        store.purge("f")
+    assert opened(tenants, namespace="a new one").create("t").id == "t"
+
+
+def test_every_table_is_held_to_it_also_those_that_came_later(
+    tenants: str, connect: Callable[..., Any]
+) -> None:
+    owner, acme = connect("postgres"), connect(ACME)
+    query = (
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'clew'::regnamespace"
+        " AND relkind IN ('r', 'p') AND NOT relrowsecurity"
+    )
+    assert owner.execute(query).fetchall() == [("format",)]
+    owner.execute("CREATE TABLE clew.later (space integer)")
+    with migrating.attached(parse(tenants)) as wire:
+        assert not rls.is_on(wire, parse(tenants))
+        migrating.migrate(wire, parse(tenants), with_rls=False)
+        assert rls.is_on(wire, parse(tenants))
+    owner.execute("INSERT INTO clew.later SELECT no FROM clew.namespaces")
+    assert len(acme.execute("SELECT * FROM clew.later").fetchall()) == 1
+    forced = "SELECT 1 FROM pg_class WHERE relforcerowsecurity"
+    assert owner.execute(forced).fetchall() == []
+
+
+@pytest.mark.parametrize("role", ["postgres", "chief", "nobody"])
+def test_a_grant_that_would_mean_nothing_is_refused_as_a_whole(
+    address: str, connect: Callable[..., Any], postgres_cluster: Cluster, role: str
+) -> None:
+    owner = connect("postgres")
+    postgres_cluster.sql("ALTER ROLE chief BYPASSRLS")
+    with pytest.raises(InvalidInput, match=f"{role!r}"):
+        secure(address, Grant(ACME, "acme"), Grant(role, "acme"))
+    assert owner.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
+    assert owner.execute("SELECT name FROM clew.namespaces WHERE name = 'acme'").fetchall() == []
+
+
+def test_only_the_owner_can_switch_it_on(address: str, connect: Callable[..., Any]) -> None:
+    connect("postgres").execute(f"GRANT USAGE ON SCHEMA clew TO {ACME}")
+    connect("postgres").execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA clew TO {ACME}")
+    with pytest.raises(Unsupported, match="clew migrate --rls --sql"):
+        secure(as_role(address, ACME), Grant(GLOBEX, "globex"))
+
+
+def test_the_statements_for_a_dba_do_the_same(
+    tenants: str, postgres_cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = postgres_cluster.create_database()
+    target = postgres_cluster.dsn(other)
+    try:
+        grants = ["--grant", f"{ACME}=acme", "--grant", f"{GLOBEX}=globex"]
+        assert main(["migrate", target, "--sql", "--rls", *grants]) == 0
+        text = capfd.readouterr().out
+        assert postgres_cluster.sql("SELECT to_regnamespace('clew')", database=other) == [(None,)]
+        with psycopg.connect(target) as connection:
+            connection.execute(text.encode())
+        assert main(["migrate", target, "--check", "--rls"]) == 0
+        assert rules(target) == rules(tenants)
+        with clew.open(as_role(target, ACME), namespace="acme", migrate=False) as store:
+            fill(store)
+    finally:
+        postgres_cluster.drop_database(other)
+
+
+def rules(address: str) -> list[Any]:
+    """Policies, rights and grants, as the catalogue has them."""
+    with psycopg.connect(address) as connection:
+        return [
+            connection.execute(query).fetchall()
+            for query in (
+                "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies ORDER BY 1",
+                "SELECT relname, relacl::text, relrowsecurity FROM pg_class"
+                " WHERE relnamespace = 'clew'::regnamespace ORDER BY 1",
+                "SELECT proname, proacl::text, proconfig FROM pg_proc"
+                " WHERE pronamespace = 'clew'::regnamespace ORDER BY 1",
+                "SELECT g.role, n.name FROM clew.grants g JOIN clew.namespaces n ON n.no = g.space"
+                " ORDER BY 1, 2",
+            )
+        ]
+
+
+def test_a_schema_of_another_name_is_held_to_it_too(
+    roles: None, postgres_cluster: Cluster, opened: Open
+) -> None:
+    name = postgres_cluster.create_database()
+    address = postgres_cluster.dsn(name, schema="agents")
+    try:
+        secure(address, Grant(ACME, "acme"))
+        store = opened(as_role(address, ACME), namespace="acme")
+        fill(store)
+        with pytest.raises(Unsupported, match="was not granted"):
+            clew.open(as_role(address, ACME), namespace="globex")
+        assert postgres_cluster.sql("SELECT to_regnamespace('clew')", database=name) == [(None,)]
+        store.close()
+    finally:
+        postgres_cluster.drop_database(name)
+
+
+# --- cost and safety ---
+
+STATEMENTS = {
+    "a thread by its id": "SELECT * FROM clew.threads WHERE space = 2 AND id = 't' AND NOT purged",
+    "the head of an append": "UPDATE clew.threads SET seq = seq WHERE space = 2 AND no = 1",
+    "a range of records": "SELECT * FROM clew.records"
+    " WHERE space = 2 AND thread = 1 AND seq BETWEEN 1 AND 9 ORDER BY seq",
+    "a page": "SELECT * FROM clew.threads WHERE space = 2 AND shelf = 0 AND listed_us IS NOT NULL"
+    " ORDER BY listed_us DESC, id LIMIT 50",
+    "a blob": "SELECT * FROM clew.blobs WHERE space = 2 AND hash = '\\x00'",
+    "threads with a tag": "SELECT * FROM clew.tags WHERE space = 2 AND tag = 'red'",
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_policy_is_looked_up_once_a_statement_and_lets_indexes_be_used(
+    tenants: str, connect: Callable[..., Any], name: str
+) -> None:
+    acme = connect(ACME)
+    acme.execute("SET enable_seqscan = off")
+    acme.execute("SET enable_bitmapscan = off")
+    (plan,) = acme.execute(f"EXPLAIN (FORMAT JSON) {STATEMENTS[name]}").fetchone()
+    nodes = list(walk(plan[0]["Plan"]))
+    looked_up = [node for node in nodes if node.get("Alias", "").startswith("g")]
+    assert looked_up
+    assert {node["Parent Relationship"] for node in looked_up} == {"InitPlan"}, "not for each row"
+    scans = [node for node in nodes if "Index Cond" in node and node not in looked_up]
+    assert scans, json.dumps(plan)
+    assert all("(space = 2)" in node["Index Cond"] for node in scans)
+    assert not [node for node in nodes if node["Node Type"] in ("Seq Scan", "Sort")]
+
+
+def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for below in node.get("Plans", ()):
+        yield from walk(below)
+
+
+def test_functions_run_with_the_rights_of_whoever_calls_them(
+    tenants: str, connect: Callable[..., Any]
+) -> None:
+    query = (
+        "SELECT proname::text, prosecdef, proconfig FROM pg_proc"
+        " WHERE pronamespace = 'clew'::regnamespace"
+    )
+    found = {name: (definer, set) for name, definer, set in connect("postgres").execute(query)}
+    assert not any(definer for definer, _ in found.values())
+    for name in ("give_rights", "grant_namespace", "revoke_namespace"):  # the owner calls these
+        assert found[name][1] == ["search_path=pg_catalog, pg_temp"]
+
+
+def test_a_search_path_that_others_can_put_functions_into_is_told(
+    tenants: str, connect: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect("postgres").execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+    assert main(["migrate", tenants, "--rls"]) == 0
+    assert "REVOKE CREATE ON SCHEMA public FROM PUBLIC" in capsys.readouterr().out
+    main(["doctor", tenants])
+    assert "REVOKE CREATE ON SCHEMA public FROM PUBLIC" in capsys.readouterr().out
+    connect("postgres").execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    assert main(["migrate", tenants, "--rls"]) == 0
+    assert "REVOKE" not in capsys.readouterr().out

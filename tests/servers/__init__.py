@@ -1,0 +1,1 @@
+"""The servers that tests start by themselves: PostgreSQL, a proxy, pgbouncer, Patroni."""
