@@ -24,7 +24,18 @@ def postgres_places(postgres_cluster: Cluster) -> None:  # noqa: F811
     PostgresPlace.begin(postgres_cluster)
 
 
-@pytest.fixture(params=PLACES)
+# What is tested there is pure, or about files, and a server would only make it slower.
+WITHOUT_SERVERS = ("context", "snapshots")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames:
+        servers = metafunc.definition.path.parent.name not in WITHOUT_SERVERS
+        kinds = [name for name, kind in PLACES.items() if servers or not hasattr(kind, "needs")]
+        metafunc.parametrize("place", kinds, indirect=True)
+
+
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryPlace | SQLitePlace]:
     kind = PLACES[request.param]
     for name in getattr(kind, "needs", ()):

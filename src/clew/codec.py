@@ -73,11 +73,11 @@ def decode(data: bytes) -> Any:
     """The value of canonical bytes."""
     try:
         return _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # The fast decoder refuses lone surrogates, which are legitimate tool output.
         try:
             return json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Corrupt("stored JSON", str(error)) from error
 
 

@@ -8,6 +8,8 @@ contract; `clew.testing.conformance` holds an engine to it. Common to all method
   `path`, `segments` and `lease`; only `append` refuses it (but takes its restoration).
 - After `close` every method raises `Closed`.
 - Values given and returned are frozen; nothing is shared with the engine's own state.
+- An engine is opened for one namespace of a store. What is in another one is not there: not found,
+  not listed, not counted, not in the way, and not to be told from what nobody has.
 """
 
 from __future__ import annotations

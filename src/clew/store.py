@@ -302,6 +302,7 @@ class Store:
     def verify(self, *, quick: bool = False, progress: Progress | None = None) -> Problems:
         """Read everything and check every hash, chain, reference and index. Empty: all is whole.
 
+        Of this namespace, and of what all of them share, such as a file.
         `quick` reads the structure but no body and no blob, so it does not see changes in them.
         `progress(done, total)` is called now and then.
         """

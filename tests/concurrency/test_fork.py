@@ -81,6 +81,30 @@ def test_a_fork_in_the_middle_of_other_threads_work_is_safe(store: clew.Store) -
     store.close()
 
 
+def test_threads_that_start_at_once_in_a_child_all_write(store: clew.Store) -> None:
+    thread = store.create("t")
+    thread.append("event", "before")
+
+    def work() -> None:
+        gate = threading.Barrier(8)
+        written: list[str] = []
+
+        def write() -> None:
+            gate.wait(60)
+            written.extend(thread.append("event", n).id for n in range(3))
+
+        writers = [threading.Thread(target=write) for _ in range(8)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(60)
+        assert len(written) == 24
+
+    assert [in_child(work) for _ in range(5)] == ["ok"] * 5
+    assert len(thread.path()) == 121
+    store.close()
+
+
 def test_turns_work_in_a_child(store: clew.Store) -> None:
     thread = store.create("t")
     with thread.turn(owner="parent"):

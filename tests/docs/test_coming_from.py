@@ -14,6 +14,7 @@ from _rows import PAGE, PARTS, ROW, Claims
 
 import clew
 from clew import AlreadyExists, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound, Unavailable
+from clew.engines.postgres import PostgresEngine
 from clew.model import KINDS, TURN_STATUSES
 from clew.store import Store
 from clew.thread import Thread
@@ -76,7 +77,10 @@ def other_handle(store: Store) -> Store:
     """Another store on the same storage, as another worker of the host has it."""
     if store.properties.engine == "memory":
         return Store(store.engine)
-    OPENED.append(clew.open(f"{store.properties.engine}:{store.properties.place}"))
+    if store.properties.engine == "postgres":  # its place is for people, without user and password
+        OPENED.append(Store(PostgresEngine(store.engine._address.conninfo)))
+    else:
+        OPENED.append(clew.open(f"{store.properties.engine}:{store.properties.place}"))
     return OPENED[-1]
 
 

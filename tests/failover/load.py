@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from failover.ledger import Ledger
+from failover.ledger import Ack, Ledger
 from failover.worker import Job
 from servers.processes import private_folder, wait_until
 
@@ -96,24 +98,26 @@ class Load:
     def wait_for_acks(self, count: int, *, writers: Sequence[str] | None = None) -> None:
         """Until every one of these writers was acknowledged so many items more."""
         wanted = writers or self.writers()
-        begun = len(self.ledger.catch_up().acks)
-
-        def enough() -> bool:
-            self._check_alive()
-            said = self.ledger.catch_up().acks[begun:]
-            return all(sum(ack.writer == who for ack in said) >= count for who in wanted)
-
-        wait_until(enough, f"{count} acknowledgements for each", seconds=WAIT_SECONDS, every=0.02)
+        self._wait(lambda acks: not behind(wanted, acks, count), f"{count} for each of {wanted}")
 
     def wait_for_total(self, count: int) -> None:
         """Until so many more items were acknowledged, whoever wrote them."""
+        self._wait(lambda acks: len(acks) >= count, f"{count} in all")
+
+    def _wait(self, enough: Callable[[list[Ack]], bool], what: str) -> None:
         begun = len(self.ledger.catch_up().acks)
 
-        def enough() -> bool:
+        def look() -> bool:
             self._check_alive()
-            return len(self.ledger.catch_up().acks) - begun >= count
+            return enough(self.ledger.catch_up().acks[begun:])
 
-        wait_until(enough, f"{count} acknowledgements", seconds=WAIT_SECONDS, every=0.005)
+        try:
+            wait_until(look, f"acknowledgements, {what}", seconds=WAIT_SECONDS)
+        except TimeoutError as error:
+            for process in self._processes:
+                process.send_signal(signal.SIGUSR1)  # they print where they are
+            counts = Counter(ack.writer for ack in self.ledger.acks[begun:])
+            raise TimeoutError(f"{error}: {dict(counts)}; {self.ledger.last_words()}") from None
 
     def _check_alive(self) -> None:
         for process in self._processes:
@@ -138,3 +142,8 @@ class Load:
             process.communicate()
         self._processes.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def behind(writers: Iterable[str], acks: list[Ack], count: int) -> list[str]:
+    counts = Counter(ack.writer for ack in acks)
+    return [who for who in writers if counts[who] < count]

@@ -30,13 +30,11 @@ def synchronous_standby(amount: Amount, outcome: Outcome) -> None:
 
 
 def patroni_leader_killed(amount: Amount, outcome: Outcome) -> None:
-    if amount.patroni_rounds:
-        group.run_patroni(outcome, amount.patroni_rounds, group.kill_leader)
+    group.run_patroni(outcome, amount.patroni_rounds, group.kill_leader)
 
 
 def patroni_leader_frozen(amount: Amount, outcome: Outcome) -> None:
-    if amount.patroni_rounds:
-        group.run_patroni(outcome, amount.patroni_rounds, group.freeze_leader)
+    group.run_patroni(outcome, amount.patroni_rounds, group.freeze_leader)
 
 
 def leases_over_failover(amount: Amount, outcome: Outcome) -> None:

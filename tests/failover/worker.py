@@ -9,9 +9,11 @@ are, so that one that is there twice is seen, whatever its ids are.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -128,6 +130,7 @@ def follow(job: Job, store: clew.Store, stop: threading.Event) -> None:
 
 def main() -> None:
     logging.disable(logging.WARNING)  # of connections that are lost, which is the point
+    faulthandler.register(signal.SIGUSR1)
     job = Job(**json.loads(sys.argv[1]))
     stop = threading.Event()
     with clew.open(job.address, busy_seconds=job.busy_seconds) as store:

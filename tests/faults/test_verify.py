@@ -106,6 +106,7 @@ CHANGES = [
     "DELETE FROM records WHERE no = (SELECT max(no) FROM records)",
     "DELETE FROM segments WHERE first >> 32 = 2",
     "UPDATE segments SET parent = parent + 1 WHERE first >> 32 = 2",
+    "UPDATE segments SET parent = first + 1 WHERE parent IS NOT NULL",  # a circle
     "INSERT INTO segments VALUES ((1 << 32) + 8, (1 << 32) + 7)",
     "DELETE FROM facts WHERE key = 'tags'",
     "UPDATE facts SET record = record + 1 WHERE key = 'title'",
@@ -128,6 +129,7 @@ CHANGES = [
     "UPDATE threads SET origin_entry = NULL WHERE id = 'f'",
     "UPDATE threads SET origin_hash = 'b3:0' WHERE id = 'f'",
     "UPDATE threads SET origin_no = origin_no - 1 WHERE id = 'f'",
+    "UPDATE threads SET origin_no = origin_no + 1 WHERE id = 'f'",
     "UPDATE threads SET origin_no = 77 WHERE id = 'f'",
     "UPDATE threads SET hash = 'b3:0' WHERE id = 'gone'",
     "DELETE FROM threads WHERE id = 't'",
@@ -238,3 +240,36 @@ def test_a_missing_blob_is_called_that_and_nothing_else(copy: Path) -> None:
     db.execute("DELETE FROM blobs WHERE size < 1000")
     db.close()
     assert {problem.code for problem in problems(copy)} == {"missing_blob"}
+
+
+def test_what_forks_of_purged_threads_hang_on_stays(tmp_path: Path) -> None:
+    """A path that passes a thread by, whose row goes before those on both sides of it."""
+    with clew.open(tmp_path / "threads.db") as store:
+        o = store.create("o")
+        o.append([clew.draft("event", id, id=id) for id in "ab"])
+        p = o.fork(at="b", id="p")
+        p.append("event", "c", id="c")
+        q = p.fork(at="c", id="q")
+        q.move("a")
+        q.append("event", "x", id="x")
+        z = q.fork(at="x", id="z")
+        for name, kept in (("q", 1), ("p", 0), ("o", 1)):
+            assert store.purge(name).kept == kept
+            assert store.verify() == []
+        assert [entry.body for entry in z.path()] == ["a", "x"]
+        store.purge("z")
+        assert store.stats().records == 0
+
+
+def test_what_is_left_of_a_purged_thread_may_have_lost_its_origin(tmp_path: Path) -> None:
+    with clew.open(tmp_path / "threads.db") as store:
+        store.create("o").append("event", "a")
+        q = store.get("o").fork(id="q")
+        q.append("event", "b")
+        q.move(None)
+        q.append("event", "root", id="root")
+        z = q.fork(id="z")
+        for name in ("q", "o"):
+            store.purge(name)
+        assert store.verify() == []
+        assert [entry.id for entry in z.path()] == ["root"]

@@ -1,7 +1,8 @@
 """The fault harness in its long form: `make torture`. Prints what was tried and what was found.
 
-Each engine runs in a process of its own. The exit code is 1 if a part found a failure, or if a
-control, which does the same to something broken, found none.
+Each engine runs in a process of its own: SQLite and files side by side, PostgreSQL, whose parts
+measure how long a failover takes, after them. The exit code is 1 if a part found a failure, or if
+a control, which does the same to something broken, found none.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from failover import parts as failover
 from faults.parts import CONTROLS, LONG, PARTS, SHORT, environment
 from faults.points import Outcome
 from faults.stores import KINDS
 
 SHOWN_MAX = 20
+POSTGRES = "postgres"
+Work = Callable[[Path, Outcome], None]
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,37 @@ def work(engine: str, only: str, short: bool) -> None:
     shared = Path("/dev/shm")
     place = tempfile.mkdtemp(prefix="clew-torture-", dir=shared if shared.is_dir() else None)
     try:
-        controls = {name: part for name, (part, _) in CONTROLS.items()}
-        for name, part in (PARTS | controls).items():
+        for name, part, control in parts_of(engine, short):
             if only in name:
                 folder = Path(place) / "store"
                 outcome, begun = Outcome(), time.monotonic()
-                part(KINDS[engine], folder, SHORT if short or name in controls else LONG, outcome)
+                part(folder, outcome)
                 seconds = time.monotonic() - begun
                 found = (outcome.points, outcome.failures, outcome.notes)
-                print(json.dumps((name, engine, *found, seconds, name in controls)), flush=True)
+                print(json.dumps((name, engine, *found, seconds, control)), flush=True)
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def parts_of(engine: str, short: bool) -> Iterator[tuple[str, Work, bool]]:
+    """The parts of an engine by name, and which of them are controls."""
+    if engine == POSTGRES:
+        rounds = failover.SHORT if short else failover.LONG
+        for name, act in failover.PARTS.items():
+            yield name, lambda _, outcome, act=act: act(rounds, outcome), False
+        for name, (act, _) in failover.CONTROLS.items():
+            yield name, lambda _, outcome, act=act: act(rounds, outcome), True
+        return
+    amount, kind = SHORT if short else LONG, KINDS[engine]
+    for name, part in PARTS.items():
+        yield name, lambda place, outcome, part=part: part(kind, place, amount, outcome), False
+    for name, (part, _) in CONTROLS.items():
+        yield name, lambda place, outcome, part=part: part(kind, place, SHORT, outcome), True
+
+
 def run(engines: list[str], only: str, short: bool) -> list[Row]:
-    """Both engines at once, telling of each part when it is done."""
+    """These engines at once, telling of each part when it is done."""
     options = ["--part", only, *(["--short"] if short else [])]
     rows: list[Row] = []
 
@@ -95,7 +115,7 @@ def line_of(row: Row) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=sorted(KINDS), help="only this engine")
+    parser.add_argument("--engine", choices=[*KINDS, POSTGRES], help="only this engine")
     parser.add_argument("--part", default="", help="only parts whose name contains this")
     parser.add_argument("--short", action="store_true", help="as much as in the tests")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -104,7 +124,8 @@ def main() -> int:
         work(asked.worker, asked.part, asked.short)
         return 0
     begun = time.monotonic()
-    rows = run([asked.engine] if asked.engine else list(KINDS), asked.part, asked.short)
+    groups = [[asked.engine]] if asked.engine else [list(KINDS), [POSTGRES]]
+    rows = [row for group in groups for row in run(group, asked.part, asked.short)]
     print("\n| part | engine | points tried | failures found |\n|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (row.control, row.part, row.engine)):
         print(line_of(row))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+from unittest import mock
 
 import psycopg
 from faults.stores import View, look
@@ -84,11 +86,13 @@ class Damaged:
         # So that a text can be made of any bytes, as a broken disk would.
         self.connection.execute("CREATE CAST (bytea AS text) WITHOUT FUNCTION")
         self._stores: dict[str, clew.Store] = {}
+        self._kept = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._kept.close()
         for store in self._stores.values():
             store.close()
         self.connection.close()
@@ -97,6 +101,18 @@ class Damaged:
         if namespace not in self._stores:
             self._stores[namespace] = clew.open(self.dsn, namespace=namespace)
         return self._stores[namespace]
+
+    def keep_connections(self) -> None:
+        """Verify on the same connection each time, for those who do it a thousand times."""
+        for name in NAMESPACES:
+            connections = self.store(name).engine._connections  # type: ignore[attr-defined]
+            wire = connections.apart()
+            self._kept.callback(wire.close)
+            for patch in (
+                mock.patch.object(connections, "apart", mock.Mock(return_value=wire)),
+                mock.patch.object(wire, "close"),
+            ):
+                self._kept.enter_context(patch)
 
     def problems(self, namespace: str = "default", *, quick: bool = False) -> list[Problem]:
         return self.store(namespace).verify(quick=quick)
@@ -192,15 +208,17 @@ def flip(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-def flip_everything(store: Damaged, seed: int) -> Outcome:
+def flip_values(store: Damaged, seed: int, rows_max: int) -> Outcome:
+    """Change values of every column, in so many rows of each table: one bit, to NULL, from NULL."""
     outcome = Outcome()
     views = [_view(store, name) for name in NAMESPACES]
     for table in TABLES:
+        count = _count(store, table)
         for column, type, nullable in _columns(store, table):
+            chance = random.Random(f"{seed} {table} {column}")
             # A row that changes gets another place, so places are asked for anew.
-            for n in range(_count(store, table)):
+            for n in sorted(chance.sample(range(count), min(count, rows_max))):
                 cell = _cell(store, table, column, type, nullable, n)
-                chance = random.Random(f"{seed} {table} {column} {n}")
                 for value in cell.variants(chance):
                     _judge(store, cell, value, views, outcome)
     return outcome
@@ -254,10 +272,10 @@ def _cell(store: Damaged, table: str, column: str, type: str, nullable: bool, n:
 # --- broken disks ---------------------------------------------------------------------------
 
 
-def files_of(dsn: str, thread: str, other: str) -> tuple[str, str, set[str]]:
-    """Where the records of one thread are, and the large values beside those of another.
+def files_of(dsn: str, thread: str, prefix: str) -> tuple[str, str, str, set[str]]:
+    """Where the records of one thread are, and the large values beside those of another one.
 
-    Also the threads that have nothing there.
+    The other one has that prefix, and its name comes next; then the threads with nothing there.
     """
     sql = (
         "SELECT t.id, pg_relation_filepath(c.oid), pg_relation_filepath(c.reltoastrelid)"
@@ -267,8 +285,11 @@ def files_of(dsn: str, thread: str, other: str) -> tuple[str, str, set[str]]:
     with psycopg.connect(dsn) as connection:
         connection.execute("CHECKPOINT")
         found = {id: files for id, *files in connection.execute(sql)}
-    page, beside = found[thread][0], found[other][1]
-    return page, beside, {id for id, files in found.items() if page not in files} - {other}
+    page = found[thread][0]
+    other = min(id for id, files in found.items() if id.startswith(prefix) and page not in files)
+    beside = found[other][1]
+    elsewhere = {id for id, files in found.items() if not {page, beside} & set(files)}
+    return page, beside, other, elsewhere
 
 
 def break_page(path: Path) -> None:

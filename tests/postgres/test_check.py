@@ -158,10 +158,11 @@ def test_a_changed_row_is_found(copy: Damaged, change: str, code: str, thread: s
 
 
 def test_any_bit_that_flips_is_found_or_means_nothing(copy: Damaged) -> None:
-    """One bit of every value of every row; NULLs are filled, and what may be NULL is emptied."""
-    outcome = damage.flip_everything(copy, seed=6)
+    """In every column of every table; NULLs are filled, and what may be NULL is emptied."""
+    copy.keep_connections()
+    outcome = damage.flip_values(copy, seed=6, rows_max=4)
     assert outcome.wrong == []
-    assert outcome.found > 1000
+    assert outcome.found > 250
     assert outcome.meant_nothing > 10, "the harness can tell"
 
 
@@ -200,7 +201,7 @@ def test_keys_that_are_no_text_any_more_are_problems(copy: Damaged, table: str, 
 
 
 def test_facts_of_the_wrong_kind_are_problems_and_no_accident(copy: Damaged) -> None:
-    for value in ("5", "[[1]]", "{", "[" * 3000, '"\\ud800"'):
+    for value in ("5", "[[1]]", "{", "[" * 3000, '"\\\\ud800"'):
         for key in ("tags", "status", "archived", "deleted_us"):
             copy.run(f"UPDATE clew.records SET body = '{value}', blob = NULL WHERE kind = '{key}'")
         assert {"damaged_record"} <= {problem.code for problem in copy.problems()}
@@ -312,7 +313,9 @@ def test_what_is_written_meanwhile_is_not_taken_for_damage(copy: Damaged) -> Non
 
 def test_it_tells_how_far_it_is(copy: Damaged) -> None:
     with clew.open(copy.dsn) as store, mock.patch("clew.engines.postgres.check._TOLD_EVERY", 1):
-        records, blobs = store.stats().records, store.stats().blobs
+        kept = "SELECT count(*) FROM clew.threads t JOIN clew.records r ON r.thread = t.no"
+        left = copy.connection.execute(f"{kept} WHERE t.purged".encode()).fetchone()
+        records, blobs = store.stats().records - left[0], store.stats().blobs
         for quick, total in ((False, records + blobs), (True, records)):
             told: list[tuple[int, int]] = []
             store.verify(quick=quick, progress=lambda *now: told.append(now))  # noqa: B023
@@ -409,8 +412,9 @@ def test_a_server_that_cannot_read_a_page_hides_only_what_is_on_it(tmp_path: Any
         address = server.dsn(name)
         fill(address)
         with clew.open(address) as store:
-            store.create("wide").append("event", 1, id="wide", meta={"m": damage.letters(60_000)})
-            page, beside, elsewhere = damage.files_of(address, "t", "wide")
+            for n in range(8):
+                store.create(f"wide{n}").append("event", 1, meta={"m": damage.letters(60_000)})
+        page, beside, wide, elsewhere = damage.files_of(address, "t", "wide")
         server.stop()
         damage.break_page(server.data / page)
         damage.break_page(server.data / beside)
@@ -419,9 +423,10 @@ def test_a_server_that_cannot_read_a_page_hides_only_what_is_on_it(tmp_path: Any
             found = store.verify()
             assert store.verify(quick=True) != []
     assert ("unreadable", "t") in {(p.code, p.thread) for p in found}
-    assert ("damaged_record", "wide", 1) in {(p.code, p.thread, p.seq) for p in found}
+    assert ("damaged_record", wide, 1) in {(p.code, p.thread, p.seq) for p in found}, found
+    elsewhere -= {"f", "ff"}  # forks of t, which end where they began
     assert len(elsewhere) > 3
-    assert not elsewhere & {p.thread for p in found}, "what is elsewhere is whole"
+    assert not elsewhere & {p.thread for p in found}, found
 
 
 # --- what is left of purged threads ---

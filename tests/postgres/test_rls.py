@@ -19,7 +19,7 @@ from clew.cli import main
 from clew.engines.postgres import migrating, rls
 from clew.engines.postgres.address import parse
 from clew.engines.postgres.rls import Grant
-from clew.errors import InvalidInput, NotFound, Unsupported
+from clew.errors import InvalidInput, NotFound, Unavailable, Unsupported
 from clew.model import Acquire, ThreadQuery
 from clew.opening import namespaces
 
@@ -364,6 +364,18 @@ def test_a_grant_that_would_mean_nothing_is_refused_as_a_whole(
         secure(address, Grant(ACME, "acme"), Grant(role, "acme"))
     assert owner.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
     assert owner.execute("SELECT name FROM clew.namespaces WHERE name = 'acme'").fetchall() == []
+
+
+def test_switching_it_on_does_not_make_everybody_wait_for_one_who_takes_long(
+    address: str, connect: Callable[..., Any]
+) -> None:
+    slow = connect("postgres")
+    with slow.transaction():
+        slow.execute("SELECT 1 FROM clew.threads")
+        with pytest.raises(Unavailable, match="nothing was changed"):
+            secure(address, Grant(ACME, "acme"))
+    assert slow.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
+    secure(address, Grant(ACME, "acme"))
 
 
 def test_only_the_owner_can_switch_it_on(address: str, connect: Callable[..., Any]) -> None:

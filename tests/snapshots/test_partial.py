@@ -428,9 +428,17 @@ def test_what_it_counted_on_and_a_sweep_took_meanwhile_is_stored_again(
 
 # --- interruptions ---
 
-PATHS = ["f", "gone", "more", "d/e"]
-MIXED = B | {"f": b"old", "gone": b"1", "d/e/deep": b"old"}
-DONE: Spec = {name: value for name, value in MIXED.items() if name != "more/x"}
+# Every kind of step, a folder that has to be made, and a file that has to make room for one.
+BEFORE: Spec = A | {"swap/in": b"1", "made/for/it": b"1", "mode": ("x", b"1")}
+AFTER: Spec = B | {"swap": b"file", "mode": b"1"}
+PATHS = ["f", "gone", "more", "d/e", "swap/in", "made/for/it", "mode"]
+DONE: Spec = {
+    **{name: BEFORE[name] for name in ("f", "gone", "swap/in", "made/for/it", "mode")},
+    "g": b"by hand",
+    "d/in": b"new",
+    "d/e/deep": b"old",
+}
+NOT_DONE = AFTER | {"g": b"by hand"}
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["finish", "undo"])
@@ -438,31 +446,33 @@ DONE: Spec = {name: value for name, value in MIXED.items() if name != "more/x"}
 def test_an_error_at_any_call_leaves_something_that_can_be_finished_or_undone(
     root: Path, kind: type[Faulty], back: bool
 ) -> None:
-    thread, first = begun(Store(MemoryEngine()), root)
+    thread, first = begun(Store(MemoryEngine()), root, BEFORE, AFTER)
     counted = Faulty()
     restore(thread, first, root, PATHS, system=counted)
     for at in range(len(counted.calls)):
-        thread, first = begun(Store(MemoryEngine()), root)
+        thread, first = begun(Store(MemoryEngine()), root, BEFORE, AFTER)
         (root / "g").write_bytes(b"by hand")
         try:
             restore(thread, first, root, PATHS, system=kind(at, eio))
         except ClewError:
             _go_on(thread, root, back=back)
         else:
-            assert read(root) == whole(DONE | {"g": b"by hand"})
+            assert read(root) == whole(DONE)
         assert intents.pending(thread.info) is None
         assert not [n for _, _, names in os.walk(root) for n in names if n.startswith(TEMPORARY)]
 
 
 def _go_on(thread: Thread, root: Path, *, back: bool) -> None:
     if intents.pending(thread.info) is None:
-        assert read(root) == whole(B | {"g": b"by hand"})
+        assert read(root) == whole(NOT_DONE)
     elif back:
         undo_rewind(thread, system=Fast())
-        assert read(root) == whole(B | {"g": b"by hand"})
+        assert read(root) == whole(NOT_DONE)
     else:
         recover(thread, system=Fast())
-        assert read(root) == whole(DONE | {"g": b"by hand"})
+        assert read(root) == whole(DONE)
+        undo_rewind(thread, system=Fast())
+        assert read(root) == whole(NOT_DONE)
 
 
 def test_a_removal_that_was_interrupted_when_all_was_done_is_finished(

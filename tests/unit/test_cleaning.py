@@ -14,7 +14,7 @@ from places import PLACES
 import clew
 from clew import cleaning
 from clew.cleaning import CleanupReport, keeping
-from clew.errors import Corrupt, InvalidInput, LeaseHeld, NotFound, Unavailable
+from clew.errors import Closed, Corrupt, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.model import ClearExpired, ThreadInfo
 from clew.scaffolds import MARK
 from clew.store import Store
@@ -333,6 +333,24 @@ def test_a_purge_that_fails_leaves_the_thread_as_it_was(store: Store, failure: E
         assert ids(store) == ["a", "b"]
     assert thread.leases.active() is None
     assert thread.append("user_message", "next").seq > 1
+
+
+def test_a_cleanup_that_dies_leaves_a_tombstone_at_most(store: Store) -> None:
+    used(store, "a", 40)
+    dead: list[str] = []
+
+    def die(name: str, *rest: Any) -> None:
+        if dead or not rest:  # at the purge, which has the name alone
+            dead.append(name)
+            raise Closed("killed")
+
+    dying = meddled(store, purge=die, thread=lambda name: die(name, 1), lease=die, append=die)
+    with pytest.raises(Closed):
+        dying.cleanup(older_than=MONTH)
+    assert store.find("a") is None
+    store.engine.lease("a", ClearExpired(cutoff_us=10**18))  # what time does by itself
+    assert [entry.body for entry in store.restore("a").path()] == ["a"]
+    assert store.get("a").append("user_message", "next").seq > 1
 
 
 def test_a_thread_that_somebody_else_removed_is_passed_over(store: Store) -> None:

@@ -38,6 +38,8 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Engin
     places = []
     for side, name in zip(("from", "to"), request.param, strict=True):
         (tmp_path / side).mkdir()
+        for need in getattr(PLACES[name], "needs", ()):
+            request.getfixturevalue(need)
         places.append(PLACES[name](tmp_path / side))
     yield places[0].open(), places[1].open()
     for place in places:

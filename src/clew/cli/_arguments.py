@@ -25,11 +25,13 @@ examples:
   clew verify threads.db
   clew copy threads.db files:threads
   clew repair threads.db
+  clew doctor threads.db           what it promises there, and what is wrong
+  clew cleanup --older-than 90d    remove what nobody has used, after a look at it
   clew snapshot take 01k2j3        the files of this folder, as they are now
   clew rewind 01k2j3 --dry-run     what going back before the last message would do
 
-STORE is a path or an address (sqlite:///threads.db, files:threads). Without one it is
-your own store:
+STORE is a path or an address (sqlite:///threads.db, files:threads,
+postgresql://user@host/database). Without one it is your own store:
   {place}
 """
 

@@ -19,9 +19,10 @@ from clew.snapshots.ignore import IGNORE_FILES, Matcher, Rules
 from clew.snapshots.manifest import Node, folded, pack
 from clew.snapshots.model import LeftOut
 from clew.snapshots.plan import bounded
+from clew.snapshots.reading import close
 from clew.snapshots.selection import Selection
 from clew.snapshots.tree import Trees
-from clew.snapshots.walk import NO_SIGNATURE, Folder, Look, Survey, Walker, close, open_root
+from clew.snapshots.walk import NO_SIGNATURE, Folder, Look, Survey, Walker, open_root
 
 
 class Base(Struct, frozen=True):

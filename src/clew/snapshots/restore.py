@@ -62,17 +62,21 @@ class Restoration:
 
     def prepare(self) -> None:
         """Check everything that can be checked, and write all contents. Changes no file."""
-        wanted = [a.new for a in self._actions if a.new is not None and a.new.is_file]
-        missing = self._trees.missing(node.ref for node in wanted)
-        for node in wanted:
-            if node.ref in missing:
-                raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
+        self._check_blobs()
         for action in self._actions:
             if action.old is not None and not action.old.is_folder:
                 self._note(action, action.old)
         files = [(n, a, a.new) for n, a in enumerate(self._actions) if a.new and self._replaces(a)]
         for at in range(0, len(files), _OPEN_MAX):
             self._stage_all(files[at : at + _OPEN_MAX])
+
+    def _check_blobs(self) -> None:
+        """Whether all contents are there. Few are read as soon as they would be asked for."""
+        wanted = [a.new for a in self._actions if a.new is not None and a.new.is_file]
+        missing = self._trees.missing(n.ref for n in wanted) if len(wanted) > _OPEN_MAX else set()
+        for node in wanted:
+            if node.ref in missing:
+                raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
 
     def _note(self, action: Action, old: Node) -> None:
         """What is there must be what the plan was made for."""

@@ -28,8 +28,7 @@ from clew.snapshots.cache import (
 from clew.snapshots.ignore import IGNORE_FILE_BYTES_MAX, IGNORE_FILES, Matcher, Rules
 from clew.snapshots.manifest import Node, folded, name_problem
 from clew.snapshots.model import LeftOut, Reason
-from clew.snapshots.reading import close as close
-from clew.snapshots.reading import read_all
+from clew.snapshots.reading import close, read_all
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -51,10 +52,10 @@ class Connections:
         self._patience_seconds = patience_seconds
         self._pooler = pooler
         self._closed = False
+        self._forked = threading.Lock()
         self._open()
 
     def _open(self) -> None:
-        self.pid = os.getpid()
         # A class of its own, so that the pool's failures can be told from those of other stores.
         self._wires: type[Wire] = type("Wire", (Wire,), {})
         self._pool: ConnectionPool[Wire] = ConnectionPool(
@@ -65,16 +66,19 @@ class Connections:
             max_size=self._size,
             reconnect_timeout=0,  # we ask again ourselves, with less and less hurry
             num_workers=2,
-            name=f"clew-{self.pid}",
+            name=f"clew-{os.getpid()}",
             open=True,
         )
+        self.pid = os.getpid()
 
     def check(self) -> None:
         if self._closed:
             raise Closed(f"{self.place} was closed")
         if self.pid != os.getpid():
-            _abandoned.append(self._pool)
-            self._open()
+            with self._forked:  # the threads of a forked child may all come at once
+                if self.pid != os.getpid():
+                    _abandoned.append(self._pool)
+                    self._open()
 
     def close(self) -> None:
         if not self._closed:
@@ -135,12 +139,14 @@ class Connections:
 
     def _drop_if_broken(self, wire: Wire, error: BaseException) -> None:
         if isinstance(error, DeadlinePassed):
-            wire.abandon()
+            alive = wire.abandon()
         elif is_lost(error) or getattr(error, "sqlstate", None) == READ_ONLY:
+            alive = False
             wire.close()
         else:
             return
-        self._pool.drain()  # the others lead to the same server, most likely
+        if not alive:
+            self._pool.drain()  # the others lead to the same server, most likely
 
     def _take(self, deadline: float, doubt: bool) -> Wire:
         seconds = LEND_SECONDS_MIN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -87,6 +88,7 @@ class PostgresEngine:
         self.pooler = found.server.pooler if pooler is None else pooler
         self._book = Book(Sql(self._address.schema), found.space, self._namespace, Heads())
         self._connections = self._connect(connections)
+        self._forked = threading.Lock()
         self._start()
 
     def _connect(self, size: int) -> Connections:
@@ -95,9 +97,9 @@ class PostgresEngine:
         )
 
     def _start(self) -> None:
-        self._pid = self._connections.pid
         self._book.heads = Heads()
         self._listener = Listener(lambda: connect(self._address, float("inf")), self._book)
+        self._pid = self._connections.pid
 
     @property
     def properties(self) -> Properties:
@@ -118,7 +120,9 @@ class PostgresEngine:
     def _enter(self) -> None:
         self._connections.check()
         if self._pid != self._connections.pid:
-            self._start()  # a forked child: its parent's locks and listener are not its own
+            with self._forked:
+                if self._pid != self._connections.pid:
+                    self._start()  # a forked child: its parent's locks and listener are not its own
 
     def _read(self, function: Any, *arguments: Any) -> Any:
         return self._run(self._work(function, *arguments), writes=False)

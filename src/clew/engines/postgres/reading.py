@@ -52,18 +52,22 @@ def thread_row(wire: Wire, book: Book, id: str) -> ThreadRow:
     return ThreadRow(*row)
 
 
+# First the thread, then its records: a planner that knows nothing of new tables yet might read
+# all records to find those of one thread.
 _READ = f"""
 SELECT {rows.RECORD.format(name="t.id")}
   FROM clew.threads t
-  JOIN clew.records r ON r.space = t.space AND r.thread = t.no
+ CROSS JOIN LATERAL (
+   SELECT * FROM clew.records
+    WHERE space = t.space AND thread = t.no AND seq > %s ORDER BY seq LIMIT %s) AS r
   {rows.WITH_BODY}
- WHERE t.space = %s AND t.id = %s AND NOT t.purged AND r.seq > %s
- ORDER BY r.seq LIMIT %s
+ WHERE t.space = %s AND t.id = %s AND NOT t.purged
+ ORDER BY r.seq
 """
 
 
 def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Record]:
-    found = wire.every(book.sql(_READ), (book.space, thread, after, limit if limit >= 0 else None))
+    found = wire.every(book.sql(_READ), (after, limit if limit >= 0 else None, book.space, thread))
     if not found:
         thread_row(wire, book, thread)
     return [rows.to_record(row) for row in found]
@@ -145,25 +149,25 @@ def locate(wire: Wire, book: Book, row: ThreadRow, id: str) -> rows.Place:
 _SEGMENTS = """
 SELECT head.parent, head.id, tail.id, head.seq, tail.seq, s.first
   FROM clew.threads t
-  JOIN (SELECT g.*, lead(g.first) OVER (PARTITION BY g.thread ORDER BY g.first) AS next
-          FROM clew.segments g
-          JOIN clew.threads o ON o.space = g.space AND o.no = g.thread
-         WHERE g.space = %s AND o.id = %s AND NOT o.purged) s
-    ON s.space = t.space AND s.thread = t.no
-  LEFT JOIN clew.records head
-    ON head.space = s.space AND head.thread = s.thread AND head.seq = s.first AND head.type = 0
+ CROSS JOIN LATERAL (
+   SELECT g.first, lead(g.first) OVER (ORDER BY g.first) AS next
+     FROM clew.segments g WHERE g.space = t.space AND g.thread = t.no) AS s
   LEFT JOIN LATERAL (
-       SELECT r.id, r.seq FROM clew.records r
-        WHERE r.space = s.space AND r.thread = s.thread AND r.type = 0
-          AND r.seq >= s.first AND r.seq < coalesce(s.next, 2147483647)
-        ORDER BY r.seq DESC LIMIT 1) tail ON true
+   SELECT r.parent, r.id, r.seq FROM clew.records r
+    WHERE r.space = t.space AND r.thread = t.no AND r.type = 0 AND r.seq = s.first
+    LIMIT 1) AS head ON true
+  LEFT JOIN LATERAL (
+   SELECT r.id, r.seq FROM clew.records r
+    WHERE r.space = t.space AND r.thread = t.no AND r.type = 0
+      AND r.seq >= s.first AND r.seq < coalesce(s.next, 2147483647)
+    ORDER BY r.seq DESC LIMIT 1) AS tail ON true
  WHERE t.space = %s AND t.id = %s AND NOT t.purged
  ORDER BY s.first
 """
 
 
 def segments(wire: Wire, book: Book, thread: str) -> list[Segment]:
-    found = wire.every(book.sql(_SEGMENTS), (book.space, thread) * 2)
+    found = wire.every(book.sql(_SEGMENTS), (book.space, thread))
     if not found:
         thread_row(wire, book, thread)
     for row in found:

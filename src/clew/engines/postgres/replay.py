@@ -98,6 +98,7 @@ class Replay:
         self._sums = Sums(row.created_us, self._origin)
         self._leaf_place: Place | None = row.source
         self._segments_wrong = False
+        self._whole = True  # every record could be read
         self._records = 0
 
     def check(self, step: Callable[[], None]) -> Iterator[Problem]:
@@ -112,6 +113,7 @@ class Replay:
                 yield from self._check_record(row)
             else:
                 self._sums.seq = row[1]
+                self._whole = False
                 yield self._problem("damaged_record", "it cannot be read", row[1])
         yield from self._check_sums()
 
@@ -232,6 +234,10 @@ class Replay:
         no, row = self._row.no, self._row
         facts = {key: seq for _, key, seq in self._tables.facts.of(no)}
         tags = {tag for _, tag in self._tables.tags.of(no)}
+        if not self._whole:
+            self._segments.end()
+            self._uses.end()
+            return  # nobody knows what it adds up to
         if self._segments.end() or self._segments_wrong:
             yield self._problem("wrong_sum", "its segments are not those of its entries")
         if left := self._uses.end():

@@ -18,7 +18,7 @@ from clew.engines.postgres.address import Address, Sql, rename
 from clew.engines.postgres.errors import text_of
 from clew.engines.postgres.establishing import lock_migrations
 from clew.engines.postgres.wire import Wire
-from clew.errors import InvalidInput, Unsupported
+from clew.errors import InvalidInput, Unavailable, Unsupported
 
 NOT_HELD = "CL005"
 _ROLE_BYTES_MAX = 63
@@ -59,6 +59,11 @@ def enable(wire: Wire, address: Address, grants: Iterable[Grant] = ()) -> None:
             wire.execute(script(address.schema))
             for grant in grants:
                 _grant(wire, address, grant)
+    except states.LockNotAvailable as error:
+        raise Unavailable(
+            f"{address.place}: a long transaction uses Clew's tables (a verify, say, or a dump); "
+            "nothing was changed, try again when it is over"
+        ) from error
     except states.InsufficientPrivilege as error:
         raise Unsupported(
             f"{address.place}: the role {wire.info.user!r} may not do this ({text_of(error)}); let "

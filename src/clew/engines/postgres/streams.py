@@ -230,10 +230,13 @@ _HEADS = _COLUMNS.replace(
     "r.body", "CASE WHEN r.type = 0 AND r.body IS NOT NULL THEN ''::bytea ELSE r.body END"
 ).replace("r.meta", "NULL::bytea")
 
+# LIMIT 1 as each is looked up by an index, in its own partition, however few there are.
 _OWN = """
 SELECT w.n, r.thread, r.seq::bigint, r.hash
   FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS w (thread, id, n)
-  JOIN clew.records r ON r.space = %s AND r.thread = w.thread AND r.id = w.id AND r.type = 0
+ CROSS JOIN LATERAL (
+   SELECT * FROM clew.records o
+    WHERE o.space = %s AND o.thread = w.thread AND o.id = w.id AND o.type = 0 LIMIT 1) AS r
 """
 # From segment to segment towards the root. Parents come before their children, in the order of
 # threads and in that of records; a segment that says otherwise would lead in a circle.
@@ -258,9 +261,11 @@ SELECT w.n, found.thread, found.seq::bigint, found.hash
    )
    SELECT r.thread, r.seq, r.hash
      FROM walk k
-     JOIN clew.records r
-       ON r.space = t.space AND r.thread = k.thread AND r.id = w.id AND r.type = 0
-      AND r.seq BETWEEN k.first AND k.last
+    CROSS JOIN LATERAL (
+      SELECT * FROM clew.records o
+       WHERE o.space = t.space AND o.thread = k.thread AND o.id = w.id AND o.type = 0
+         AND o.seq BETWEEN k.first AND k.last
+       LIMIT 1) AS r
     LIMIT 1
  ) AS found
 """

@@ -77,15 +77,18 @@ class Wire(psycopg.Connection[Row]):
             self._cursor = self.cursor(binary=True)
         return self._cursor.execute(sql, bindings)
 
-    def abandon(self) -> None:
-        """Ask the server to stop, without waiting for it, and let go."""
+    def abandon(self) -> bool:
+        """Ask the server to stop, and let go of it; whether it took notice."""
+        heard = False
         try:
             # An old client library has no way to ask that does not wait for a silent server.
             if psycopg.capabilities.has_cancel_safe():
                 self.cancel_safe(timeout=1.0)
+                heard = True
         except (psycopg.Error, OSError):
             pass
         self.close()
+        return heard
 
 
 def _bounded(gen: Any, wire: Wire) -> Generator[Any, Any, Any]:

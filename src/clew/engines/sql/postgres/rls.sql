@@ -14,6 +14,9 @@
 -- What a role may use is looked up once a statement, by an index, and not once a row: the subquery
 -- depends on no row. A login that is only a member of the role does SET ROLE first.
 
+-- Whoever uses a table is waited for, and everybody else behind us: not for long, rather try again.
+SET LOCAL lock_timeout = '2s';
+
 CREATE TABLE IF NOT EXISTS clew.grants (
   role  name    NOT NULL,
   space integer NOT NULL REFERENCES clew.namespaces (no) ON DELETE CASCADE,
