@@ -464,11 +464,11 @@ def test_a_missing_line_is_named_and_stood_in_for(files: str) -> None:
         assert [e.id for e in store.get("f").path()] == ["a", "b", "c", "g"]
 
 
-@pytest.mark.parametrize("place", [5, 20, 60, 120])
-def test_a_damaged_header_is_found_out_from_the_rest(files: str, place: int) -> None:
+@pytest.mark.parametrize("offset", [5, 20, 60, 120])
+def test_a_damaged_header_is_found_out_from_the_rest(files: str, offset: int) -> None:
     before = picture(files)
     lines = lines_of(files)
-    lines[0] = lines[0][:place] + bytes([lines[0][place] ^ 4]) + lines[0][place + 1 :]
+    lines[0] = lines[0][:offset] + bytes([lines[0][offset] ^ 4]) + lines[0][offset + 1 :]
     put_lines(files, lines)
     mend(files)
     after = picture(files)

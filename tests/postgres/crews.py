@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from servers.processes import wait_until
 
@@ -95,12 +95,18 @@ class Crew:
     def done(self) -> bool:
         return not any(worker.is_alive() for worker in self._workers)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()  # it has ended, unless something failed
+            process.wait()
+
     def finish(self) -> None:
+        """Wait for all of them; the first error is raised here."""
         for worker in self._workers:
             worker.join(180)
-        for process in self._processes:
-            process.kill()  # only if it is stuck, and then something failed
-            process.wait()
         if self._errors:
             raise self._errors[0]
         assert self.done

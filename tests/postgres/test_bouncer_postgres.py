@@ -74,15 +74,15 @@ def test_processes_and_threads_behind_a_pooler_lose_nothing(
     store = opened(address, busy_seconds=60)
     for name in "tu":
         store.create(name)
-    crew = Crew(address, ["t", "u"], count=40)
-    for _ in range(3):
-        crew.add_process()
-    crew.begin()
-    for _ in range(4):
-        crew.add_thread(store)
-    for _ in range(5):
-        crew.wait_for(20)
-        postgres_cluster.kill_backends(database=database)
-    crew.finish()
+    with Crew(address, ["t", "u"], count=40) as crew:
+        for _ in range(3):
+            crew.add_process()
+        crew.begin()
+        for _ in range(4):
+            crew.add_thread(store)
+        for _ in range(5):
+            crew.wait_for(20)
+            postgres_cluster.kill_backends(database=database)
+        crew.finish()
     crew.check(beside)
     crew.check(store)

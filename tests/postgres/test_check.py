@@ -395,14 +395,14 @@ def test_a_lost_connection_is_trouble_and_not_damage(
 
 
 def test_a_role_without_rights_is_told_so(copy: Damaged, postgres_cluster: Cluster) -> None:
-    copy.run("CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA clew TO reader;"
-             "GRANT SELECT ON clew.format, clew.namespaces TO reader")  # fmt: skip
-    address = copy.dsn.replace("postgres@", "reader@")
+    copy.run("CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA clew TO looker;"
+             "GRANT SELECT ON clew.format, clew.namespaces TO looker")  # fmt: skip
+    address = copy.dsn.replace("postgres@", "looker@")
     try:
         with clew.open(address) as store, pytest.raises(clew.Unsupported, match="grant"):
             store.verify()
     finally:
-        copy.run("DROP OWNED BY reader; DROP ROLE reader")
+        copy.run("DROP OWNED BY looker; DROP ROLE looker")
 
 
 def test_a_server_that_cannot_read_a_page_hides_only_what_is_on_it(tmp_path: Any) -> None:

@@ -57,22 +57,22 @@ def test_restarts_in_the_middle_of_appends_lose_and_double_nothing(
     names = ["t", "u"]
     for name in names:
         store.create(name)
-    crew = Crew(address, names, count=60)
-    for _ in range(3):
-        crew.add_process()
-    crew.begin()
-    for _ in range(3):
-        crew.add_thread(store)
-    crew.wait_for(10)
-    fragile.restart("fast")
-    crew.wait_for(40)
-    fragile.restart("immediate")
-    crew.wait_for(40)
-    fragile.kill()
-    fragile.start()
-    crew.wait_for(40)
-    fragile.kill_backends(hard=True)  # one dead backend makes the server drop all and recover
-    crew.finish()
+    with Crew(address, names, count=60) as crew:
+        for _ in range(3):
+            crew.add_process()
+        crew.begin()
+        for _ in range(3):
+            crew.add_thread(store)
+        crew.wait_for(10)
+        fragile.restart("fast")
+        crew.wait_for(40)
+        fragile.restart("immediate")
+        crew.wait_for(40)
+        fragile.kill()
+        fragile.start()
+        crew.wait_for(40)
+        fragile.kill_backends(hard=True)  # one dead backend makes the server drop all and recover
+        crew.finish()
     crew.check(store)
 
 
@@ -81,23 +81,23 @@ def test_a_frozen_server_holds_things_up_and_nothing_else(
 ) -> None:
     store = opened(address, busy_seconds=60)
     store.create("t")
-    crew = Crew(address, ["t"], count=30)
-    for _ in range(3):
-        crew.add_thread(store)
-    crew.wait_for(10)
-    fragile.freeze()
-    before = len(crew.told)
-    impatient = None
-    try:
-        with pytest.raises(clew.Unavailable) as caught:
-            impatient = clew.open(f"{address}?connect_timeout=2", busy_seconds=1)
-        assert caught.value.committed is False
-        assert len(crew.told) <= before + 3, "those whose answers were on their way"
-    finally:
-        fragile.thaw()
-        if impatient is not None:
-            impatient.close()
-    crew.finish()
+    with Crew(address, ["t"], count=30) as crew:
+        for _ in range(3):
+            crew.add_thread(store)
+        crew.wait_for(10)
+        fragile.freeze()
+        before = len(crew.told)
+        impatient = None
+        try:
+            with pytest.raises(clew.Unavailable) as caught:
+                impatient = clew.open(f"{address}?connect_timeout=2", busy_seconds=1)
+            assert caught.value.committed is False
+            assert len(crew.told) <= before + 3, "those whose answers were on their way"
+        finally:
+            fragile.thaw()
+            if impatient is not None:
+                impatient.close()
+        crew.finish()
     crew.check(store)
 
 
@@ -124,16 +124,16 @@ def test_backends_that_are_ended_all_the_time_cost_nothing_but_time(
 ) -> None:
     store = opened(postgres_cluster.dsn(database), busy_seconds=60)
     store.create("t")
-    crew = Crew(postgres_cluster.dsn(database), ["t"], count=40)
-    crew.add_process()
-    crew.begin()
-    for _ in range(4):
-        crew.add_thread(store)
-    ended = 0
-    while not crew.done:
-        ended += postgres_cluster.kill_backends(database=database)
-        crew.wait_for(8)
-    crew.finish()
+    with Crew(postgres_cluster.dsn(database), ["t"], count=40) as crew:
+        crew.add_process()
+        crew.begin()
+        for _ in range(4):
+            crew.add_thread(store)
+        ended = 0
+        while not crew.done:
+            ended += postgres_cluster.kill_backends(database=database)
+            crew.wait_for(8)
+        crew.finish()
     assert ended > 10
     crew.check(store)
 

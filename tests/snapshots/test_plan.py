@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from snapshots.trees import Spec, add, look, snapshot_of, stored, write
 
 from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
 from clew.errors import InvalidInput, NotFound
 from clew.snapshots.manifest import Node, pack
-from clew.snapshots.model import Plan
+from clew.snapshots.model import LeftOut, Plan
 from clew.snapshots.plan import plan, work
 from clew.snapshots.tree import Trees
 
@@ -119,6 +120,27 @@ def test_a_file_that_was_never_in_a_snapshot_stays(engine: MemoryEngine, root: P
     found = planned(engine, root, {"f": b"1"}, {"f": b"2"})
     assert found.is_empty
     assert found.kept == ("mine", "own/empty", "own/x")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "count", "kept"),
+    [
+        ((LeftOut("d", "unreadable"),), 1, ("d/a", "d/sub/b")),
+        ((LeftOut(".", "unreadable"),), 1, ("d/a", "d/sub/b", "f")),
+        ((LeftOut("f", "too_large"),), 1, ("f",)),
+        ((LeftOut("elsewhere", "too_large"),), 2000, ("d/a", "d/sub/b", "f")),
+    ],
+    ids=["a folder", "the top", "a file", "more than are named"],
+)
+def test_what_the_target_could_not_take_is_not_deleted(
+    engine: MemoryEngine, root: Path, left_out: tuple[LeftOut, ...], count: int, kept: list[str]
+) -> None:
+    everything: Spec = {"d/a": b"1", "d/sub/b": b"2", "f": b"3"}
+    write(root, everything)
+    goal = replace(snapshot_of(stored(engine, {})), left_out=left_out, left_out_count=count)
+    found = plan(Trees(engine), goal, look(root), [stored(engine, everything)])
+    assert found.kept == kept
+    assert not {path for _, path in acts(found)} & {*kept}
 
 
 def test_a_new_file_in_the_place_of_another_one_is_foreign(

@@ -103,7 +103,7 @@ def work(
     selection = paths if isinstance(paths, Selection) else Selection(paths)
     ours = _Known(trees, chain(known, [snapshot.tree]))
     planner = _Planner(trees, ours, _Known(trees, noted), selection)
-    planner.left_out = {item.path for item in snapshot.left_out}
+    planner.left_out = _LeftOut(snapshot)
     planner.folder("", survey.top, snapshot.tree, needed=False)
     if not again:
         selection.check()
@@ -149,6 +149,23 @@ def bounded(paths: Iterable[T]) -> Iterator[T]:
         if n >= PATHS_MAX:
             raise Unsupported(f"the stored tree has over {PATHS_MAX:,} paths")
         yield path
+
+
+class _LeftOut:
+    """What was there when the target was taken, but that it does not have: nobody deletes that."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._paths = {item.path for item in snapshot.left_out}
+        # Not all of them are noted by name, or the top could not be read: it may be any path.
+        self._any = snapshot.left_out_count > len(snapshot.left_out) or "." in self._paths
+
+    def holds(self, path: str) -> bool:
+        """The path itself, or a folder above it that could not be read."""
+        while path and not self._any:
+            if path in self._paths:
+                return True
+            path = path.rpartition("/")[0]
+        return self._any
 
 
 # --- what Clew knows ---
@@ -235,7 +252,7 @@ class _Planner:
         self.foreign: set[str] = set()
         self.kept: set[str] = set()
         self.blocked: set[str] = set()
-        self.left_out: set[str] = set()  # was there, but the target does not have it
+        self.left_out: _LeftOut | None = None
 
     def folder(self, path: str, here: Folder | None, there: str | None, *, needed: bool) -> bool:
         """Compare a folder with a stored one. True if nothing of what is here will be left.
@@ -308,7 +325,7 @@ class _Planner:
             if not needed and not self._known.has_folder(path):
                 self.kept.add(path)
                 return False
-        elif path in self.left_out and not needed:
+        elif not needed and self.left_out is not None and self.left_out.holds(path):
             self.kept.add(path)
             return False
         elif not self._judge(path, old, needed=needed):
