@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable
 
 from failover.load import Load
@@ -10,11 +11,13 @@ from failover.rounds import ACKS_BEFORE, Tally
 from failover.worker import Job
 from faults.points import Outcome
 from servers.cluster import dsn_of
-from servers.patroni import Patroni, why_not
+from servers.patroni import Node, Patroni, why_not
+from servers.processes import wait_until
 
 # More than Patroni takes to find a new leader, so that the engine gets through by itself.
 PATIENT_SECONDS = 90.0
 BELIEVER = "believer"
+LOG_CHARACTERS = 6000
 
 Break = Callable[[Patroni, Load, Tally], None]
 
@@ -26,12 +29,42 @@ def run_patroni(outcome: Outcome, rounds: int, breaks: Break) -> None:
     with Patroni() as group, Load(group.dsn(), patient_seconds=PATIENT_SECONDS) as load:
         tally = Tally(load)
         for _ in range(rounds):
-            group.wait_for_standbys(len(group.nodes) - 1)
-            load.wait_for_acks(ACKS_BEFORE)
-            breaks(group, load, tally)
+            try:
+                wait_until_ready(group)
+                load.wait_for_acks(ACKS_BEFORE)
+                breaks(group, load, tally)
+            except TimeoutError as error:
+                raise TimeoutError(f"{error}\n{logs(group)}") from None
         load.stop()
         tally.check("the end")
         tally.tell(outcome)
+
+
+def wait_until_ready(group: Patroni) -> None:
+    """All follow, and Patroni has written down which standby may take over.
+
+    It does so a moment after the server waits for that standby. Whoever kills the leader in
+    between waits for it to come back: nobody else may lead, since nobody is known to have all.
+    """
+    group.wait_for_standbys(len(group.nodes) - 1)
+    wait_until(lambda: any(map(may_take_over, group.nodes)), "a standby that may take over")
+
+
+def may_take_over(node: Node) -> bool:
+    try:
+        url = f"http://127.0.0.1:{node.rest_port}/synchronous"
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def logs(group: Patroni) -> str:
+    """What Patroni said last, node by node."""
+    words = {
+        node.name: node.log.read_text(errors="replace")[-LOG_CHARACTERS:] for node in group.nodes
+    }
+    return "\n".join(f"--- {name}\n{said}" for name, said in words.items())
 
 
 def kill_leader(group: Patroni, load: Load, tally: Tally) -> None:

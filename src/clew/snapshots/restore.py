@@ -26,7 +26,10 @@ from clew.snapshots.system import System
 from clew.snapshots.tree import Trees
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_OPEN_MAX = 64  # files that are written before they are synced, all of them at once
+_FEW = 64  # files that can all be open at once
+_CHUNK = 256  # then progress is told
+
+_Content = tuple[int, Action, Node]  # a file that gets contents: which action, and what
 
 
 class Restoration:
@@ -67,13 +70,15 @@ class Restoration:
             if action.old is not None and not action.old.is_folder:
                 self._note(action, action.old)
         files = [(n, a, a.new) for n, a in enumerate(self._actions) if a.new and self._replaces(a)]
-        for at in range(0, len(files), _OPEN_MAX):
-            self._stage_all(files[at : at + _OPEN_MAX])
+        if len(files) <= _FEW:
+            self._stage_few(files)
+        else:
+            self._stage_many(files)
 
     def _check_blobs(self) -> None:
         """Whether all contents are there. Few are read as soon as they would be asked for."""
         wanted = [a.new for a in self._actions if a.new is not None and a.new.is_file]
-        missing = self._trees.missing(n.ref for n in wanted) if len(wanted) > _OPEN_MAX else set()
+        missing = self._trees.missing(n.ref for n in wanted) if len(wanted) > _FEW else set()
         for node in wanted:
             if node.ref in missing:
                 raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
@@ -110,8 +115,24 @@ class Restoration:
             found = self._folders[above] = above if there else self._folder_for(above)
         return found
 
-    def _stage_all(self, files: Sequence[tuple[int, Action, Node]]) -> None:
-        """Write contents beside where they belong, then wait for the disk once for all of them."""
+    def _stage_many(self, files: Sequence[_Content]) -> None:
+        """Some are written while others wait for the disk."""
+        for _, action, _ in files:
+            self._folder_for(action.path)
+        for at in range(0, len(files), _CHUNK):
+            chunk = files[at : at + _CHUNK]
+            each(self._stage_one, chunk)
+            self._tell(len(chunk))
+
+    def _stage_one(self, item: _Content) -> None:
+        descriptor = self._stage(*item)
+        try:
+            self._system.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _stage_few(self, files: Sequence[_Content]) -> None:
+        """All are written, and then waited for at once: the disk has begun with the first."""
         opened: list[tuple[str, int]] = []
         try:
             for n, action, node in files:

@@ -134,18 +134,19 @@ class _Check:
             return
         journal = self._afresh.journal(id)
         refused = None
-        with journal.mutex, journal.lock.held(EXCLUSIVE, self._shared.busy_seconds):
-            yield from self._check_lease(journal)
-            try:
-                journal.catch_up(exclusive=True)
-            except NotFound:
-                return
-            except ClewError as error:
-                refused = error  # the lines that are to blame are named below
-            data = journal.contents()
-        found = list(self._check_origin(header)) + list(
-            self._check_lines(path, header, data, journal)
-        )
+        with journal.mutex:  # to the end: it must not be closed for others, which origins are
+            with journal.lock.held(EXCLUSIVE, self._shared.busy_seconds):
+                yield from self._check_lease(journal)
+                try:
+                    journal.catch_up(exclusive=True)
+                except NotFound:
+                    return
+                except ClewError as error:
+                    refused = error  # the lines that are to blame are named below
+                data = journal.contents()
+            found = list(self._check_origin(header)) + list(
+                self._check_lines(path, header, data, journal)
+            )
         if refused is not None and not found:
             found = [Problem(code="damaged_thread", message=str(refused), thread=id)]
         yield from found
@@ -181,8 +182,7 @@ class _Check:
         husk = self._afresh.husk(Source(header.draft.id, header.key, 0))
         with husk.mutex:
             husk.refresh_index()
-            data = husk.contents()
-        yield from self._check_lines(path, header, data, husk)
+            yield from self._check_lines(path, header, husk.contents(), husk)
 
     def _check_lease(self, journal: Journal) -> Iterator[Problem]:
         if leases.read(journal.lock.descriptor, self._shared.clock()).damaged:

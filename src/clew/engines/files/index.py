@@ -19,6 +19,7 @@ from msgspec import Struct, UnsetType
 from clew.engines._migrate import schema
 from clew.engines.sqlite import reading, rows, spaces
 from clew.engines.sqlite.connections import patience
+from clew.engines.sqlite.journal import PURGED
 from clew.engines.sqlite.query import every, one, value
 from clew.errors import Corrupt
 from clew.state import Head
@@ -246,10 +247,37 @@ class Index:
             db = self.db
             row = one(db, f"{_WHERE} WHERE id = ? AND no >> 32 = ?", (id, no))
             if row is None:
-                origin_no = value(db, "SELECT origin_no FROM threads WHERE no = ?", (no,))
-                place = rows.locate_inherited(db, self.lineages.of(db, origin_no), id)
+                place = self.locate(no, id)
                 row = None if place is None else one(db, f"{_WHERE} WHERE no = ?", (place,))
             return None if row is None else Where(*row)
+
+    def locate(self, no: int, id: str) -> int | None:
+        """The number of an entry that is visible in a thread."""
+        with self.lock:
+            db = self.db
+            row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (no,))
+            shelf, origin_no = row or (None, None)
+            if shelf == PURGED:
+                return self._locate_parent(no, id)
+            return rows.locate(db, no, self.lineages.of(db, origin_no), id)
+
+    def _locate_parent(self, no: int, id: str) -> int | None:
+        """The number of an entry that an entry hangs on, of what is left of a purged thread.
+
+        The path that the thread inherited may be there in parts only. But ids are unique among
+        what a thread can see, and it saw a part of what its origin could see, and so on: the
+        nearest of that id is the one.
+        """
+        at: int | None = no
+        passed: set[int] = set()  # damage may lead in a circle
+        while at is not None and at not in passed:
+            passed.add(at)
+            place = rows.locate(self.db, at, (), id)
+            if place is not None:
+                return place
+            origin_no = value(self.db, "SELECT origin_no FROM threads WHERE no = ?", (at,))
+            at = None if origin_no is None else origin_no >> 32
+        return None
 
     def places(self, span: rows.Range, *, limit: int = -1) -> list[Where]:
         """Where the records of a range lie, in order."""

@@ -136,14 +136,11 @@ def _sum_up(
     index: Index, db: apsw.Connection, no: int, header: Header, lines: Sequence[Line]
 ) -> None:
     """What the records add up to: segments, facts, and where the thread stands."""
-    row = one(
-        db, "SELECT origin_no, leaf, leaf_hash, tail, updated_us FROM threads WHERE no = ?", (no,)
-    )
-    origin_no, leaf, leaf_hash, tail, updated_us = row or (None, None, None, None, 0)
-    lineage = index.lineages.of(db, origin_no)
+    row = one(db, "SELECT leaf, leaf_hash, tail, updated_us FROM threads WHERE no = ?", (no,))
+    leaf, leaf_hash, tail, updated_us = row or (None, None, None, 0)
 
     def locate(id: str | None) -> int | None:
-        return None if id is None else rows.locate(db, no, lineage, id)
+        return None if id is None else index.locate(no, id)
 
     for line in lines:
         if line.type == "fact":

@@ -112,8 +112,7 @@ class Journal:
             husk = self._name is None
             with nullcontext() if husk else self.lock.held(SHARED, self._shared.busy_seconds):
                 self.catch_up()
-        if self.header.source is not None:
-            self._shared.ensure(self.header.source)
+        self._ensure_source()
 
     def refresh_index(self) -> None:
         """The same, and the index knows it too: for those who read through it."""
@@ -146,8 +145,7 @@ class Journal:
             self._close_file()
             self._file = ThreadFile(self.path, self.id, husk=self._name is None)
         header = self.header
-        if header.source is not None:
-            self._shared.ensure(header.source)
+        self._ensure_source()
         seq = self._find_beginning(found.st_size)
         self._read_on(seq, found.st_size, exclusive=exclusive)
         self._recent.clear()
@@ -156,6 +154,10 @@ class Journal:
         self.head = self._shared.index.head(self.no)
         self._indexed = self._size
         self._looked = self._size if exclusive else found.st_size
+
+    def _ensure_source(self) -> None:
+        if self.header.source is not None:
+            self._shared.ensure(self.header.source, husk=self.header.purged)
 
     def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there."""

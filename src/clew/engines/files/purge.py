@@ -38,21 +38,21 @@ def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
         with journal.lock.held(EXCLUSIVE, shared.busy_seconds):
             journal.catch_up(exclusive=True)
             forks, records, kept = _weigh(shared, no)
+            stays = bool(kept) or _is_source(shared, no)
             blobs = _bodies(shared, rows.everything_of(no))
-            if kept:
+            if stays:
                 _put_husk(shared, header, _rest(shared, journal, header, kept))
             # First from the index: what it remembers and is not there counts as lost.
-            shared.index.forget(no, file=not kept)
+            shared.index.forget(no, file=not stays)
             _wipe(shared)
             shared.disk.unlink(journal.path)
             shared.disk.sync_folder(shared.place.threads)
             remove_quietly(shared.disk, shared.place.mark(thread))
             _remove_cuts(shared, thread)
             _end_lease(shared, journal)
-    if kept:
+    if stays:
         _index_husk(shared, header)
-    else:
-        _collect(shared, header.source)
+    _collect(shared, header.source)
     _remove_unused(shared, blobs)
     return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
 
@@ -88,6 +88,16 @@ def _weigh(shared: Shared, no: int) -> tuple[tuple[str, ...], int, list[int]]:
         return forks, len(mine), kept
 
 
+def _is_source(shared: Shared, no: int) -> bool:
+    """Whether a file says that it begins in this one.
+
+    Then this one stays, be it without a line: what forks need further up is found through it.
+    """
+    with shared.index.lock:
+        query = "SELECT 1 FROM threads WHERE origin_no BETWEEN ? AND ? LIMIT 1"
+        return value(shared.index.db, query, rows.everything_of(no)) is not None
+
+
 def _rest(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> bytes:
     """The file of what stays: the same lines but for their header, and what batch they were in."""
     places = [shared.index.places((no, no))[0] for no in kept]
@@ -120,7 +130,8 @@ def _index_husk(shared: Shared, header: Header) -> None:
 
 
 def _collect(shared: Shared, source: Source | None) -> None:
-    """Look at what a purged thread hung on: it may be left of a purged one, and unneeded now."""
+    """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
+    first = True
     while source is not None:
         owner = shared.owner(source)
         with owner.mutex:
@@ -128,27 +139,35 @@ def _collect(shared: Shared, source: Source | None) -> None:
                 owner.refresh_index()
             except NotFound:
                 return
-            header, no = owner.header, owner.no
+            header = owner.header
             if not header.purged:
-                return
-            _, records, kept = _weigh(shared, no)
-            if len(kept) == records:
-                return
-            blobs = _bodies(shared, rows.everything_of(no))
-            rest = _rest(shared, owner, header, kept)
-            shared.index.forget(no, file=not kept)
-            _wipe(shared)
-            if kept:
-                _put_husk(shared, header, rest)
-            else:
-                shared.disk.unlink(owner.path)
-                shared.disk.sync_folder(shared.place.purged)
-        if kept:
-            _index_husk(shared, header)
-        _remove_unused(shared, blobs)
-        if kept:
-            return
+                return  # whatever is above, it needs itself
+            went = _shrink(shared, owner)
+        if first and not went:
+            return  # somebody else needs what it began at, and so all that is above
+        first = False
         source = header.source
+
+
+def _shrink(shared: Shared, husk: Journal) -> bool:
+    """Remove what nobody needs any more of what was left of a thread; whether there was any."""
+    header, no = husk.header, husk.no
+    _, records, kept = _weigh(shared, no)
+    stays = bool(kept) or _is_source(shared, no)
+    if stays and len(kept) == records:
+        return False
+    blobs = _bodies(shared, rows.everything_of(no))
+    rest = _rest(shared, husk, header, kept)
+    shared.index.forget(no, file=not stays)
+    _wipe(shared)
+    if stays:
+        _put_husk(shared, header, rest)
+        _index_husk(shared, header)
+    else:
+        shared.disk.unlink(husk.path)
+        shared.disk.sync_folder(shared.place.purged)
+    _remove_unused(shared, blobs)
+    return True
 
 
 def _remove_unused(shared: Shared, blobs: Iterable[str]) -> None:

@@ -133,7 +133,9 @@ class Shared:
         idle: list[Journal] = []
         for path in list(self._journals)[: max(0, len(self._journals) - OPEN_MAX)]:
             journal = self._journals[path]
-            if journal.commits.idle and journal.mutex.acquire(blocking=False):
+            # We ourselves may be at work on it, and then could take its mutex once more.
+            ours = journal.mutex._is_owned()  # type: ignore[attr-defined]
+            if journal.commits.idle and not ours and journal.mutex.acquire(blocking=False):
                 idle.append(self._journals.pop(path))
         return idle
 
@@ -141,24 +143,47 @@ class Shared:
         with self._mutex:
             return list(self._journals.values())
 
-    def ensure(self, source: Source, *, deep: bool = False) -> None:
-        """Make sure that the index has the record that a fork begins at, and its own path."""
-        place = rows.number(self.index.number(source.key), source.seq)
-        if not deep and self.index.has(place):
+    def ensure(self, source: Source, *, husk: bool = False, deep: bool = False) -> None:
+        """Make sure that the index has the record that a fork begins at, and its own path.
+
+        Of what is left of a purged fork (`husk`) no path may run through that record; then it
+        may be gone, but not the file.
+        """
+        if not deep and self._has(source):
             return
-        journal = self.owner(source)
-        with journal.mutex:
-            try:
-                journal.refresh_index()
-            except NotFound:
-                text = "a fork begins in it, but its file is not there"
-                raise Corrupt(f"thread {source.thread!r}", text) from None
-            further = journal.header.source
-        if further is not None and deep:
-            self.ensure(further, deep=True)
-        if not self.index.has(place):
+        # The oldest first, so that none of them needs to call for the next.
+        for owner in reversed(self._line(source, deep=deep)):
+            with owner.mutex:
+                try:
+                    owner.refresh_index()
+                except NotFound:
+                    text = "a fork begins in it, but its file is not there"
+                    raise Corrupt(f"thread {owner.id!r}", text) from None
+        if not husk and not self._has(source):
             text = f"record {source.seq}, which a fork begins at, is not there"
             raise Corrupt(f"thread {source.thread!r}", text)
+
+    def _has(self, source: Source) -> bool:
+        return self.index.has(rows.number(self.index.number(source.key), source.seq))
+
+    def _line(self, source: Source, *, deep: bool) -> list[Journal]:
+        """The file that a fork begins in, the one that this begins in, and so on.
+
+        Unless `deep`, only as far as the index does not have what they begin at.
+        """
+        line: list[Journal] = []
+        passed: set[str] = set()  # damage may lead in a circle
+        at: Source | None = source
+        while at is not None and at.key not in passed:
+            passed.add(at.key)
+            line.append(self.owner(at))
+            try:
+                at = read_header(line[-1].path).source
+            except FileNotFoundError:
+                break
+            if at is not None and not deep and self._has(at):
+                break
+        return line
 
     def owner(self, source: Source) -> Journal:
         """The file that holds a record: the thread's own, or what a purge left of it."""

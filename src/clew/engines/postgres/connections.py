@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import psycopg
@@ -44,13 +44,20 @@ class Connections:
     """The connections of one store in one process."""
 
     def __init__(
-        self, address: Address, *, size: int, patience_seconds: float, pooler: bool
+        self,
+        address: Address,
+        *,
+        size: int,
+        patience_seconds: float,
+        pooler: bool,
+        statements: Iterable[str] = (),
     ) -> None:
         self.place = address.place
         self._conninfo = address.conninfo
         self._size = size
         self._patience_seconds = patience_seconds
         self._pooler = pooler
+        self._statements = () if pooler else tuple(statements)
         self._closed = False
         self._forked = threading.Lock()
         self._open()
@@ -62,6 +69,7 @@ class Connections:
             self._conninfo,
             connection_class=self._wires,
             kwargs=options(self._pooler),
+            configure=self._prepare,
             min_size=0,
             max_size=self._size,
             reconnect_timeout=0,  # we ask again ourselves, with less and less hurry
@@ -70,6 +78,13 @@ class Connections:
             open=True,
         )
         self.pid = os.getpid()
+
+    def _prepare(self, wire: Wire) -> None:
+        for statement in self._statements:
+            try:
+                wire.learn(statement)
+            except psycopg.ProgrammingError:
+                pass  # the schema has changed under us: whoever calls it is told what is wrong
 
     def check(self) -> None:
         if self._closed:

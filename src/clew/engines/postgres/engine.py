@@ -20,7 +20,7 @@ from clew.engines.postgres.connections import Connections, Work
 from clew.engines.postgres.establishing import connect, establish
 from clew.engines.postgres.finding import Book
 from clew.engines.postgres.heads import Heads
-from clew.engines.postgres.journal import Append
+from clew.engines.postgres.journal import APPEND_ENTRY, Append
 from clew.engines.postgres.leases import Step
 from clew.engines.postgres.listening import Listener
 from clew.engines.postgres.purge import Purge
@@ -93,7 +93,11 @@ class PostgresEngine:
 
     def _connect(self, size: int) -> Connections:
         return Connections(
-            self._address, size=size, patience_seconds=self._patience_seconds, pooler=self.pooler
+            self._address,
+            size=size,
+            patience_seconds=self._patience_seconds,
+            pooler=self.pooler,
+            statements=[self._book.sql(APPEND_ENTRY)],
         )
 
     def _start(self) -> None:

@@ -23,7 +23,7 @@ from clew.engines.postgres import blobs, rows
 from clew.engines.postgres.errors import BLOB_MISSING
 from clew.engines.postgres.finding import Book, Finder
 from clew.engines.postgres.rows import Stand, to_bytes
-from clew.engines.postgres.wire import Wire, array
+from clew.engines.postgres.wire import TRUE, Wire, array
 from clew.errors import ClewError, InvalidInput, NotFound
 from clew.model import Draft, Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Record
 from clew.state import Plan, plan
@@ -151,28 +151,13 @@ class Append:
         )
 
     def _write_one(self, wire: Wire, stand: Stand, entry: Any) -> bool:
-        return bool(
-            wire.value(
-                self.book.sql(_APPEND_ENTRY),
-                (
-                    self.book.space,
-                    stand.no,
-                    stand.head.thread,
-                    stand.head.seq,
-                    to_bytes(stand.head.leaf_hash),
-                    self.fence,
-                    entry.id,
-                    entry.time_us,
-                    to_bytes(entry.hash),
-                    entry.parent,
-                    entry.kind,
-                    entry.data,
-                    entry.turn,
-                    entry.format,
-                    entry.meta_data,
-                ),
-            )
+        values = (
+            *(self.book.space, stand.no, stand.head.thread, stand.head.seq),
+            *(to_bytes(stand.head.leaf_hash), self.fence),
+            *(entry.id, entry.time_us, to_bytes(entry.hash), entry.parent, entry.kind),
+            *(entry.data, entry.turn, entry.format, entry.meta_data),
         )
+        return wire.call(self.book.sql(APPEND_ENTRY), values) == TRUE
 
     def _write_all(self, wire: Wire, stand: Stand, finder: Finder, decided: Plan) -> bool:
         return write(
@@ -202,7 +187,7 @@ def settle(wire: Wire, book: Book, no: int) -> None:
     wire.change(book.sql(sql), (book.space, no))
 
 
-_APPEND_ENTRY = f"SELECT clew.append_entry({', '.join(['%s'] * 15)})"
+APPEND_ENTRY = f"SELECT clew.append_entry({', '.join(f'${n}' for n in range(1, 16))})"
 
 
 def write(

@@ -54,7 +54,8 @@ class Purge:
         wire.execute(book.sql(_HIDE), (book.space, no))
         removed, kept, forks = self._remove_unneeded(wire, no)
         if not kept:
-            self._collect(wire, no, origin_thread)
+            self._drop(wire, no)
+        self._collect(wire, origin_thread)
         return Purged(thread=self._thread, records=removed, kept=kept, kept_for=forks)
 
     def _remove_unneeded(self, wire: Wire, no: int) -> tuple[int, int, tuple[str, ...]]:
@@ -82,15 +83,20 @@ class Purge:
         forks = {id for id, _, _ in found}
         return tuple(sorted(forks)), sorted({(first, last) for _, first, last in found})
 
-    def _collect(self, wire: Wire, no: int, source: int | None) -> None:
-        """Drop the row of a purged thread that nobody needs, then look at what it hung on."""
+    def _collect(self, wire: Wire, source: int | None) -> None:
+        """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
         book = self._book
-        self._drop(wire, no)
+        first = True
         while source is not None:
             row = wire.one(book.sql(_SOURCE), (book.space, source))
-            if row is None or self._remove_unneeded(wire, source)[1]:
-                return
-            self._drop(wire, source)
+            if row is None:
+                return  # not purged: whatever is above, it needs itself
+            removed, left, _ = self._remove_unneeded(wire, source)
+            if not left:
+                self._drop(wire, source)
+            elif first and not removed:
+                return  # somebody else needs what it began at, and so all that is above
+            first = False
             source = row[0]
 
     def _drop(self, wire: Wire, no: int) -> None:

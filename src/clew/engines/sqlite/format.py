@@ -14,10 +14,12 @@ APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite
 
 def recognise(db: apsw.Connection, path: Path, *, create: bool) -> None:
     """Leave alone any database that holds something and is not a store."""
+    # In this order: whoever makes it at this moment commits its tables and its mark together.
+    tables = db.execute("SELECT count(*) FROM sqlite_schema").get
     if db.pragma("application_id") == APPLICATION_ID:
         _version(db, path, len(migrations("sqlite")))
         return
-    if db.execute("SELECT count(*) FROM sqlite_schema").get:
+    if tables:
         raise Unsupported(
             f"{path} is a SQLite database, but not a Clew store; it was left as it is"
         )

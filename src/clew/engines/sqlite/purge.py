@@ -26,7 +26,8 @@ def purge(db: apsw.Connection, space: int, thread: str) -> Purged:
     )
     removed, kept, kept_for = _remove_unneeded(db, row.no)
     if not kept:
-        _collect(db, row.no, row.origin_no)
+        _drop(db, row.no)
+    _collect(db, row.origin_no)
     return Purged(thread=thread, records=removed, kept=kept, kept_for=kept_for)
 
 
@@ -84,18 +85,20 @@ def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
     return tuple(sorted(forks)), sorted(needed)
 
 
-def _collect(db: apsw.Connection, no: int, origin_no: int | None) -> None:
-    """Drop the row of a purged thread that nobody needs, then look at what it hung on."""
-    _drop(db, no)
+def _collect(db: apsw.Connection, origin_no: int | None) -> None:
+    """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
+    first = True
     while origin_no is not None:
         source = origin_no >> 32
         row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (source,))
         if row is None or row[0] != PURGED:
-            return
-        _, left, _ = _remove_unneeded(db, source)
-        if left:
-            return
-        _drop(db, source)
+            return  # whatever is above, it needs itself
+        removed, left, _ = _remove_unneeded(db, source)
+        if not left:
+            _drop(db, source)
+        elif first and not removed:
+            return  # somebody else needs what it began at, and so all that is above
+        first = False
         origin_no = row[1]
 
 

@@ -1,12 +1,25 @@
-"""Waiting, counting, closing."""
+"""Waiting, counting, closing, and purging threads that forks of forks hang on."""
 
 from __future__ import annotations
 
 import threading
+from itertools import permutations
 
+from clew.engine import Engine
 from clew.errors import Closed
 from clew.model import Inspect, ThreadQuery
-from clew.testing.cases.base import Cases, Place, entry, grow, refused, thread
+from clew.testing.cases.base import (
+    Cases,
+    Place,
+    entry,
+    fork_of,
+    grow,
+    ids,
+    move,
+    refused,
+    thread,
+    whole,
+)
 
 CASES = Cases()
 
@@ -54,6 +67,51 @@ def check_tells_how_far_it_is(place: Place) -> None:
         assert all(0 <= done <= total for done, total in told)
         assert all(done == total > 0 for done, total in told[-1:]), "it ends with everything done"
         assert told == sorted(told)
+
+
+def _step_back(engine: Engine, source: str, at: str) -> None:
+    """A fork q that goes back to the entry a, with a fork of its own z: the path of z is a, x."""
+    fork_of(engine, source, at, "q")
+    engine.append("q", [move("back", "a")])
+    grow(engine, "q", "x")
+    fork_of(engine, "q", "x", "z")
+
+
+def _purge_all(place: Place, engine: Engine, order: tuple[str, ...]) -> None:
+    """After each purge z is what it was, and with z everything goes."""
+    for id in order:
+        engine.purge(id)
+        assert ids(engine.path("z")) == ["a", "x"], (order, id)
+        whole(engine)
+    engine = place.reopen(engine)
+    assert ids(engine.path("z")) == ["a", "x"], order
+    grow(engine, "z", "more")
+    whole(engine)
+    engine.purge("z")
+    stats = place.reopen(engine).stats()
+    assert (stats.threads, stats.records) == (0, 0), order
+
+
+@CASES
+def purging_leaves_a_fork_of_a_fork_that_stepped_back(place: Place) -> None:
+    for order in permutations("oq"):
+        engine = place.open()
+        engine.create(thread("o"))
+        grow(engine, "o", "a", "b")
+        _step_back(engine, "o", "b")
+        _purge_all(place, engine, order)
+
+
+@CASES
+def purging_finds_what_is_needed_behind_a_fork_that_is_gone(place: Place) -> None:
+    for order in permutations("opq"):
+        engine = place.open()
+        engine.create(thread("o"))
+        grow(engine, "o", "a", "b")
+        fork_of(engine, "o", "b", "p")
+        grow(engine, "p", "c")
+        _step_back(engine, "p", "c")  # no path runs through p then
+        _purge_all(place, engine, order)
 
 
 @CASES
