@@ -110,3 +110,10 @@ def test_a_silent_server_is_given_up_only_when_another_one_took_its_place() -> N
             assert is_replaced(address, connection.info)
             assert not is_replaced(primary.dsn(), connection.info)
             connection.close()
+
+
+def test_a_thread_that_stands_before_its_root_can_be_grown_at_its_end(store: clew.Store) -> None:
+    thread = store.create("t")
+    root = thread.append("event", 1)
+    thread.move(None)
+    assert thread.append("event", 2, parent=root.id).parent == root.id

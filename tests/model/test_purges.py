@@ -1,13 +1,14 @@
 """Random families of forks, purged in any order: what is left of them is what it was.
 
 Unlike in the model test, every step does something: forks begin at any entry that is visible, also
-at inherited ones, and leaves move to any of them. So forks of forks hang on what others left.
+at inherited ones, and leaves move to any of them. So forks of forks need what forks left behind.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,11 @@ from places import FilesPlace, SQLitePlace
 
 from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
-from clew.model import EntryDraft, MoveDraft, Origin, ThreadDraft
+from clew.model import Draft, EntryDraft, MoveDraft, Origin, ThreadDraft
 
-PICKS = st.integers(0, 1000)  # of whatever there is then
-GROWTH = st.lists(
-    st.tuples(st.sampled_from(["fork", "fork", "append", "append", "move", "purge"]), PICKS, PICKS),
-    max_size=24,
-)
-PURGES = st.lists(st.tuples(st.just("purge"), PICKS, PICKS), max_size=8)
+PICKS = st.integers(0, 7)  # of whatever there is then, the newest first
+# A thread: what it is forked from, and where; what it then moves its leaf to, each time to append.
+FORKS = st.lists(st.tuples(PICKS, PICKS, st.lists(st.none() | PICKS, max_size=3)), max_size=6)
 
 
 class Family:
@@ -32,13 +30,13 @@ class Family:
 
     def __init__(self, engines: list[Engine]) -> None:
         self.engines = engines
-        self.visible: dict[str, list[str]] = {}  # thread → entries, its own and inherited ones
+        self.visible: dict[str, list[str]] = {"t0": []}  # entries, a thread's own and inherited
         self._made = 0
         self._all(lambda e: e.create(ThreadDraft(id="t0", created_us=0)))
-        self.visible["t0"] = []
-        self.append("t0", 0)
+        self.append("t0", None)
+        self.append("t0", None)
 
-    def _all(self, call: Any) -> Any:
+    def _all(self, call: Callable[[Engine], Any]) -> Any:
         expected, *found = (call(engine) for engine in self.engines)
         assert all(answer == expected for answer in found)
         return expected
@@ -47,30 +45,30 @@ class Family:
         self._made += 1
         return self._made
 
-    def step(self, what: str, thread: int, entry: int) -> None:
-        if self.visible:
-            getattr(self, what)(sorted(self.visible)[thread % len(self.visible)], entry)
-
-    def fork(self, source: str, pick: int) -> None:
-        id, at = f"t{self._new()}", self._pick(source, pick)
-        path = self._all(lambda e: [] if at is None else e.path(source, at))
-        origin = Origin(source, at, path[-1].hash if path else None)
+    def fork(self, source: int, at: int, moves: list[int | None]) -> None:
+        threads = list(self.visible)[::-1]
+        thread = threads[source % len(threads)]
+        entry = self._pick(thread, at)
+        path = self._all(lambda e: [] if entry is None else e.path(thread, entry))
+        origin = Origin(thread, entry, path[-1].hash if path else None)
+        id = f"t{self._new()}"
         self._all(lambda e: e.create(ThreadDraft(id=id, created_us=0, origin=origin)))
         self.visible[id] = [entry.id for entry in path]
-        if pick % 2:
-            self.append(id, 0)
+        for move in moves:
+            self.append(id, move)
 
-    def append(self, thread: str, pick: int) -> None:
-        draft = EntryDraft(id=f"e{self._new()}", kind="user_message", data=b"1", time_us=0)
-        self._all(lambda e: e.append(thread, [draft]))
-        self.visible[thread].append(draft.id)
+    def append(self, thread: str, move: int | None) -> None:
+        """Append an entry, after moving the leaf, perhaps."""
+        drafts: list[Draft] = []
+        if move is not None:
+            leaf = self._pick(thread, move)
+            drafts.append(MoveDraft(id=f"m{self._new()}", leaf=leaf, time_us=0))
+        id = f"e{self._new()}"
+        drafts.append(EntryDraft(id=id, kind="user_message", data=b"1", time_us=0))
+        self._all(lambda e: e.append(thread, drafts))
+        self.visible[thread].append(id)
 
-    def move(self, thread: str, pick: int) -> None:
-        draft = MoveDraft(id=f"m{self._new()}", leaf=self._pick(thread, pick), time_us=0)
-        self._all(lambda e: e.append(thread, [draft]))
-        self.append(thread, 0)
-
-    def purge(self, thread: str, pick: int) -> None:
+    def purge(self, thread: str) -> None:
         before = self._paths()
         self._all(lambda e: e.purge(thread))
         del before[thread], self.visible[thread]
@@ -81,7 +79,8 @@ class Family:
             assert [engine.stats().records for engine in self.engines] == [0] * len(self.engines)
 
     def _pick(self, thread: str, pick: int) -> str | None:
-        return [*self.visible[thread], None][pick % (len(self.visible[thread]) + 1)]
+        entries = [*self.visible[thread][::-1], None]
+        return entries[pick % len(entries)]
 
     def _paths(self) -> dict[str, Any]:
         return {
@@ -93,24 +92,26 @@ class Family:
         return [engine.path(thread), *(engine.path(thread, id) for id in self.visible[thread])]
 
 
-@settings(max_examples=200)
-@given(growth=GROWTH, purges=PURGES, afresh=st.booleans())
+@settings(max_examples=150)
+@given(forks=FORKS, data=st.data(), afresh=st.booleans())
 def test_purges_in_any_order_leave_the_paths_of_all_others(
-    growth: list[Any], purges: list[Any], afresh: bool
+    forks: list[Any], data: st.DataObject, afresh: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = [SQLitePlace(Path(folder, "sqlite")), FilesPlace(Path(folder, "files"))]
         for place in places:
             place.path.parent.mkdir()
         family = Family([MemoryEngine(), *(place.open() for place in places)])
-        for step in growth:
-            family.step(*step)
-        for step in purges:
-            if afresh:  # what is known by heart, and the index of files, are gone
-                _reopen(family, places)
-            family.step(*step)
-        for place in places:
-            place.close()
+        try:
+            for fork in forks:
+                family.fork(*fork)
+            for thread in data.draw(st.permutations(list(family.visible))):
+                if afresh:  # what is known by heart, and the index of files, are gone
+                    _reopen(family, places)
+                family.purge(thread)
+        finally:
+            for place in places:
+                place.close()
 
 
 def _reopen(family: Family, places: list[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from conftest import Open
 from msgspec import UNSET
+from msgspec.structs import replace
 from servers.processes import wait_until
 from servers.proxy import Marker, Proxy
 
@@ -107,6 +108,16 @@ def test_an_append_that_was_not_done_is_judged_anew(
     with pytest.raises(clew.Conflict):
         thread.append("event", "mine", expect=leaf)
     assert [entry.body for entry in beside.get("t").path()] == ["before", "theirs"]
+
+
+def test_an_entry_that_was_promised_to_be_new_and_is_not_is_found(beside: clew.Store) -> None:
+    thread = beside.create("t")
+    draft = clew.draft("event", 1, once=True)
+    for batch in ([draft], [draft, clew.draft("event", 2)]):
+        assert thread.append(batch)[0].seq == 1
+    with pytest.raises(clew.Conflict):
+        thread.append([replace(draft, data=b"3")])
+    assert [entry.body for entry in thread.path()] == [1, 2]
 
 
 def test_many_replies_lost_in_a_row_are_survived(

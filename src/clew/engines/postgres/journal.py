@@ -124,7 +124,9 @@ class Append:
             else:
                 written = self._write_all(wire, stand, finder, decided)
         except states.UniqueViolation:
-            return False  # an id is stored already: plan anew, and see what it holds
+            # An id is stored already, whatever the caller said: look what it holds, and plan anew.
+            self.drafts = [_not_fresh(draft) for draft in self.drafts]
+            return False
         except psycopg.DatabaseError as error:
             if error.sqlstate == BLOB_MISSING:
                 raise _BlobMissing(decided.new) from None

@@ -193,7 +193,7 @@ BEGIN
      SET seq = _at + 1, leaf = _id, leaf_hash = _hash, leaf_thread = _thread, leaf_seq = _at + 1,
          tail = _id, updated_us = _time_us, listed_us = NULL
    WHERE t.space = _space AND t.no = _thread AND t.seq = _at AND NOT t.purged
-     AND t.id = _name AND t.leaf_hash = _on AND t.tail = _parent
+     AND t.id = _name AND t.leaf_hash IS NOT DISTINCT FROM _on AND t.tail = _parent
      AND clew.may_write(_fence, false, t.fence, t.owner, t.until_us)
   RETURNING watched_us INTO watched;
   IF NOT FOUND THEN
