@@ -36,7 +36,7 @@ def columns(packed: Sequence[Packed]) -> tuple[list[Any], ...]:
 
 
 _PUT = """
-SELECT clew.put_blobs(%s, %s::bytea[], %s::bigint[], %s::text[], %s::bytea[], %s::bytea[])
+SELECT clew.put_blobs(%s, %b::bytea[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])
   FROM clew.hold_off_sweep(%s)
 """
 

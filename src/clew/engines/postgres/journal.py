@@ -237,7 +237,7 @@ _ARRAYS = (
 )
 _APPEND = (
     f"SELECT clew.append({', '.join(['%s'] * 15)}, "
-    + ", ".join(f"%s::{name}[]" for name in _ARRAYS)
+    + ", ".join(f"%b::{name}[]" for name in _ARRAYS)  # as text, bytes would be twice as long
     + ")"
 )
 
