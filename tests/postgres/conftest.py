@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from crews import Open
 from places import PostgresPlace
 from servers.cluster import Cluster
 from servers.proxy import Proxy
 
 import clew
-
-Open = Callable[..., clew.Store]
 
 
 @pytest.fixture

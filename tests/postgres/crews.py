@@ -17,6 +17,7 @@ from clew.model import Entry
 
 WORKERS = Path(__file__).with_name("pg_workers.py")
 Told = tuple[str, str, int]
+Open = Callable[..., clew.Store]  # the fixture `opened`
 
 
 class Crew:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Open
-from crews import Crew
+from crews import Crew, Open
 from places import PostgresPlace
 from servers.bouncer import MISSING, Bouncer, find_pgbouncer
 from servers.cluster import Cluster

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Open
+from crews import Open
 from servers.cluster import Cluster, dsn_of
 from servers.processes import wait_until
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from conftest import Open
+from crews import Open
 from servers.cluster import Cluster
 from servers.processes import free_port, wait_until
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Open
+from crews import Open
 from servers.cluster import Cluster
 
 import clew

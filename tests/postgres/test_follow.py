@@ -11,8 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Open
-from crews import WORKERS
+from crews import WORKERS, Open
 from servers.bouncer import MISSING, Bouncer, find_pgbouncer
 from servers.cluster import Cluster
 from servers.processes import wait_until

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import Open
+from crews import Open
 from servers.cluster import Cluster
 from servers.processes import wait_until
 from servers.proxy import Proxy

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Open
+from crews import Open
 from msgspec import UNSET
 from msgspec.structs import replace
 from servers.processes import wait_until

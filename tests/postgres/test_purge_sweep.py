@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from conftest import Open
+from crews import Open
 from servers.cluster import Cluster
 from servers.processes import wait_until
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from conftest import Open
-from crews import Crew
+from crews import Crew, Open
 from servers.cluster import Cluster
 from servers.processes import wait_until
 

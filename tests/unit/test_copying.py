@@ -491,6 +491,7 @@ def test_any_history_is_copied_and_continued(seed: int, length: int, more: int) 
     assert copy(source, target).records == 0
 
 
+@pytest.mark.usefixtures("postgres_places")
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), length=st.integers(20, 60))
 def test_any_history_goes_through_a_durable_engine_and_back(
