@@ -93,4 +93,4 @@ def freeze_leader(group: Patroni, load: Load, tally: Tally) -> None:
         acks = load.ledger.catch_up().acks
     late = [ack for ack in acks if ack.writer == f"{name}.0" and ack.time > since]
     # If there are any, their standby had confirmed them before; the comparison sees whether.
-    tally.notes.append(f"{len(late)} acknowledged by the old leader when it woke up")
+    tally.late = len(late) + (tally.late or 0)

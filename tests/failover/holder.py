@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import threading
 import traceback
@@ -61,7 +62,9 @@ def main() -> None:
             os._exit(1)
 
     threading.Thread(target=work, daemon=True).start()
-    sys.stdin.read()  # until whoever started us has enough, or is gone
+    sys.stdin.read()  # until whoever started us is gone: by then it has killed us otherwise
+    shutil.rmtree(Path(path).parent, ignore_errors=True)
+    os._exit(1)
 
 
 if __name__ == "__main__":

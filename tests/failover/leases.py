@@ -45,6 +45,7 @@ class Holder:
         self.process = subprocess.Popen(
             [sys.executable, SCRIPT, *map(str, arguments)],
             stdin=subprocess.PIPE,
+            start_new_session=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
 
@@ -120,8 +121,8 @@ class Scene:
 class Competitors:
     """Others who try to take the lease and to write without one, all the time."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, thread: clew.Thread) -> None:
+        self._theirs = thread
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.held = 0
@@ -136,11 +137,9 @@ class Competitors:
         self._thread.join()
 
     def _run(self) -> None:
-        with self._scene.store() as store:
-            thread = store.get(self._scene.thread)
-            while not self._stop.wait(0.02):
-                self._try(lambda: thread.leases.acquire(THIEF, ttl_seconds=1.0), "a lease")
-                self._try(lambda: thread.append("event", {"owner": THIEF}), "an append")
+        while not self._stop.wait(0.02):
+            self._try(lambda: self._theirs.leases.acquire(THIEF, ttl_seconds=1.0), "a lease")
+            self._try(lambda: self._theirs.append("event", {"owner": THIEF}), "an append")
 
     def _try(self, act: Callable[[], object], what: str) -> None:
         try:
@@ -155,9 +154,9 @@ class Competitors:
 def kept_over_failover(pair: Pair, n: int) -> str | None:
     """Renewals reach the new primary in time: the turn goes on, and nobody else gets in."""
     scene = Scene(pair, f"kept {n}")
-    with scene.holder(None, KEPT_SECONDS) as holder:
+    with scene.holder(None, KEPT_SECONDS) as holder, scene.store() as store:
         holder.wait_for("ack", ACKS)
-        with Competitors(scene) as others:
+        with Competitors(store.get(scene.thread)) as others:
             pair.fail_over()
             failed = time.monotonic()
             holder.wait_for("ack", ACKS)

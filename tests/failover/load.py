@@ -75,6 +75,7 @@ class Load:
         return subprocess.Popen(
             [sys.executable, WORKER, job.to_json()],
             stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
 
@@ -129,8 +130,9 @@ class Load:
     def stop(self) -> None:
         """Let everybody finish what they are at."""
         for process in self._processes:
-            if process.stdin is not None:
-                process.stdin.close()
+            assert process.stdin is not None
+            process.stdin.write(b"stop")
+            process.stdin.close()
         for process in self._processes:
             process.wait(WAIT_SECONDS)
         self._processes.clear()

@@ -67,6 +67,7 @@ class Pair:
         self.standby.thaw()
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
+        self.standby.close()  # nothing of it is used again
 
     def depose(self) -> Cluster:
         """The primary hangs and is replaced; thawed, it knows nothing of that."""

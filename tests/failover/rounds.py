@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +33,7 @@ class Tally:
     lost: set[tuple[str, str]] = field(default_factory=set)
     doubled: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    late: int | None = None  # acknowledged by an old leader that woke up
     last: Finding | None = None
 
     def after_round(self, failed: float) -> None:
@@ -76,7 +75,8 @@ class Tally:
         )
         outcome.notes.append(self._unknown())
         outcome.notes.append(f"gap {span(self.gaps)} (the first again: {span(self.first_gaps)})")
-        outcome.notes += [f"{n} × {note}" for note, n in Counter(self.notes).items()]
+        if self.late is not None:
+            outcome.notes.append(f"{self.late} acknowledged by the old leader when it woke up")
 
     def _unknown(self) -> str:
         assert self.last is not None

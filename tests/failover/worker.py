@@ -1,4 +1,4 @@
-"""A process that appends, or follows, until its input ends. Servers come and go; it does not.
+"""A process that appends, or follows, until it is told to stop. Servers come and go; it does not.
 
     python worker.py JOB
 
@@ -13,6 +13,7 @@ import faulthandler
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -141,7 +142,9 @@ def main() -> None:
         threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in threads:
             thread.start()
-        sys.stdin.read()  # until whoever started us has enough, or is gone
+        if not sys.stdin.read():  # until whoever started us has enough; or nothing: it is gone
+            shutil.rmtree(Path(job.folder).parent, ignore_errors=True)
+            os._exit(1)
         stop.set()
         for thread in threads:
             thread.join()

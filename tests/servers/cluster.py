@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 from urllib.parse import quote, urlencode
@@ -152,7 +153,7 @@ class Cluster:
         for standby in self._standbys:
             standby.close()
         processes.end(self._keeper)
-        self._forget_memory()
+        forget_memory(self.data)
         shutil.rmtree(self.data, ignore_errors=True)
         shutil.rmtree(self.socket_folder, ignore_errors=True)
 
@@ -213,15 +214,6 @@ class Cluster:
         assert self._keeper is not None
         self._keeper.wait(timeout=60)
 
-    def _forget_memory(self) -> None:
-        """A killed server leaves a few bytes of System V memory, which its next start removes."""
-        try:
-            identifier = self._pid_file()[6].split()[1]
-        except (OSError, IndexError):
-            return
-        if tool := shutil.which("ipcrm"):
-            subprocess.run([tool, "-m", identifier], capture_output=True, check=False)
-
     def _said_bytes(self) -> int:
         return self.log.stat().st_size if self.log.exists() else 0
 
@@ -252,7 +244,9 @@ class Cluster:
             database,
         )
         for pid, *_ in found if hard else ():
-            os.kill(pid, signal.SIGKILL)
+            # The server may have ended the others already: it does when one of them is killed.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         return len(found)
 
     # Talking
@@ -373,6 +367,16 @@ def run_sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn, autocommit=True, connect_timeout=30) as connection:
         cursor = connection.execute(query.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def forget_memory(data: Path) -> None:
+    """A killed server leaves a few bytes of System V memory, which its next start removes."""
+    try:
+        identifier = (data / "postmaster.pid").read_text().splitlines()[6].split()[1]
+    except (OSError, IndexError):
+        return
+    if tool := shutil.which("ipcrm"):
+        subprocess.run([tool, "-m", identifier], capture_output=True, check=False)
 
 
 def literal(value: str) -> str:

@@ -16,7 +16,7 @@ import psycopg
 
 from servers import processes
 from servers.binaries import Binaries, find_binaries
-from servers.cluster import ACCESS, SUPERUSER, dsn_of, run_sql
+from servers.cluster import ACCESS, SUPERUSER, dsn_of, forget_memory, run_sql
 from servers.processes import wait_until
 
 SCOPE = "clew"
@@ -139,6 +139,8 @@ class Patroni:
     def close(self) -> None:
         for keeper in (*(node.keeper for node in self.nodes), self._etcd):
             processes.end(keeper)
+        for node in self.nodes:
+            forget_memory(node.folder / "data")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def dsn(self, database: str = "postgres", user: str = SUPERUSER, **options: str) -> str:

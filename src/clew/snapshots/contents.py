@@ -36,7 +36,7 @@ def survey(
     top = open_root(root)
     try:
         found = look_at(root, top, rules, known or Known(root=root))
-        Reader(top, found, rules, keep or forget).run(progress)
+        Reader(top, rules, found.began_ns, keep or forget).run(found, progress)
     finally:
         close(top)
     sum_up(found.top)
@@ -49,16 +49,17 @@ def forget(blobs: Sequence[tuple[str, bytes]]) -> None:
 
 
 class Reader:
-    def __init__(self, top: int, found: Survey, rules: Rules, keep: Keep) -> None:
+    def __init__(self, top: int, rules: Rules, began_ns: int, keep: Keep) -> None:
         self._top = top
-        self._found = found
         self._rules = rules
+        self._began_ns = began_ns
         self._keep = keep
 
-    def run(self, progress: Progress | None) -> None:
-        chunks = list(self._chunks())
+    def run(self, found: Survey, progress: Progress | None = None) -> None:
+        """Read all that is pending in a tree."""
+        chunks = list(_chunks(found))
         total = sum(len(names) for _, names in chunks)
-        self._found.read = total
+        found.read += total
         workers = min(os.cpu_count() or 1, len(chunks), _worth(chunks))
         if workers <= 1:
             results = map(self._read_chunk, chunks)
@@ -66,11 +67,6 @@ class Reader:
             return
         with ThreadPoolExecutor(workers, "clew-snapshot") as pool:
             self._collect(chunks, pool.map(self._read_chunk, chunks), progress, total)
-
-    def _chunks(self) -> Iterator[_Chunk]:
-        for folder in self._found.all_folders():
-            for at in range(0, len(folder.pending), CHUNK_FILES):
-                yield folder, folder.pending[at : at + CHUNK_FILES]
 
     def _collect(
         self,
@@ -81,8 +77,7 @@ class Reader:
     ) -> None:
         done = 0
         for (folder, names), result in zip(chunks, results, strict=True):
-            folder.files += [item for item in result if isinstance(item, KnownFile)]
-            folder.left_out += [item for item in result if isinstance(item, LeftOut)]
+            _note(folder, result)
             done += len(names)
             if progress is not None:
                 progress(done, total)
@@ -91,25 +86,35 @@ class Reader:
 
     def _read_chunk(self, chunk: _Chunk) -> list[KnownFile | LeftOut]:
         folder, names = chunk
-        result: list[KnownFile | LeftOut] = []
-        batch: list[tuple[str, bytes]] = []
-        size = 0
         try:
             descriptor = open_below(self._top, folder.path)
         except OSError:
             return [LeftOut(folder.path + name, "unreadable") for name, _ in names]
         try:
-            for name, _ in names:
-                item, data = self._read(descriptor, folder.path, name)
-                result.append(item)
-                if isinstance(item, KnownFile):
-                    batch.append((item.ref, data))
-                    size += len(data)
-                if size > BATCH_BYTES:
-                    self._keep(batch)
-                    batch, size = [], 0
+            return self._read_names(descriptor, folder.path, names)
         finally:
             close(descriptor)
+
+    def read_pending(self, descriptor: int, folder: Folder) -> None:
+        """What is pending in one folder that is open already."""
+        _note(folder, self._read_names(descriptor, folder.path, folder.pending))
+        folder.pending = []
+
+    def _read_names(
+        self, descriptor: int, path: str, names: Sequence[tuple[str, Signature]]
+    ) -> list[KnownFile | LeftOut]:
+        result: list[KnownFile | LeftOut] = []
+        batch: list[tuple[str, bytes]] = []
+        size = 0
+        for name, _ in names:
+            item, data = self._read(descriptor, path, name)
+            result.append(item)
+            if isinstance(item, KnownFile):
+                batch.append((item.ref, data))
+                size += len(data)
+            if size > BATCH_BYTES:
+                self._keep(batch)
+                batch, size = [], 0
         if batch:
             self._keep(batch)
         return result
@@ -140,8 +145,19 @@ class Reader:
 
     def _known(self, name: str, sign: Signature, data: bytes) -> KnownFile:
         kind = "executable" if sign[4] & stat.S_IXUSR else "file"
-        trusted = settled(sign, self._found.began_ns)
+        trusted = settled(sign, self._began_ns)
         return KnownFile(name, kind, digest(data), len(data), trusted)  # type: ignore[arg-type]
+
+
+def _chunks(found: Survey) -> Iterator[_Chunk]:
+    for folder in found.all_folders():
+        for at in range(0, len(folder.pending), CHUNK_FILES):
+            yield folder, folder.pending[at : at + CHUNK_FILES]
+
+
+def _note(folder: Folder, result: Sequence[KnownFile | LeftOut]) -> None:
+    folder.files += [item for item in result if isinstance(item, KnownFile)]
+    folder.left_out += [item for item in result if isinstance(item, LeftOut)]
 
 
 def _worth(chunks: list[_Chunk]) -> int:

@@ -80,7 +80,7 @@ class Job:
         self.leaf: str | None = None
         self.keeps = False
         self.replaces: Intent | None = None
-        self._info: ThreadInfo | None = None  # as it was when the tree was locked
+        self._info: ThreadInfo | None = None
 
     def aim(
         self,
@@ -165,14 +165,17 @@ class Job:
 
     # --- going ---
 
-    def settle(self, info: ThreadInfo) -> Rewound | None:
-        """Finish what was interrupted before this. If it was this very wish, that is all."""
+    def go(self, info: ThreadInfo) -> Rewound:
+        """Do it, after what was interrupted before this. If that was this very wish, it is done.
+
+        `info` is the thread as it is now.
+        """
         begun = intents.pending(info)
         if begun is None or begun.files is None:
-            return None
+            return self.run(info)
         other = Job(self._thread, begun.what, self._ways)
         done = other.resume(begun, begun.files, None)
-        return done if self._is_same(begun) else None
+        return done if self._is_same(begun) else self.run()
 
     def _is_same(self, begun: Intent) -> bool:
         files = begun.files
@@ -186,7 +189,8 @@ class Job:
             self._paths,
         )
 
-    def run(self) -> Rewound:
+    def run(self, info: ThreadInfo | None = None) -> Rewound:
+        self._info = info
         if self._target is None:
             return self._move()
         with self._open() as root:
@@ -203,7 +207,7 @@ class Job:
 
     def _run(self, root: Root, target: Snapshot) -> Rewound:
         """One walk through the tree: what is planned for is just what is kept."""
-        self._info = self._thread.info
+        self._info = self._info or self._thread.info
         leaf = self._info.leaf
         todo: Work | None = None
         intent: Intent | None = None

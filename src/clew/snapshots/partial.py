@@ -34,6 +34,13 @@ class Base(Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
 
 
+class _Way(Struct, frozen=True):
+    """A folder on the way: the names that lead on, and what the base has in it."""
+
+    wanted: set[str]
+    before: dict[str, Node]
+
+
 def survey_part(
     root: str,
     rules: Rules,
@@ -43,11 +50,11 @@ def survey_part(
     keep: Keep = forget,
 ) -> Survey:
     """Look at the selected paths. `known` is asked only if one of them is a folder."""
-    walker = _PartWalker(rules, selection, base, known)
     top = open_root(root)
     try:
+        walker = _PartWalker(top, rules, selection, base, known, keep)
         found = Survey(root, walker.folder(top, "", rules.matcher()), walker.began_ns)
-        Reader(top, found, rules, walker.unless_stored(keep)).run(None)
+        walker.reader.run(found)
     finally:
         close(top)
     walker.sum_up(found.top, base.tree)
@@ -58,15 +65,24 @@ def survey_part(
 
 class _PartWalker(Walker):
     def __init__(
-        self, rules: Rules, selection: Selection, base: Base, known: Callable[[], Known]
+        self,
+        top: int,
+        rules: Rules,
+        selection: Selection,
+        base: Base,
+        known: Callable[[], Known],
+        keep: Keep,
     ) -> None:
         self.began_ns = now_ns()
         super().__init__(Known(), rules, self.began_ns)
+        self.reader = Reader(top, rules, self.began_ns, self._keep_new)
+        self.more_files = 0
+        self._keep = keep
         self._load: Callable[[], Known] | None = known
         self._selection = selection
         self._base = base
-        self._before: dict[str, dict[str, Node]] = {}  # what the base has in folders on the way
-        self.more_files = 0
+        self._ways: dict[str, _Way] = {}
+        self._stored: set[str] = set()
 
     def saw(self, path: str) -> bool:
         return self._selection.leads_to(path) or self._selection.holds(path)
@@ -79,69 +95,63 @@ class _PartWalker(Walker):
             if self._load is not None:
                 self._known, self._load = self._load().folders, None
             return super().folder(descriptor, path, outer)
-        self._before[path] = self._index(path)
+        before = self._index(path)
+        self._ways[path] = _Way(wanted, before)
+        self._stored |= {before[name].ref for name in wanted if name in before}
         found = self._anew(descriptor, path, outer, None, NO_SIGNATURE)
         found.files = [file for file in found.files if file.name in wanted]
         found.pending = [item for item in found.pending if item[0] in wanted]
         found.left_out = [item for item in found.left_out if self.saw(item.path)]
+        self.reader.read_pending(descriptor, found)
         return found
 
     def _index(self, path: str) -> dict[str, Node]:
+        """What the base has in a folder."""
         manifest = self._base.tree
         if path:
             above, _, name = path[:-1].rpartition("/")
-            node = self._before[f"{above}/" if above else ""].get(name)
+            node = self._ways[f"{above}/" if above else ""].before.get(name)
             manifest = node.ref if node is not None and node.is_folder else None
         return {} if manifest is None else self._base.trees.index(manifest)
 
     def _list(self, descriptor: int, path: str) -> list[Look]:
         """The names that are wanted, and those that say whether they may be taken."""
-        wanted = self._selection.names_in(path[:-1])
-        if wanted is None:
+        way = self._ways.get(path)
+        if way is None:
             return super()._list(descriptor, path)
-        folds = {folded(name) for name in wanted}
+        folds = {folded(name) for name in way.wanted}
         names = sorted(os.listdir(descriptor))
         near = (name for name in names if name in IGNORE_FILES or folded(name) in folds)
         return [look for name in near if (look := _look(descriptor, name)) is not None]
 
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
-        wanted = self._selection.names_in(found.path[:-1])
-        if wanted is None or name in wanted:
+        way = self._ways.get(found.path)
+        if way is None or name in way.wanted:
             super()._enter(descriptor, found, name, matcher)
 
     # --- storing ---
 
-    def unless_stored(self, keep: Keep) -> Keep:
+    def _keep_new(self, blobs: Sequence[tuple[str, bytes]]) -> None:
         """What the base has under the very names need not be stored again."""
-        stored = {
-            before[name].ref
-            for path, before in self._before.items()
-            for name in before.keys() & (self._selection.names_in(path[:-1]) or set())
-        }
-
-        def keep_new(blobs: Sequence[tuple[str, bytes]]) -> None:
-            new = [blob for blob in blobs if blob[0] not in stored]
-            if new:
-                keep(new)
-
-        return keep_new
+        new = [blob for blob in blobs if blob[0] not in self._stored]
+        if new:
+            self._keep(new)
 
     def sum_up(self, folder: Folder, base: str | None) -> None:
         """The manifest of a folder: what was found in it, and what the base has beside that."""
-        before = self._before.get(folder.path)
-        if before is None:
+        way = self._ways.get(folder.path)
+        if way is None:
             sum_up(folder)
             return
         for sub in folder.folders:
-            old = before.get(sub.name)
+            old = way.before.get(sub.name)
             self.sum_up(sub, old.ref if old is not None and old.is_folder else None)
         found = {node.name: node for node in folder.nodes}
-        wanted = self._selection.names_in(folder.path[:-1]) or set()
-        if base is not None and all(found.get(name) == before.get(name) for name in wanted):
-            folder.manifest, folder.size = base, sum(node.size for node in before.values())
+        if base is not None and all(found.get(n) == way.before.get(n) for n in way.wanted):
+            folder.manifest, folder.size = base, sum(n.size for n in way.before.values())
             return
-        after = _merged(before, wanted, found)
-        self._count(folder, before, after)
+        after = _merged(way, found)
+        self._count(folder, way.before, after)
         folder.size = sum(node.size for node in after.values())
         folder.data = pack(after.values())
         folder.manifest = digest(folder.data)
@@ -152,7 +162,7 @@ class _PartWalker(Walker):
         for name in before.keys() | after.keys():
             old, new = before.get(name), after.get(name)
             if old != new:
-                on_the_way = name in subs and subs[name].path in self._before
+                on_the_way = name in subs and subs[name].path in self._ways
                 self.more_files += 0 if on_the_way else _files_here(new, subs.get(name))
                 if not on_the_way or (old is not None and not old.is_folder):
                     self.more_files -= self._files_there(old)
@@ -163,11 +173,11 @@ class _PartWalker(Walker):
         return sum(not below.is_folder for _, below in bounded(self._base.trees.walk(node.ref)))
 
 
-def _merged(before: dict[str, Node], wanted: set[str], found: dict[str, Node]) -> dict[str, Node]:
+def _merged(way: _Way, found: dict[str, Node]) -> dict[str, Node]:
     """What was there under other names stays, but for those that would be one with a new one."""
     taken = {folded(name) for name in found}
-    rest = (n for n in before.values() if n.name not in wanted and folded(n.name) not in taken)
-    return {node.name: node for node in rest} | found
+    rest = (node for node in way.before.values() if node.name not in way.wanted)
+    return {node.name: node for node in rest if folded(node.name) not in taken} | found
 
 
 def _files_here(node: Node | None, folder: Folder | None) -> int:

@@ -67,8 +67,9 @@ class Restoration:
         """Check everything that can be checked, and write all contents. Changes no file."""
         self._check_blobs()
         for action in self._actions:
-            if action.old is not None and not action.old.is_folder:
-                self._note(action, action.old)
+            if action.old is not None and not action.old.is_folder and not _overwrites(action):
+                with self._unless_gone(action), self._root.parent(action.path) as (folder, _):
+                    self._note(action, action.old, folder)
         files = [(n, a, a.new) for n, a in enumerate(self._actions) if a.new and self._replaces(a)]
         if len(files) <= _FEW:
             self._stage_few(files)
@@ -83,19 +84,21 @@ class Restoration:
             if node.ref in missing:
                 raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
 
-    def _note(self, action: Action, old: Node) -> None:
-        """What is there must be what the plan was made for."""
+    @contextmanager
+    def _unless_gone(self, action: Action) -> Iterator[None]:
+        """The way to something that must be there may be another one now."""
         self.at = action.path
         try:
-            with self._root.parent(action.path) as (folder, name):
-                found = self._root.is_same(folder, name, old)
+            yield
         except (Conflict, FileNotFoundError):
-            found = None  # the way there is another one now
+            raise _changed(action.path) from None
+
+    def _note(self, action: Action, old: Node, folder: int) -> None:
+        """What is there must be what the plan was made for."""
+        found = self._root.is_same(folder, action.path.rpartition("/")[2], old)
         if found is None:
             raise _changed(action.path)
         self._noted[action.path] = found.look
-        above = action.path.rpartition("/")[0]
-        self._folders[above] = above
 
     def _replaces(self, action: Action) -> bool:
         """Whether an action brings a file with contents of its own.
@@ -106,19 +109,23 @@ class Restoration:
             return False
         return action.act != "mode" or self._noted[action.path].st_nlink > 1
 
-    def _folder_for(self, path: str) -> str:
-        """The innermost folder above a path that is there already."""
-        above = path.rpartition("/")[0]
-        found = self._folders.get(above)
+    def _folder_for(self, action: Action) -> str:
+        """The innermost folder above something that is there already."""
+        above = action.path.rpartition("/")[0]
+        return above if _overwrites(action) else self._innermost(above)
+
+    def _innermost(self, folder: str) -> str:
+        found = self._folders.get(folder)
         if found is None:
-            there = not above or self._root.is_folder(above)
-            found = self._folders[above] = above if there else self._folder_for(above)
+            there = not folder or self._root.is_folder(folder)
+            found = folder if there else self._innermost(folder.rpartition("/")[0])
+            self._folders[folder] = found
         return found
 
     def _stage_many(self, files: Sequence[_Content]) -> None:
         """Some are written while others wait for the disk."""
         for _, action, _ in files:
-            self._folder_for(action.path)
+            self._folder_for(action)
         for at in range(0, len(files), _CHUNK):
             chunk = files[at : at + _CHUNK]
             each(self._stage_one, chunk)
@@ -149,11 +156,12 @@ class Restoration:
 
     def _stage(self, n: int, action: Action, node: Node) -> int:
         """The descriptor of a new file that has all that it should, but may not be durable yet."""
-        self.at = action.path
-        data = read(self._trees, node)
-        above, name = self._folder_for(action.path), f"{self._prefix}{n}"
-        old = self._noted[action.path] if action.old is not None and action.old.is_file else None
-        with self._root.folder(above) as folder:
+        above, name = self._folder_for(action), f"{self._prefix}{n}"
+        with self._unless_gone(action), self._root.folder(above) as folder:
+            if _overwrites(action) and action.old is not None:
+                self._note(action, action.old, folder)
+            data = read(self._trees, node)
+            old = self._noted[action.path] if action.old and action.old.is_file else None
             self._staged[action.path] = above, name
             mode = new_mode(node) if old is None else 0o600
             descriptor = self._system.create(name, folder, mode)
@@ -294,6 +302,11 @@ class Restoration:
             except (OSError, Conflict):
                 cleaned = False
         return cleaned
+
+
+def _overwrites(action: Action) -> bool:
+    """Whether new contents take the place of what is there."""
+    return action.act == "overwrite" and action.new is not None and action.new.is_file
 
 
 def _changed(path: str) -> Conflict:

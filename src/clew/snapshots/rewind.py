@@ -56,7 +56,7 @@ def rewind(
         job.aim(snapshot, _root_for(thread, snapshot, root))
     if dry_run:
         return job.look()
-    return job.settle(thread.info) or job.run()
+    return job.go(thread.info)
 
 
 def restore(
@@ -83,7 +83,7 @@ def restore(
     ways = Ways(force=force, fence=fence, progress=progress, system=system)
     job = Job(thread, "restore", ways)
     job.aim(found, _root_for(thread, found, root), paths)
-    done = job.look() if dry_run else job.settle(info) or job.run()
+    done = job.look() if dry_run else job.go(info)
     assert done.files is not None
     return done.files
 

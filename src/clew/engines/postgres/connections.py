@@ -7,6 +7,7 @@ deadlock is a pause, and not an error, as long as it ends before the deadline.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -35,6 +36,10 @@ Work = Callable[[Wire, bool], T]
 # How long a try waits for the pool, which connects anew each time: the first, and the longest.
 LEND_SECONDS_MIN, LEND_SECONDS_MAX = 0.1, 1.0
 PAUSE_SECONDS_MAX = 0.5
+
+# The pool logs every failed try as a warning, which Python prints where nobody has set up logging.
+# What matters of it is in our errors.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 # Pools of a parent process: their connections are the parent's, and must never be closed here.
 _abandoned: list[object] = []
