@@ -19,7 +19,7 @@ test: $(VENV)/.test $(VENV)/.pgbouncer ## run all tests
 	@echo "== running the tests"
 	@$(BIN)/python -m pytest $(ARGS)
 
-torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way; about 35 minutes
+torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way; about half an hour
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
 
 lint: $(VENV)/.lint ## style, strict types, tidiness

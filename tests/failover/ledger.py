@@ -43,7 +43,7 @@ class Ledger:
     tries: dict[tuple[str, int], int] = field(default_factory=dict)  # → how many entries
     acks: list[Ack] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
-    refused: int = 0
+    unavailable: Counter[str] = field(default_factory=Counter)  # who → how often
     errors: list[str] = field(default_factory=list)
     seen: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     _read: dict[Path, int] = field(default_factory=dict)
@@ -68,8 +68,9 @@ class Ledger:
                 self.acks.append(Ack(who, line["item"], line["time"], line["thread"], ids))
             case "unknown":
                 self.unknown.append(Unknown(who, line["item"], line["known"], line["error"]))
+                self.unavailable[who] += 1
             case "refused":
-                self.refused += 1
+                self.unavailable[who] += 1
             case "seen":
                 self.seen.setdefault(who, []).append((line["seq"], line["id"]))
             case "error":

@@ -22,6 +22,7 @@ import clew
 
 WORKER = Path(__file__).with_name("worker.py")
 WAIT_SECONDS = 180.0
+IMPATIENT = "impatient"
 
 THREADS = [f"thread {n}" for n in range(1, 6)]
 
@@ -46,7 +47,7 @@ class Load:
         self.ledger = Ledger(self.folder / "logs")
         self._processes: list[subprocess.Popen[bytes]] = []
         patient = Job("", address, str(self.ledger.folder), THREADS, busy_seconds=patient_seconds)
-        impatient = replace(patient, name="impatient", busy_seconds=impatient_seconds, writers=2)
+        impatient = replace(patient, name=IMPATIENT, busy_seconds=impatient_seconds, writers=2)
         self._jobs = [
             replace(patient, name="patient", writers=2),
             replace(patient, name="alone"),
@@ -95,6 +96,12 @@ class Load:
 
     def writers(self) -> list[str]:
         return [f"{j.name}.{n}" for j in self._jobs if not j.follow for n in range(j.writers)]
+
+    def disappointed(self) -> list[str]:
+        """Those who were to leave it to the engine to get through, and got errors instead."""
+        patient = {who for who in self.writers() if not who.startswith(IMPATIENT)}
+        seen = self.ledger.unavailable.items()
+        return [f"{who} got {n} errors before its deadline" for who, n in seen if who in patient]
 
     def wait_for_acks(self, count: int, *, writers: Sequence[str] | None = None) -> None:
         """Until every one of these writers was acknowledged so many items more."""

@@ -52,6 +52,7 @@ class Tally:
             contents = Contents.of(store, THREADS)
             found = compare(acks, self.load.ledger.catch_up(), contents)
             found.problems += [f"verify: {problem.message}" for problem in store.verify()]
+        found.problems += self.load.disappointed()
         self.lost |= found.lost
         self.doubled |= set(found.doubled)
         wrong = found.problems if self.lossy else [*found.problems, *found.misheard]
