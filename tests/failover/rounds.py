@@ -14,8 +14,8 @@ from faults.points import Outcome
 
 import clew
 
-IMPATIENT_SECONDS = 0.5
-STALL_SECONDS = 0.3  # shorter, so that nobody calls off a wait meanwhile
+IMPATIENT_SECONDS = 0.3
+STALL_SECONDS = 0.2  # shorter, so that nobody calls off a wait meanwhile
 ACKS_BEFORE = 20  # for each writer, with the standby in place
 ACKS_AFTER = 5
 ACKS_STALLED = 150  # in all, which an asynchronous standby will lack
