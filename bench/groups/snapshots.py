@@ -25,7 +25,7 @@ _MEMORY_MB = 200
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
-    for (files, size), rounds in ((_SMALL, 7), (_LARGE, 5)):
+    for (files, size), rounds in ((_SMALL, 25), (_LARGE, 5)):
         say(f"growing a tree of {files:,} files")
         root = trees.grow(workshop.new_path().with_name("tree"), files, size)
         yield from _Tree(workshop, root, f"snapshots: {files:,} files").measure(rounds)
@@ -86,24 +86,27 @@ class _Tree:
     def _restored(self, rounds: int) -> Iterable[Figure]:
         """Ten changed files back to a snapshot, by name on both sides; then a look at all files.
 
-        What was done to them is known on both sides, as after every turn of an agent.
+        What was done to them is known on both sides, as after every turn of an agent. Each
+        begins with nothing left to be written, or the one that syncs would pay for the other.
         """
         ours, theirs, whole = [], [], []
         for _ in range(rounds):
             snapshot, tree = self._take(), self._git.take()
             changed = self._change()
+            os.sync()
             theirs.append(seconds(lambda c=changed, t=tree: self._git.restore(t, c)))
             self._change(again=True)
             self._take()
-            ours.append(seconds(lambda c=changed, s=snapshot: self._restore(s, c)))
+            os.sync()
+            names = [str(file.relative_to(self._root)) for file in changed]
+            ours.append(seconds(lambda n=names, s=snapshot: self._restore(s, n)))
             self._change(again=True)
             whole.append(seconds(lambda s=snapshot: self._restore(s)))
         yield ratio(f"{self._name}, ten restored / git checkout", ours, theirs, at_most=1.0)
         yield milliseconds(f"{self._name}, ten restored", ours)
         yield milliseconds(f"{self._name}, ten restored, all looked at", whole)
 
-    def _restore(self, snapshot: Snapshot, files: list[Path] | None = None) -> None:
-        paths = None if files is None else [str(file.relative_to(self._root)) for file in files]
+    def _restore(self, snapshot: Snapshot, paths: list[str] | None = None) -> None:
         restored = self._thread.snapshots.restore(snapshot.id, self._root, paths)
         assert len(restored.plan.steps) == _CHANGED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import threading
@@ -141,34 +142,76 @@ def test_names_that_are_not_text_come_back(engine: MemoryEngine, root: Path) -> 
     assert os.listdir(os.fsencode(root / name)) == [b"caf\xe9"]
 
 
-@pytest.mark.parametrize("patience_seconds", [0.0, 60.0])
-def test_a_slow_disk_is_waited_for_in_several_threads_and_every_file_is_synced(
-    monkeypatch: pytest.MonkeyPatch, patience_seconds: float
-) -> None:
-    monkeypatch.setattr(crew, "PATIENCE_SECONDS", patience_seconds)
+@pytest.mark.parametrize("count", [crew.MANY - 1, crew.MANY, 100])
+def test_every_one_of_many_is_waited_for(count: int) -> None:
     done: list[int] = []
     threads: set[int] = set()
-    met = threading.Barrier(2 if patience_seconds == 0.0 else 1)
+    met = threading.Barrier(2 if count >= crew.MANY else 1)
 
     def sync(number: int) -> None:
-        if number < 2:
+        if number < met.parties:
             met.wait(timeout=60)  # nobody is here alone
         threads.add(threading.get_ident())
         done.append(number)
 
-    crew.each(sync, range(20))
-    assert sorted(done) == list(range(20))
-    assert (len(threads) > 1) == (patience_seconds == 0.0)
+    crew.each(sync, range(count))
+    assert sorted(done) == list(range(count))
+    assert (len(threads) > 1) == (count >= crew.MANY)
 
 
-def test_the_first_error_of_many_is_told_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 0.0)
+def test_the_first_error_of_many_is_told_and_ends_it() -> None:
+    tried: list[int] = []
 
     def fail(number: int) -> None:
+        tried.append(number)
         raise OSError(5, f"injected {number}")
 
     with pytest.raises(OSError, match="injected"):
-        crew.each(fail, range(20))
+        crew.each(fail, range(1000))
+    assert len(tried) < 20
+
+
+def test_contents_are_durable_before_they_get_their_name_and_folders_at_the_end(
+    engine: MemoryEngine, root: Path
+) -> None:
+    """Whatever several threads make of it: what a loss of power leaves is the old or the new."""
+    spec: Spec = {f"d{n % 4}/f{n}": b"%d" % n for n in range(40)}
+    write(root, spec)
+    system = Ordered()
+    trees = Trees(engine)
+    target = stored(engine, {name: b"new " + str(name).encode() for name in spec})
+    made = work(trees, snapshot_of(target), look(root), [stored(engine, spec)])
+    with Root(os.path.realpath(root), system) as place:
+        job = Restoration(place, trees, made, "token")
+        job.prepare()
+        assert read(root).items() >= whole(spec).items()
+        job.apply()
+    assert len(system.renamed) == 40
+    assert all(system.synced[inode] < at for inode, at in system.renamed.items())
+    for folder in root.iterdir():
+        inside = [file.stat().st_ino for file in folder.iterdir()]
+        assert system.synced[folder.stat().st_ino] > max(system.renamed[one] for one in inside)
+    assert system.syncs == 44, "each file and each folder once"
+
+
+class Ordered(System):
+    """Notes when what was synced, and when what got its name."""
+
+    def __init__(self) -> None:
+        self._clock = itertools.count()
+        self.synced: dict[int, int] = {}
+        self.syncs = 0
+        self.renamed: dict[int, int] = {}
+
+    def sync(self, descriptor: int) -> None:
+        inode = os.fstat(descriptor).st_ino
+        self.syncs += 1
+        self.synced[inode] = next(self._clock)
+
+    def rename(self, name: str, folder: int, new_name: str, new_folder: int) -> None:
+        at = next(self._clock)
+        super().rename(name, folder, new_name, new_folder)
+        self.renamed[os.stat(new_name, dir_fd=new_folder).st_ino] = at
 
 
 # --- what a survey does not see ---

@@ -25,6 +25,7 @@ from faults.taking import held, later
 from faults.watched import LIST, OPEN, READ, watched_by
 from snapshots.trees import Spec, add, write
 
+from clew import drafts
 from clew.engines.files import blobs
 from clew.engines.memory import MemoryEngine
 from clew.errors import Closed, InvalidInput, Unavailable
@@ -252,7 +253,7 @@ def test_what_dead_writers_of_a_cache_leave_is_removed_when_it_is_old(
 
 
 class Unreliable(MemoryEngine):
-    """Fails at one `put_blobs`, or at every look after the next append."""
+    """Fails at one `put_blobs`, or at every look after the next append and another writer's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,6 +267,8 @@ class Unreliable(MemoryEngine):
         return super().put_blobs(blobs)
 
     def append(self, *arguments: Any, **options: Any) -> list[Record]:
+        if self.closing:
+            super().append("t", drafts.facts({"theirs": 1}, 1))
         records = super().append(*arguments, **options)
         self.closed = self.closing
         return records

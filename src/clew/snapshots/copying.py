@@ -8,9 +8,10 @@ from clew.errors import ClewError, InvalidInput
 from clew.snapshots.manifest import Node
 from clew.snapshots.plan import bounded
 from clew.snapshots.reach import Root
-from clew.snapshots.restore import new_mode, read, translated, write_all
+from clew.snapshots.restore import translated
 from clew.snapshots.system import REAL, System
 from clew.snapshots.tree import Trees
+from clew.snapshots.writing import new_mode, read, write_all
 
 
 def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> int:

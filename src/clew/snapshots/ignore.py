@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,8 @@ from clew.errors import InvalidInput
 
 IGNORE_FILES = (".gitignore", ".clewignore")  # the later one has the last word
 IGNORE_FILE_BYTES_MAX = 1024 * 1024
+_REMEMBERED_MAX = 64  # ignore files of usual length, ready to be asked
+_LINES_MAX = 256
 
 # Folders that a tool fills and can fill again. Projects name the rest in .gitignore.
 DEFAULT_FOLDERS = frozenset(
@@ -110,8 +113,18 @@ def is_pattern(line: str) -> bool:
     return segments.count("**") <= _STARS_MAX and _spec([line]) is not None
 
 
-def _compile(lines: Iterable[str]) -> Any:
-    lines = list(lines)
+def _compile(lines: Sequence[str]) -> Any:
+    """What a tree had once, it mostly has again; asking does not change it."""
+    short = len(lines) <= _LINES_MAX
+    return _remembered(tuple(lines)) if short else _compiled(list(lines))
+
+
+@lru_cache(_REMEMBERED_MAX)
+def _remembered(lines: tuple[str, ...]) -> Any:
+    return _compiled(list(lines))
+
+
+def _compiled(lines: list[str]) -> Any:
     wild = any(line.count("*") > _STARS_MAX for line in lines)
     spec = None if wild else _spec(lines)
     return spec or _spec([line for line in lines if is_pattern(line)])

@@ -14,10 +14,10 @@ from clew.snapshots import catalogue
 from clew.snapshots.diff import diff_trees
 from clew.snapshots.manifest import Node, name_problem
 from clew.snapshots.model import Difference, Snapshot, Version
-from clew.snapshots.restore import read as read_checked
 from clew.snapshots.tree import Trees
 from clew.snapshots.walk import Survey
 from clew.snapshots.working import WorkingTrees
+from clew.snapshots.writing import read as read_checked
 
 if TYPE_CHECKING:
     from clew.thread import Thread

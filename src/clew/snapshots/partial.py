@@ -120,8 +120,8 @@ class _PartWalker(Walker):
         if way is None:
             return super()._list(descriptor, path)
         folds = {folded(name) for name in way.wanted}
-        names = sorted(os.listdir(descriptor))
-        near = (name for name in names if name in IGNORE_FILES or folded(name) in folds)
+        names = os.listdir(descriptor)
+        near = sorted(name for name in names if name in IGNORE_FILES or folded(name) in folds)
         return [look for name in near if (look := _look(descriptor, name)) is not None]
 
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:

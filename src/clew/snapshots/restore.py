@@ -1,7 +1,7 @@
 """Carrying out a plan in a working tree, so that at each moment every file is old or new.
 
 First all new contents are written beside their places and made durable, under names of our own;
-a full disk shows here, when nothing has changed yet. Then names are switched, one by one.
+a full disk shows here, when nothing has changed yet. Then names are switched, each at once.
 Contents are checked before (blobs by their hash and size) and what is there now is compared with
 what the plan was made for, so that nothing is overwritten that nobody has kept.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -22,8 +24,8 @@ from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node
 from clew.snapshots.plan import Action, Work
 from clew.snapshots.reach import Root
-from clew.snapshots.system import System
 from clew.snapshots.tree import Trees
+from clew.snapshots.writing import changed_mode, new_mode, read, write_all
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _FEW = 64  # files that can all be open at once
@@ -52,6 +54,10 @@ class Restoration:
         self._noted: dict[str, os.stat_result] = {}
         self._staged: dict[str, tuple[str, str]] = {}  # path → the folder and name of its contents
         self._folders: dict[str, str] = {}
+        self._mutex = threading.Lock()
+        self._waiting = Counter(a.path.rpartition("/")[0] for a in work.actions)  # steps in each
+        self._unsynced: set[str] = set()
+        self._left: set[str] = set()  # folders that something was moved out of
         self._progress = progress
         self._told = 0
         self.done = 0
@@ -139,11 +145,14 @@ class Restoration:
             os.close(descriptor)
 
     def _stage_few(self, files: Sequence[_Content]) -> None:
-        """All are written, and then waited for at once: the disk has begun with the first."""
+        """All are written, the disk begins with all of them, and then they are waited for."""
         opened: list[tuple[str, int]] = []
         try:
             for n, action, node in files:
                 opened.append((action.path, self._stage(n, action, node)))
+            for _, descriptor in opened:
+                with suppress(OSError):  # it was only a hint
+                    self._system.begin_sync(descriptor)
             each(self._sync, opened)
         finally:
             for _, descriptor in opened:
@@ -169,8 +178,6 @@ class Restoration:
             write_all(self._system, descriptor, data)
             if old is not None:
                 self._take_after(descriptor, old, node)
-            with suppress(OSError):  # it was only a hint
-                self._system.begin_sync(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -189,22 +196,47 @@ class Restoration:
                 self._system.give(descriptor, old.st_uid, old.st_gid)
             except PermissionError:
                 pass  # then it is ours, like any file that we make
-        self._system.set_mode(descriptor, _changed_mode(old.st_mode, node))
+        self._system.set_mode(descriptor, changed_mode(old.st_mode, node))
 
     # --- the change itself ---
 
     def apply(self) -> None:
-        """Switch all names. What is done when it fails is counted in `done`."""
-        touched: set[str] = set()
-        for action in self._actions:
-            self.at = action.path
-            self._do(action)
-            self.done += 1
-            touched |= {action.path.rpartition("/")[0]}
+        """Switch all names. What is done when it fails is counted in `done`.
+
+        New contents of files do not depend on each other: several are switched at once.
+        """
+        files = [action for action in self._actions if self._replaces(action)]
+        first = self._actions.index(files[0]) if files else self.total
+        for action in self._actions[:first]:
+            self._go(action)
+        each(self._go, files)
+        for action in self._actions[first:]:
             if not self._replaces(action):
-                self._tell(1)
-        touched |= {above for above, _ in self._staged.values()}
-        each(self._sync_folder, sorted(touched))
+                self._go(action)
+        each(self._sync_folder, sorted(self._unsynced | self._left))
+
+    def _go(self, action: Action) -> None:
+        """One step; the last one in a folder makes it durable."""
+        above = action.path.rpartition("/")[0]
+        self._unsynced.add(above)
+        try:
+            with self._root.parent(action.path) as (folder, name):
+                self._do(action, folder, name)
+                if self._is_last_in(above):
+                    self._system.sync(folder)
+                    self._unsynced.discard(above)
+        except BaseException:
+            self.at = action.path
+            raise
+        if not self._replaces(action):
+            self._tell(1)
+
+    def _is_last_in(self, folder: str) -> bool:
+        """A step in it is done; whether it was the last one."""
+        with self._mutex:
+            self.done += 1
+            self._waiting[folder] -= 1
+            return not self._waiting[folder]
 
     def _sync_folder(self, folder: str) -> None:
         self.at = folder
@@ -214,18 +246,17 @@ class Restoration:
         except (Conflict, FileNotFoundError):
             pass  # it is gone, or was never one of ours
 
-    def _do(self, action: Action) -> None:
-        with self._root.parent(action.path) as (folder, name):
-            if action.act == "delete":
-                self._delete(action, folder, name)
-            elif action.node.is_folder:
-                self._make_folder(action, folder, name)
-            elif action.node.kind == "link":
-                self._make_link(action, folder, name)
-            elif action.path in self._staged:
-                self._switch(action, folder, name)
-            else:
-                self._set_mode(action, folder, name)
+    def _do(self, action: Action, folder: int, name: str) -> None:
+        if action.act == "delete":
+            self._delete(action, folder, name)
+        elif action.node.is_folder:
+            self._make_folder(action, folder, name)
+        elif action.node.kind == "link":
+            self._make_link(action, folder, name)
+        elif action.path in self._staged:
+            self._switch(action, folder, name)
+        else:
+            self._set_mode(action, folder, name)
 
     def _delete(self, action: Action, folder: int, name: str) -> None:
         if not action.node.is_folder:
@@ -262,6 +293,7 @@ class Restoration:
             return
         with self._root.folder(above) as source:
             self._system.rename(temporary, source, name, folder)
+        self._left.add(above)
 
     def _set_mode(self, action: Action, folder: int, name: str) -> None:
         descriptor = self._system.open_file(name, folder)
@@ -270,7 +302,7 @@ class Restoration:
             noted = self._noted[action.path]
             if (look.st_ino, look.st_dev, look.st_nlink) != (noted.st_ino, noted.st_dev, 1):
                 raise _changed(action.path)
-            self._system.set_mode(descriptor, _changed_mode(look.st_mode, action.node))
+            self._system.set_mode(descriptor, changed_mode(look.st_mode, action.node))
             self._system.sync(descriptor)
         finally:
             os.close(descriptor)
@@ -316,31 +348,6 @@ def _changed(path: str) -> Conflict:
 
 def _signature(look: os.stat_result) -> Signature:
     return (look.st_size, look.st_mtime_ns, look.st_ctime_ns, look.st_ino, look.st_mode)
-
-
-def new_mode(node: Node) -> int:
-    return 0o755 if node.kind == "executable" else 0o644
-
-
-def _changed_mode(mode: int, node: Node) -> int:
-    """The permissions that a file has, executable or not; never setuid and the like."""
-    mode &= 0o777
-    return mode | (mode & 0o444) >> 2 if node.kind == "executable" else mode & ~0o111
-
-
-def read(trees: Trees, node: Node) -> bytes:
-    """The contents of a file, checked: also against the size that its manifest tells."""
-    data = trees.read(node)
-    if len(data) != node.size:
-        text = f"{node.name!r} should have {node.size:,} bytes, but has {len(data):,}"
-        raise Corrupt(f"blob {node.ref}", text)
-    return data
-
-
-def write_all(system: System, descriptor: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[system.write(descriptor, left) :]
 
 
 def prefix_of(token: str) -> str:

@@ -58,6 +58,7 @@ class Taking:
         self._thread = thread
         self._engine = thread.store.engine
         self._info = info or thread.info
+        self._is_current = True  # until somebody else was seen to have written
         self._top = os.path.realpath(root)
         self._rules = rules_for(thread, self._top, rules, self._info)
         self._at = at
@@ -163,8 +164,11 @@ class Taking:
         """Whether a snapshot, perhaps of another thread, still keeps all that it stored."""
         if base is None:
             return False
+        thread, id = base
         try:
-            return catalogue.PREFIX + base[1] in self._engine.thread(base[0]).fact_data
+            known = self._is_current and thread == self._info.id
+            info = self._info if known else self._engine.thread(thread)
+            return catalogue.PREFIX + id in info.fact_data
         except NotFound:
             return False
 
@@ -196,7 +200,8 @@ class Taking:
         facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
         more = self._also(found, snapshot)
         batch = [entry, *drafts.facts(facts, snapshot.time_us), *more.drafts]
-        self._engine.append(self._thread.id, batch, expect=more.expect, fence=self._fence)
+        done = self._engine.append(self._thread.id, batch, expect=more.expect, fence=self._fence)
+        self._is_current = done[0].seq == self._info.seq + 1
         return snapshot
 
 
