@@ -17,7 +17,7 @@ demo: $(VENV)/.core ## watch an agent get killed, resume, fork and rewind
 
 test: $(VENV)/.test $(VENV)/.pgbouncer ## run all tests
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile $(ARGS)
 
 torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way; about half an hour
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
