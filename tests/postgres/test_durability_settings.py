@@ -90,6 +90,9 @@ def test_a_standby_says_so_and_the_primary_is_found_beside_it(
     opened(dsn_of([standby, primary], DATABASE, target_session_attrs="read-write")).create("t")
     with pytest.raises(clew.Unavailable, match="no host of the address is a primary"):
         clew.open(standby.dsn(DATABASE, target_session_attrs="read-write"))
+    both = dsn_of([standby, standby], DATABASE, target_session_attrs="read-write")
+    with pytest.raises(clew.Unavailable, match="no host of the address is a primary"):
+        clew.open(both, busy_seconds=0.5)  # one of them might have become it
 
 
 # --- waiting for the standby ------------------------------------------------------------------

@@ -118,6 +118,41 @@ def test_nobody_listens() -> None:
     refused(clew.Unavailable, "is the server running there", address)
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        "FATAL:  the database system is starting up",
+        "FATAL:  the database system is not yet accepting connections",
+        "FATAL:  sorry, too many clients already",
+    ],
+)
+def test_a_server_that_is_about_to_take_us_is_waited_for(
+    server: Cluster, name: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every worker that starts during a restart would have to be started again."""
+    left, connect = [says] * 3, psycopg.Connection.connect.__func__
+
+    def refusing(cls: type, *arguments: object, **options: object) -> object:
+        if left:
+            raise psycopg.OperationalError(left.pop())
+        return connect(cls, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "connect", classmethod(refusing))
+    with clew.open(server.dsn(name), busy_seconds=60) as store:
+        assert not left
+        assert store.create("t").id == "t"
+
+
+def test_a_server_that_never_takes_us_is_told_when_the_time_is_over(
+    server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(*arguments: object, **options: object) -> object:
+        raise psycopg.OperationalError("FATAL:  the database system is starting up")
+
+    monkeypatch.setattr(psycopg.Connection, "connect", refusing)
+    refused(clew.Unavailable, "starting up", server.dsn(name), busy_seconds=0.2)
+
+
 def test_a_client_that_the_server_does_not_let_in(name: str, server: Cluster) -> None:
     refused(clew.Unavailable, "pg_hba.conf", server.dsn(name, user="unwanted"))
 

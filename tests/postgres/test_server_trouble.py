@@ -12,6 +12,7 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
+from clew.engines.postgres import journal
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,19 @@ def test_a_server_that_stays_away_is_an_error_that_says_so(
         assert caught.value.retryable
     fragile.start()
     assert store.engine.append("t", [draft])[0].seq == 1, "the same handle goes on"
+
+
+def test_a_writer_whom_others_always_outrun_gives_up_in_time(
+    postgres_cluster: Cluster, database: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(postgres_cluster.dsn(database), busy_seconds=0.3)
+    store.create("t")
+    monkeypatch.setattr(journal.Append, "_write", lambda *_: False)
+    with pytest.raises(clew.Unavailable, match=r"0\.3 s") as caught:
+        store.get("t").append("event", 1)
+    assert caught.value.retryable
+    monkeypatch.undo()
+    assert store.get("t").append("event", 1).seq == 1
 
 
 # --- backends --------------------------------------------------------------------------------

@@ -66,6 +66,11 @@ def _take_own(address: str) -> tuple[dict[str, str], str]:
     return own, urlunsplit(parts._replace(query=query))
 
 
+def has_several_hosts(conninfo: str) -> bool:
+    given = conninfo_to_dict(conninfo)
+    return any("," in str(given.get(name) or "") for name in ("host", "hostaddr"))
+
+
 def check_schema(name: str) -> str:
     """A schema's name goes into every statement, so it is one that needs no care."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) or name.startswith("pg_"):

@@ -14,15 +14,16 @@ from psycopg import errors as states
 
 from clew.engines._migrate import migrations
 from clew.engines.postgres import serving
-from clew.engines.postgres.address import Address, Sql, rename
+from clew.engines.postgres.address import Address, Sql, has_several_hosts, rename
 from clew.engines.postgres.connections import options
-from clew.engines.postgres.errors import text_of, translate
+from clew.engines.postgres.errors import READ_ONLY, is_transient, text_of, translate
 from clew.engines.postgres.serving import Server
 from clew.engines.postgres.wire import DeadlinePassed, Wire
 from clew.errors import ClewError, FormatTooNew, NotFound, Unavailable, Unsupported
 from clew.model import DEFAULT_NAMESPACE
 
 MARK = "The format of a Clew store"
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.05, 1.0
 
 
 class Established(Struct, frozen=True):
@@ -35,17 +36,34 @@ class Established(Struct, frozen=True):
 def establish(
     address: Address, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
 ) -> Established:
-    """Connect, recognise or make the store, and find the namespace."""
-    wire = connect(address, patience_seconds)
+    """Connect, recognise or make the store, and find the namespace.
+
+    A server that is starting, or that is just being replaced, is waited for. Where nobody answers
+    at all the address may be wrong, and that is told at once.
+    """
+    deadline, pause = time.monotonic() + patience_seconds, _PAUSE_SECONDS_MIN
+    while True:
+        try:
+            return _establish(address, namespace, create, migrate, deadline)
+        except DeadlinePassed:
+            raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
+        except psycopg.Error as error:
+            if not _passes(error, address) or time.monotonic() + pause >= deadline:
+                tell = _refusal if isinstance(error, _Refused) else translate
+                raise tell(error, address.place) from error
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+
+def _establish(
+    address: Address, namespace: str, create: bool, migrate: bool, deadline: float
+) -> Established:
+    wire = _connect(address, deadline)
     try:
         server = serving.ask(wire)
         serving.refuse_unfit(server, address.place)
         bring_up_to_date(wire, address, create=create, migrate=migrate)
         return Established(server, _space(wire, address, namespace, create))
-    except DeadlinePassed:
-        raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
-    except psycopg.Error as error:
-        raise translate(error, address.place) from error
     finally:
         wire.close()
 
@@ -53,12 +71,44 @@ def establish(
 def connect(address: Address, patience_seconds: float) -> Wire:
     """A connection of its own, or an error that says what is wrong with the address."""
     try:
+        return _connect(address, time.monotonic() + patience_seconds)
+    except _Refused as error:
+        raise _refusal(error, address.place) from error
+
+
+class _Refused(psycopg.OperationalError):
+    """There is no connection to be had."""
+
+
+def _connect(address: Address, deadline: float) -> Wire:
+    try:
         # Nothing is prepared: whether there is a pooler in between is not known yet.
         wire = Wire.connect(address.conninfo, **options(pooler=True))
     except psycopg.Error as error:
-        raise _refusal(error, address.place) from error
-    wire.deadline = time.monotonic() + patience_seconds
+        raise _Refused(str(error)) from error
+    wire.deadline = deadline
     return wire
+
+
+# What a server says while it comes or goes, or is full; the client gives it as text only.
+_PASSING = (
+    "the database system is starting up",
+    "the database system is shutting down",
+    "the database system is in recovery mode",
+    "the database system is not yet accepting connections",
+    "too many clients already",
+    "remaining connection slots are reserved",
+)
+
+
+def _passes(error: psycopg.Error, address: Address) -> bool:
+    """Whether somebody is there who will take us soon."""
+    if not isinstance(error, _Refused):
+        return is_transient(error) and error.sqlstate != READ_ONLY
+    text = str(error)
+    # One of several may be about to become the primary.
+    elected = "session is read-only" in text and has_several_hosts(address.conninfo)
+    return elected or any(said in text for said in _PASSING)
 
 
 _REFUSALS = (

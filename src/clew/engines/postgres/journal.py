@@ -85,6 +85,7 @@ class Append:
             if records is not None:
                 return records
             misses += 1
+            wire.check_deadline()
 
     def _on_guess(self, wire: Wire) -> list[Record] | None:
         """The append on the head as it was last seen; None if that will not do."""

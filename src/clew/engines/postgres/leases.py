@@ -53,6 +53,7 @@ class Step:
             self._wanted, self._answer = after, answer
             if self._swap(wire, row[0], state, after):
                 return answer
+            wire.check_deadline()
 
     def _swap(self, wire: Wire, no: int, before: LeaseState, after: LeaseState) -> bool:
         check = lease_check(self._thread, after)

@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from clew.engines.postgres.address import has_several_hosts
+
 SILENCE_SECONDS = 5.0  # after so long without an answer we look, again and again
 PROBE_SECONDS = 2  # for each server that is tried; the least that libpq takes
 
@@ -22,9 +24,9 @@ class ServerReplaced(psycopg.OperationalError):
 
 def is_replaced(conninfo: str, info: psycopg.ConnectionInfo) -> bool:
     """Whether nobody answers where this connection leads, and another server would."""
-    given = {**conninfo_to_dict(conninfo), "connect_timeout": PROBE_SECONDS}
-    if not any("," in str(given.get(name) or "") for name in ("host", "hostaddr")):
+    if not has_several_hosts(conninfo):
         return False
+    given = {**conninfo_to_dict(conninfo), "connect_timeout": PROBE_SECONDS}
     here = {**given, "host": info.host, "hostaddr": info.hostaddr or None, "port": info.port}
     return not _answers(here) and _answers(given)
 

@@ -65,6 +65,11 @@ class Wire(psycopg.Connection[Row]):
     def wait(self, gen: Any, interval: float = WAKE_SECONDS, *more: Any, **named: Any) -> Any:
         return super().wait(_bounded(gen, self), WAKE_SECONDS, *more, **named)
 
+    def check_deadline(self) -> None:
+        """For what asks again and again: each answer may come in time, and all of them not."""
+        if time.monotonic() >= self.deadline:
+            raise DeadlinePassed
+
     def _note(self, diagnostic: psycopg.errors.Diagnostic) -> None:
         if diagnostic.severity_nonlocalized == "WARNING" and diagnostic.sqlstate in _DOUBTS:
             self.doubt = True
