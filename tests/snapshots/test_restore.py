@@ -171,6 +171,24 @@ def test_the_first_error_of_many_is_told_and_ends_it() -> None:
     assert len(tried) < 20
 
 
+def test_nobody_is_at_work_any_more_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told of it cleans up, and would do so under the hands of the others."""
+    waited: list[str] = []
+
+    class Interrupted:
+        """How long a thread is waited for; Ctrl-C comes just then."""
+
+        def acquire(self) -> None:
+            waited.append("interrupted" if not waited else "to the end")
+            if waited == ["interrupted"]:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(crew, "_start", lambda _: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        crew.each(lambda _: None, range(crew.MANY))
+    assert waited == ["interrupted", "to the end", "to the end"]
+
+
 def test_contents_are_durable_before_they_get_their_name_and_folders_at_the_end(
     engine: MemoryEngine, root: Path
 ) -> None:

@@ -36,9 +36,19 @@ def each(work: Callable[[T], None], items: Sequence[T]) -> None:
     helpers = [_start(help) for _ in range(min(len(items) // _EACH_HAS, _HELPERS_MAX))]
     help()
     for done in helpers:
-        done.acquire()
+        _wait_for(done, errors)
     if errors:
         raise errors[0]
+
+
+def _wait_for(done: _thread.LockType, errors: list[BaseException]) -> None:
+    """Also when we are interrupted: nobody may be at work any more when this is over."""
+    while True:
+        try:
+            done.acquire()
+            return
+        except BaseException as error:
+            errors.append(error)
 
 
 def _start(work: Callable[[], None]) -> _thread.LockType:
