@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from clew.engine import Engine
 from clew.engines._swap import refuse_half_done
 from clew.errors import InvalidInput, NotFound, Unsupported
+from clew.homes import data_folder
 from clew.store import Store
 from clew.whole import OneByOne, Whole
 
@@ -101,13 +101,7 @@ def locate(address: str | os.PathLike[str] | None) -> tuple[str, Path | None]:
 
 def default_path() -> Path:
     """The user's own store, where the system keeps such data."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "clew" / "threads.db"
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-        return Path(base) / "clew" / "threads.db"
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "clew" / "threads.db"
+    return data_folder() / "threads.db"
 
 
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
@@ -158,8 +152,11 @@ def missing_postgres(error: ImportError) -> Unsupported:
 
 
 def _postgres_whole(address: str) -> Whole:
-    from clew.engines.postgres import establishing
-    from clew.engines.postgres.address import parse
+    try:
+        from clew.engines.postgres import establishing
+        from clew.engines.postgres.address import parse
+    except ImportError as error:
+        raise missing_postgres(error) from error
 
     found = parse(address)
 

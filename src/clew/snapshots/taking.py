@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from clew import drafts
 from clew.codec import digest, new_id
 from clew.errors import ClewError, Corrupt, InvalidInput, NotFound, Unsupported
+from clew.homes import cache_folder
 from clew.model import DEFAULT_NAMESPACE, Properties, ThreadInfo
 from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
@@ -257,12 +258,16 @@ def cache_of(store: Store, root: str) -> Cache:
     caches: dict[str, Cache] = store.snapshot_caches
     if root not in caches:
         folder = _cache_folder(store.properties)
-        # What one namespace has stored, another one has not.
-        own = store.properties.namespace
-        key = root if own == DEFAULT_NAMESPACE else f"{root}\0{own}"
-        name = digest(os.fsencode(key))[3:35] + ".cache"
+        name = digest(os.fsencode(_cache_key(store.properties, root)))[3:35] + ".cache"
         caches[root] = Cache(None if folder is None else folder / name)
     return caches[root]
+
+
+def _cache_key(properties: Properties, root: str) -> str:
+    """What one namespace, or one server, has stored, another one has not."""
+    own, place = properties.namespace, properties.place
+    key = root if own == DEFAULT_NAMESPACE else f"{root}\0{own}"
+    return f"{key}\0{place}" if properties.engine == "postgres" else key
 
 
 def own_files(properties: Properties, top: str) -> frozenset[str]:
@@ -282,9 +287,10 @@ def _tree_of(known: Known) -> str | None:
 
 
 def _cache_folder(properties: Properties) -> Path | None:
-    """Beside the store: the cache is about this machine and this store."""
+    """Beside the store, if that is on this machine: the cache is about files that are."""
     if properties.engine == "sqlite":
         return Path(properties.place + "-snapshots")
     if properties.engine == "files":
         return Path(properties.place) / "index" / "snapshots"
-    return None
+    caches = cache_folder() if properties.engine == "postgres" else None
+    return None if caches is None else caches / "snapshots"
