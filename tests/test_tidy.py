@@ -30,6 +30,7 @@ LAYERS = [
         "copying",
         "whole",
         "salvage",
+        "families",
         "rebuilding",
     },
     {"messages", "tokens", "repair", "budget", "window", "context", "compaction"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
@@ -22,6 +23,7 @@ from clew.carrying import (
     batches,
     everything,
     find_entry,
+    find_thread,
     holds,
     to_draft,
 )
@@ -110,16 +112,19 @@ class _Copy:
         self._there = {info.id: info for info in everything(target)}
         self._total = sum(info.seq for info in self._infos.values())
         self._done = 0
+        self._failed: dict[str, str] = {}  # threads that were not copied to the end, and why
 
     def run(self) -> Iterator[CopiedThread]:
         order, first = in_order(self._source, self._infos, self._there)
         for id in sorted(first):
-            self._scaffolds.prepare(self._infos[id])
+            with suppress(Blocked, Corrupt):  # it is said when its turn comes
+                self._scaffolds.prepare(self._infos[id])
         for id in order:
             info = self._infos[id]
             end = self._done + info.seq
             self.carried.records = 0
-            yield replace(self._copy(info), records=self.carried.records)
+            done = self._copy(info)
+            yield replace(done, records=self.carried.records, reason=self._tell_all(info, done))
             self._tell(end - self._done)
 
     def end(self) -> None:
@@ -129,6 +134,18 @@ class _Copy:
         self._done += records
         if self._progress is not None:
             self._progress(self._done, self._total)
+
+    def _tell_all(self, info: ThreadInfo, done: CopiedThread) -> str | None:
+        """Why a thread was not copied to the end, and how much of it was."""
+        if done.complete or done.outcome == "unrelated":
+            return done.reason
+        self._failed[info.id] = done.reason or ""
+        if info.id in self._there:
+            return f"{done.reason}; records added to what the target had: {self.carried.records}"
+        made = find_thread(self._target, info.id)
+        if made is None or made.parent == MARK:
+            return f"{done.reason}; nothing of it was copied"
+        return f"{done.reason}; {made.seq} of its {info.seq} records were copied"
 
     # --- one thread ---
 
@@ -146,7 +163,7 @@ class _Copy:
     def _attempt(self, info: ThreadInfo) -> CopiedThread:
         theirs = self._there.get(info.id)
         if theirs is None:
-            self._scaffolds.provide(info)
+            self._provide(info)
             draft = ThreadDraft(
                 id=info.id, created_us=info.created_us, parent=info.parent, origin=info.origin
             )
@@ -163,6 +180,21 @@ class _Copy:
             self._extend(info, theirs)
             return CopiedThread(thread=info.id, outcome="extended")
         return self._branch(info, theirs, common)
+
+    def _provide(self, fork: ThreadInfo) -> None:
+        """See to it that a fork can be made; or say what is wrong with what it was forked from."""
+        try:
+            self._scaffolds.provide(fork)
+        except Blocked as error:
+            if error.thread not in self._failed:
+                raise
+            why = f"which was not copied to the end ({self._failed[error.thread]})"
+            text = f"it was forked from {error.thread!r}, {why}"
+            raise Blocked(text, thread=error.thread) from error
+        except Corrupt as error:
+            origin = "" if fork.origin is None else fork.origin.thread
+            place = f"what it shares with its origin, thread {origin!r}"
+            raise Corrupt(place, f"it cannot be read: {error}") from error
 
     def _common(self, mine: ThreadInfo, theirs: ThreadInfo) -> int:
         """The seq up to which both have the same records, found by comparing single ones."""
@@ -261,7 +293,11 @@ def in_order(
                 if info.origin.thread in infos:
                     sorter.add(info.origin.thread, info.id)
             elif info.origin is not None and info.id not in there:
-                _add_edges(sorter, source, infos, info, close=info.id in close)
+                try:
+                    _add_edges(sorter, source, infos, info, close=info.id in close)
+                except Corrupt:  # it is said when its turn comes, after its origin's
+                    if info.origin.thread in infos:
+                        sorter.add(info.id, info.origin.thread)
         try:
             return list(sorter.static_order()), first
         except CycleError as error:

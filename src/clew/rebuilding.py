@@ -8,10 +8,6 @@ were purged are made, forked and purged again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
-
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -19,6 +15,7 @@ from clew.carrying import BATCH_BYTES, BATCH_RECORDS, find_entry, size_of, to_dr
 from clew.codec import decode, encode, new_id
 from clew.engine import Engine, Progress
 from clew.errors import ClewError
+from clew.families import hung_on, in_creation_order
 from clew.model import Draft, Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, Record
 from clew.salvage import Lost, LostBlob, Salvage, SalvagedThread, Tally
 
@@ -32,32 +29,6 @@ def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) 
     return work.tally
 
 
-def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]:
-    """Origins before forks, and those who shared an id one after the other.
-
-    A thread can only have got an id again after it was purged, so after all forks of the one
-    before it were made; the one that has the id now was the last.
-    """
-    known = {thread.key: thread for thread in threads}
-    forks: dict[str, list[str]] = {}
-    by_id: dict[str, list[SalvagedThread]] = {}
-    sorter: TopologicalSorter[str] = TopologicalSorter()
-    for thread in known.values():
-        sorter.add(thread.key)
-        if thread.origin_key in known:
-            sorter.add(thread.key, thread.origin_key)
-            forks.setdefault(thread.origin_key, []).append(thread.key)
-        by_id.setdefault(thread.draft.id, []).append(thread)
-    for same in by_id.values():
-        same.sort(key=lambda thread: not thread.purged)
-        for earlier, later in pairwise(same):
-            sorter.add(later.key, earlier.key, *forks.get(earlier.key, ()))
-    try:
-        return [known[key] for key in sorter.static_order()]
-    except CycleError:
-        return list(known.values())
-
-
 class _Rebuild:
     def __init__(self, salvage: Salvage, target: Engine, progress: Progress | None) -> None:
         self._salvage = salvage
@@ -66,11 +37,12 @@ class _Rebuild:
         self.tally = Tally()
         self._threads = in_creation_order(salvage.threads())
         self._ids = {thread.key: thread.draft.id for thread in self._threads}
+        self._hung_on = hung_on(self._threads)
         self._wanted: dict[str | None, list[str | None]] = {}  # what forks begin at
         for thread in self._threads:
-            if thread.draft.origin is not None:
-                wanted = self._wanted.setdefault(thread.origin_key, [])
-                wanted.append(thread.draft.origin.entry)
+            origin = thread.draft.origin
+            if origin is not None and self._needs(thread, origin):
+                self._wanted.setdefault(thread.origin_key, []).append(origin.entry)
         self._standing: set[str] = set()  # ids of purged threads that forks may still need
         self._total = sum(thread.size for thread in self._threads)
         self._done = 0
@@ -118,9 +90,24 @@ class _Rebuild:
         if origin.entry is None:
             return Origin(source, None, None)
         entry = find_entry(self._target, source, origin.entry)
+        if entry is None and thread.purged:
+            entry = self._last_shared(source, thread)
         if entry is None:
-            return None  # the salvage has said why
+            return None  # the salvage has said why, or nothing of the origin is needed
         return Origin(source, entry.id, entry.hash)
+
+    def _needs(self, thread: SalvagedThread, origin: Origin) -> bool:
+        """Whether what a fork begins at must be there: of a purged one it may have gone as well."""
+        if not thread.purged or any(isinstance(item, Lost) for item in thread.records()):
+            return True
+        return origin.entry in self._hung_on[thread.key]
+
+    def _last_shared(self, source: str, thread: SalvagedThread) -> Entry | None:
+        """The last entry, visible in its origin, that something left of a purged one hangs on."""
+        ids = self._hung_on[thread.key]
+        above = [id for id in ids if find_entry(self._target, source, id) is not None]
+        paths = [self._target.path(source, id) for id in above]
+        return max(paths, key=len)[-1] if paths else None
 
     def _tell(self) -> None:
         self._done += 1

@@ -37,7 +37,9 @@ Group = tuple[str, list[Entry]]  # the id of a thread, and the entries of it on 
 
 
 class Blocked(ClewError):
-    """A scaffold cannot stand: another thread has its id."""
+    """A scaffold cannot stand: another thread has its id, which is `thread`."""
+
+    thread: str
 
 
 def inherited(source: Engine, fork: ThreadInfo) -> list[Group]:
@@ -119,7 +121,8 @@ class Scaffolds:
         """One storey: a thread of this id that has these entries, on top of `base`."""
         there = find_thread(self._target, name)
         if there is not None and name not in self._standing:
-            raise Blocked(f"it was forked from {name!r}, but the target has another thread there")
+            text = f"it was forked from {name!r}, but the target has another thread there"
+            raise Blocked(text, thread=name)
         missing = entries
         if there is not None and self._can_extend(there, entries):
             missing = [entry for entry in entries if entry.seq > there.seq]

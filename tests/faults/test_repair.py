@@ -256,6 +256,79 @@ def test_reindexing_loses_nothing(store: str, whole: str) -> None:
     assert picture(store) == picture(whole)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("leaf", ["a", None, "c"])
+def test_what_went_with_a_purge_is_not_called_lost(
+    engine: str, leaf: str | None, tmp_path: Path
+) -> None:
+    """What is left of a purged fork hangs further up than where it was forked, or on nothing."""
+    made = address(engine, tmp_path)
+    with clew.open(made) as store:
+        store.create("t").append("event", {"text": "needle-t"}, id="e")
+        origin = store.create("origin")
+        for id in ("a", "b", "c"):
+            origin.append("event", id, id=id)
+        fork = origin.fork(at="c", id="fork")
+        fork.move(leaf)
+        fork.append("event", "shared", id="shared")
+        fork.fork(at="shared", id="last").append("event", "own", id="own")
+        store.purge("origin")
+        store.purge("fork")
+    before = picture(made)
+    rewrite(made, b"needle-t", b"needle-x")
+    report = mend(made)
+    assert [(lost.thread, lost.id) for lost in report.lost] == [("t", "e")]
+    assert (report.placeholders, report.rehashed) == (1, 0)
+    after = picture(made)
+    assert after["last"][1:] == before["last"][1:]
+    with clew.open(made) as store:
+        store.purge("last")
+        assert store.stats().records == 1, "nothing is left behind that nobody needs"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_found_through_a_thread_without_remains_is_not_called_lost(
+    engine: str, tmp_path: Path
+) -> None:
+    made = address(engine, tmp_path)
+    with clew.open(made) as store:
+        store.create("t").append("event", {"text": "needle-t"}, id="e")
+        first = store.create("first")
+        for id in ("a", "b"):
+            first.append("event", id, id=id)
+        second = first.fork(at="b", id="second")
+        second.append("event", "c", id="c")
+        third = second.fork(at="c", id="third")
+        third.move("a")
+        third.append("event", "d", id="d")
+        third.fork(at="d", id="last")
+        for id in ("first", "second", "third"):
+            store.purge(id)
+    before = picture(made)["last"]
+    rewrite(made, b"needle-t", b"needle-x")
+    assert [lost.id for lost in mend(made).lost] == ["e"]
+    assert picture(made)["last"][1:] == before[1:]
+
+
+def test_what_the_remains_of_a_purged_fork_hang_on_is_called_lost(tmp_path: Path) -> None:
+    made = address("files", tmp_path)
+    with clew.open(made) as store:
+        origin = store.create("origin")
+        for id in ("a", "b"):
+            origin.append("event", id, id=id)
+        fork = origin.fork(at="b", id="fork")
+        fork.append("event", "shared", id="shared")
+        fork.fork(at="shared", id="last")
+        store.purge("origin")
+        store.purge("fork")
+    (husk,) = [file for file in place_of(made).glob("purged/*") if b'"id":"b"' in file.read_bytes()]
+    husk.write_bytes(b"".join(husk.read_bytes().splitlines(True)[:-1]))
+    report = mend(made)
+    assert [lost.id for lost in report.lost] == ["b"]
+    with clew.open(made) as store:
+        assert [entry.id for entry in store.get("last").path()] == ["a", "b", "shared"]
+
+
 def test_progress_is_told(store: str) -> None:
     rewrite(store, b"needle-c", b"needle-x")
     told: list[tuple[int, int]] = []

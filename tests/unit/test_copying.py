@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from places import PLACES
 
 import clew
@@ -273,6 +274,63 @@ def test_damage_in_the_source_does_not_get_a_fresh_hash(two: tuple[Engine, Engin
     assert (found["t"].outcome, found["u"].outcome) == ("damaged", "copied")
     assert "record 2" in (found["t"].reason or "")
     assert target.read("t") == [], "not even the part of the batch before it"
+
+
+def test_a_fork_of_a_damaged_thread_is_not_said_to_meet_another_thread(
+    two: tuple[Engine, Engine],
+) -> None:
+    source, target = two
+    source.create(thread("t"))
+    source.create(thread("u"))
+    grow(source, "t", "a", "b")
+    grow(source, "u", "c")
+    fork_of(source, "t", "a", "f")
+    grow(source, "f", "d")
+    fork_of(source, "f", "d", "g")
+    state = source._threads["t"]  # type: ignore[attr-defined]
+    state.records[1] = Entry("t", 2, "b", T0, state.records[1].hash, "a", "user_message", b"{}")
+    found = {done.thread: done for done in copy(source, target).threads}
+    assert [found[id].outcome for id in "tufg"] == ["damaged", "copied", "blocked", "blocked"]
+    reasons = {id: found[id].reason or "" for id in "tfg"}
+    assert reasons["t"].endswith("0 of its 2 records were copied")
+    for id in "fg":
+        assert reasons[id].startswith("it was forked from 't', which was not copied to the end")
+        assert "record 2: it does not match its hash" in reasons[id]
+        assert reasons[id].endswith("nothing of it was copied")
+
+
+def test_a_thread_that_stops_half_way_is_said_to_be_there_in_part(
+    two: tuple[Engine, Engine],
+) -> None:
+    source, target = two
+    source.create(thread("t"))
+    grow(source, "t", *(f"e{n}" for n in range(700)))
+    state = source._threads["t"]  # type: ignore[attr-defined]
+    state.records[600] = replace(state.records[600], data=b"{}")
+    (done,) = copy(source, target).threads
+    assert (done.outcome, done.records) == ("damaged", 500)
+    assert (done.reason or "").endswith("500 of its 700 records were copied")
+    (again,) = copy(source, target).threads
+    assert (again.outcome, again.records) == ("damaged", 0)
+    assert (again.reason or "").endswith("records added to what the target had: 0")
+
+
+def test_a_missing_origin_stops_its_forks_and_no_other_thread(tmp_path: Path) -> None:
+    with clew.open(f"files:{tmp_path / 'from'}") as store:
+        store.create("t").append("event", 1, id="a")
+        store.get("t").fork(at="a", id="f").fork(at="a", id="g")
+        store.create("u").append("event", 2)
+    (tmp_path / "from" / "threads" / "t.jsonl").unlink()
+    with clew.open(f"files:{tmp_path / 'from'}") as store, clew.open("memory:") as other:
+        found = {done.thread: done for done in store.copy_to(other).threads}
+        assert {id: done.outcome for id, done in found.items()} == {
+            "u": "copied",
+            "f": "damaged",
+            "g": "damaged",
+        }
+        for id in "fg":
+            assert "its file is not there; nothing of it was copied" in (found[id].reason or "")
+        assert [info.id for info in other.threads()] == ["u"]
 
 
 def test_a_writer_in_between_makes_it_a_branch(two: tuple[Engine, Engine]) -> None:

@@ -113,6 +113,7 @@ class FilesEngine:
         shared = self._enter()
         large = _pack(draft.facts)
         with shared.gate.open(), shared.writing_to(self._place.thread(draft.id)):
+            shared.gate.note(shared.disk)
             shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
             shared.blobs.settle()
             spilled = {id: blob.hash for id, blob in large.items()}
@@ -136,6 +137,7 @@ class FilesEngine:
             return self._append(thread, drafts, {}, expect, fence)
         with shared.gate.open():
             with shared.writing_to(self._place.blobs):
+                shared.gate.note(shared.disk)
                 shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
             spilled = {id: blob.hash for id, blob in large.items()}
             return self._append(thread, drafts, spilled, expect, fence)

@@ -77,6 +77,7 @@ class Index:
         self.lock = threading.RLock()
         self.lineages = rows.Lineages()
         self.epoch = 0  # grows when the index was lost: nothing is known of any file then
+        self.closings = 0  # grows when it was closed: what is opened next may be another one
         self._db: apsw.Connection | None = None
         self._depth = 0
 
@@ -123,6 +124,7 @@ class Index:
 
     def close(self) -> None:
         if self._db is not None:
+            self.closings += 1
             self._db.close()
             self._db = None
 

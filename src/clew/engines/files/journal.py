@@ -114,8 +114,9 @@ class Journal:
                 self.catch_up()
         self._ensure_source()
 
-    def refresh_index(self) -> None:
+    def refresh_index(self, *, afresh: bool = False) -> None:
         """The same, and the index knows it too: for those who read through it."""
+        self._looked = -1 if afresh else self._looked
         self.refresh()
         self.index_up()
         if self._looked < 0:  # the index was made anew
@@ -168,6 +169,7 @@ class Journal:
             if 0 < known.size <= size and last == known.last:
                 self._size = known.size
                 return known.seq
+            self._shared.gate.note(self._shared.disk)  # until it is read again, a fork is unknown
             index.forget(known.no, file=False)
         self._size = self.file.start
         return 0

@@ -15,12 +15,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from clew.engines.files.disk import Disk
 from clew.errors import Unavailable, Unsupported
 
 SHARED = fcntl.LOCK_SH
 EXCLUSIVE = fcntl.LOCK_EX
 _FIRST_NAP_SECONDS = 0.00005
 _NAP_SECONDS_MAX = 0.002
+_TOKEN_BYTES = 16
+
+
+def is_ours(mutex: threading.RLock) -> bool:
+    """Whether this very thread holds a mutex; a condition without its lock refuses to notify."""
+    try:
+        threading.Condition(mutex).notify(0)
+    except RuntimeError:
+        return False
+    return True
 
 
 class FileLock:
@@ -80,7 +91,7 @@ class Gate:
     """Shared by those who add references (forks, blobs), closed by those who remove things.
 
     The threads of a process share one descriptor, so they are counted here: the first takes the
-    lock, the last gives it back.
+    lock, the last gives it back. Its file holds a token that says whether any were added.
     """
 
     def __init__(self, path: str, seconds: float) -> None:
@@ -122,6 +133,20 @@ class Gate:
                 self._closed_by = None
                 self._lock.release()
                 self._mutex.notify_all()
+
+    def note(self, disk: Disk) -> bytes:
+        """Leave a new token, before a reference is added: also one by a killed writer shows then.
+
+        Handles remember it no longer than they live, so it need not survive a loss of power.
+        """
+        token = os.urandom(_TOKEN_BYTES)
+        written = 0
+        while written < _TOKEN_BYTES:
+            written += disk.write_at(self._lock.descriptor, token[written:], written)
+        return token
+
+    def noted(self) -> bytes:
+        return os.pread(self._lock.descriptor, _TOKEN_BYTES, 0)
 
     def close(self) -> None:
         self._lock.close()

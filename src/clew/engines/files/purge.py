@@ -30,7 +30,11 @@ from clew.model import Purged, Swept
 
 
 def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
-    survey.refresh_all()
+    with survey.relations_known():
+        return _purge(shared, thread)
+
+
+def _purge(shared: Shared, thread: str) -> Purged:
     journal = shared.journal(thread)
     with journal.mutex:
         journal.refresh_index()

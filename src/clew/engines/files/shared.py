@@ -14,7 +14,7 @@ from clew.engines.files.blobs import Blobs
 from clew.engines.files.disk import GuardedDisk
 from clew.engines.files.index import INDEX_ERRORS, Index, Where
 from clew.engines.files.lines import Source
-from clew.engines.files.locks import Gate
+from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.opening import read_header
 from clew.engines.files.place import Place
 from clew.engines.sqlite import rows
@@ -134,8 +134,8 @@ class Shared:
         for path in list(self._journals)[: max(0, len(self._journals) - OPEN_MAX)]:
             journal = self._journals[path]
             # We ourselves may be at work on it, and then could take its mutex once more.
-            ours = journal.mutex._is_owned()  # type: ignore[attr-defined]
-            if journal.commits.idle and not ours and journal.mutex.acquire(blocking=False):
+            busy = is_ours(journal.mutex) or not journal.commits.idle
+            if not busy and journal.mutex.acquire(blocking=False):
                 idle.append(self._journals.pop(path))
         return idle
 
@@ -151,14 +151,10 @@ class Shared:
         """
         if not deep and self._has(source):
             return
-        # The oldest first, so that none of them needs to call for the next.
-        for owner in reversed(self._line(source, deep=deep)):
-            with owner.mutex:
-                try:
-                    owner.refresh_index()
-                except NotFound:
-                    text = "a fork begins in it, but its file is not there"
-                    raise Corrupt(f"thread {owner.id!r}", text) from None
+        line = self._line(source, deep=deep)
+        _refresh(line)
+        if not husk and not self._has(source):
+            _refresh(line, afresh=True)  # the index may have been made anew behind our back
         if not husk and not self._has(source):
             text = f"record {source.seq}, which a fork begins at, is not there"
             raise Corrupt(f"thread {source.thread!r}", text)
@@ -249,6 +245,17 @@ class Shared:
         for journal in list(self._journals.values()):
             journal.close()
         self.gate.close()
+
+
+def _refresh(line: Sequence[Journal], *, afresh: bool = False) -> None:
+    """The oldest first, so that none of them needs to call for the next."""
+    for owner in reversed(line):
+        with owner.mutex:
+            try:
+                owner.refresh_index(afresh=afresh)
+            except NotFound:
+                text = "a fork begins in it, but its file is not there"
+                raise Corrupt(f"thread {owner.id!r}", text) from None
 
 
 def _because(error: OSError, text: str, **fields: Any) -> Unavailable:

@@ -2,7 +2,8 @@
 
 The first look of a handle goes through the folder and compares how every file looks with what
 the index remembers, so changes by hand, by a sync tool or before a loss of power are seen. After
-that, writers leave a mark for each thread that they change, and only those are looked at.
+that, writers leave a mark for each thread that they change, and only those are looked at. Marks
+may be missing, so those who remove things look at everything, or know that nothing has changed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from clew.engines.files import names
 from clew.engines.files.journal import stamp_of
@@ -23,6 +25,8 @@ from clew.model import Stats
 
 _log = logging.getLogger("clew")
 
+_Looks = tuple[int, int, bytes, int, int]
+
 
 class Survey:
     """What a handle knows about all threads."""
@@ -31,6 +35,7 @@ class Survey:
         self._shared = shared
         self._mutex = threading.Lock()
         self._epoch = -1
+        self._last_known: _Looks | None = None
 
     def refresh(self) -> None:
         """Bring the index up to date. A thread that cannot be read stays as it was known."""
@@ -50,6 +55,22 @@ class Survey:
                 self._update(stem)
             for key, _ in thread_files(self._shared.place.purged):
                 self._update_husk(key)
+
+    @contextmanager
+    def relations_known(self) -> Iterator[None]:
+        """Inside, the index has every fork and every use of a blob. Needs the gate shut.
+
+        Whoever adds one leaves a token at the gate first, and what is done by hand shows at the
+        folders. As long as both are as the last purge left them, no file has to be looked at.
+        """
+        shared = self._shared
+        if self._last_known is None or self._last_known != _looks(shared):
+            self.refresh_all()
+        self._last_known = None
+        token = shared.gate.note(shared.disk)  # other handles do not know what we remove
+        yield
+        looks = _looks(shared)
+        self._last_known = looks if token in looks else None
 
     def _changed_files(self) -> list[str]:
         self._shared.place.restore_index()
@@ -86,6 +107,8 @@ class Survey:
             journal = shared.journal(id)
             with journal.mutex:
                 journal.refresh_index()
+                if stamp_of(os.lstat(path)) != shared.index.stamp(stem):
+                    journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
             shared.index.forget_name(stem)
 
@@ -103,6 +126,13 @@ class Survey:
             husk = shared.husk(Source(header.draft.id, header.key, 0))
             with husk.mutex:
                 husk.refresh_index()
+
+
+def _looks(shared: Shared) -> _Looks:
+    """What is different when somebody else has added or removed something, or the index is new."""
+    threads, purged = os.stat(shared.place.threads), os.stat(shared.place.purged)
+    index, noted = shared.index, shared.gate.noted()
+    return index.epoch, index.closings, noted, threads.st_mtime_ns, purged.st_mtime_ns
 
 
 def thread_files(folder: str) -> Iterator[tuple[str, int]]:

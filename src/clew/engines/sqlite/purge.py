@@ -63,6 +63,7 @@ def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
     """The forks whose paths run through a thread, and the ranges of it that they need."""
     forks: list[str] = []
     needed: set[Range] = set()
+    passed: dict[int, bool] = {}
     todo = [no]
     seen = {no}
     while todo:
@@ -78,11 +79,31 @@ def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
                 todo.append(fork)
             if shelf == PURGED:
                 continue  # nobody reads it; those who fork it count for themselves
-            spans = [span for span in rows.path_ranges(db, origin_no) if span[0] >> 32 == no]
-            needed.update(spans)
-            if spans:
+            if _runs_through(db, no, origin_no, needed, passed):
                 forks.append(id)
     return tuple(sorted(forks)), sorted(needed)
+
+
+def _runs_through(
+    db: apsw.Connection, no: int, end: int, needed: set[Range], passed: dict[int, bool]
+) -> bool:
+    """Whether the path to a record runs through a thread; the ranges of it that it needs.
+
+    The paths of forks of forks are the same further up: what was `passed` is not walked again.
+    """
+    walked: list[Range] = []
+    through = False
+    for first, last in rows.path_ranges(db, end):
+        if last in passed:
+            through = passed[last]
+            break
+        walked.append((first, last))
+    for first, last in reversed(walked):
+        if first >> 32 == no:
+            needed.add((first, last))
+            through = True
+        passed[last] = through
+    return through
 
 
 def _collect(db: apsw.Connection, origin_no: int | None) -> None:
