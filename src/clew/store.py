@@ -102,10 +102,13 @@ class Store:
 
     def get(self, id: str, *, deleted: bool = False) -> Thread:
         """The thread with this id. NotFound if there is none, or it is deleted (unless asked)."""
+        return Thread(self, self._info(id, deleted).id)
+
+    def _info(self, id: str, deleted: bool = False) -> ThreadInfo:
         info = self.engine.thread(check_name(id, "id"))
         if info.deleted_at is not None and not deleted:
             raise NotFound("thread", id, deleted_at=info.deleted_at)
-        return Thread(self, info.id)
+        return info
 
     def find(self, id: str) -> Thread | None:
         """Like `get`, but None instead of NotFound."""
@@ -241,8 +244,7 @@ class Store:
         """
         if at is not None and before is not None:
             raise InvalidInput("at", "give either at or before, not both")
-        source = self.get(thread)
-        info = source.info
+        info = self._info(thread)
         given = {key: info.facts[key] for key in INHERITED_FACTS if key in info.facts}
         given |= dict(facts or {})
         if title is not None:
@@ -252,7 +254,7 @@ class Store:
             ThreadDraft(
                 id=mint(id),
                 created_us=created_us,
-                origin=self._origin(source, info.leaf if at is None else at, before),
+                origin=self._origin(info, at, before),
                 facts=drafts.facts(given, created_us),
             )
         )
@@ -263,9 +265,12 @@ class Store:
 
         return fork_id(self, base)
 
-    def _origin(self, source: Thread, at: str | None, before: str | None) -> Origin:
+    def _origin(self, info: ThreadInfo, at: str | None, before: str | None) -> Origin:
+        source = Thread(self, info.id)
         if before is not None:
             at = source.get(before).parent
+        elif at is None:
+            at = info.leaf
         if at is None:
             return Origin(source.id, None, None)
         return Origin(source.id, at, source.get(at).hash)

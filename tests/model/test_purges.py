@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
-from places import FilesPlace, SQLitePlace
+from places import FilesPlace, PostgresPlace, SQLitePlace
 
 from clew.engine import Engine
 from clew.engines.memory import MemoryEngine
@@ -112,6 +113,23 @@ def test_purges_in_any_order_leave_the_paths_of_all_others(
         finally:
             for place in places:
                 place.close()
+
+
+@pytest.mark.usefixtures("postgres_places")
+@settings(max_examples=25)
+@given(forks=FORKS, data=st.data())
+def test_purges_on_a_server_leave_the_paths_of_all_others(
+    forks: list[Any], data: st.DataObject
+) -> None:
+    place = PostgresPlace(Path())
+    try:
+        family = Family([MemoryEngine(), place.open()])
+        for fork in forks:
+            family.fork(*fork)
+        for thread in data.draw(st.permutations(list(family.visible))):
+            family.purge(thread)
+    finally:
+        place.close()
 
 
 def _reopen(family: Family, places: list[Any]) -> None:

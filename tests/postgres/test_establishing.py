@@ -66,6 +66,17 @@ def test_an_address_that_makes_no_sense(address: str) -> None:
         clew.open(address, busy_seconds=1)
 
 
+@pytest.mark.parametrize("more", ["", "&namespace=acme"])
+def test_an_address_without_a_host_leads_to_the_socket(
+    more: str, server: Cluster, name: str
+) -> None:
+    with clew.open(server.socket_dsn(name) + more) as store:
+        assert store.properties.namespace == ("acme" if more else "default")
+        store.create("t")
+    with clew.open(server.dsn(name) + more.replace("&", "?")) as store:
+        assert store.find("t") is not None
+
+
 @pytest.mark.parametrize(
     "schema", ["", "two words", "Clew", "a;DROP", 'a"b', "ü", "pg_mine", "x" * 49, "1st", "a.b"]
 )

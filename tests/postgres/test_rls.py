@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg import errors as states
 from servers.cluster import Cluster
+from servers.proxy import Proxy
 
 import clew
 from clew.cli import main
@@ -124,6 +125,16 @@ def test_a_role_can_do_everything_in_its_own_namespace(tenants: str, opened: Ope
     assert store.verify() == []
     assert sorted(store.cleanup(older_than=timedelta(0)).purged) == ["f", "g"]
     assert store.stats().records == 0
+
+
+def test_a_role_is_told_what_its_purge_did_though_the_answer_was_lost(
+    tenants: str, opened: Open, proxy: Proxy, database: str
+) -> None:
+    """The retry commits something, so that its answer is sure: it must be something it may do."""
+    store = opened(as_role(proxy.dsn(database), ACME), namespace="acme")
+    proxy.cut_after(b"COMMIT")
+    assert store.purge("t").kept_for == ("f",)
+    assert proxy.cuts == 1
 
 
 def test_a_role_can_wait_for_appends(tenants: str, opened: Open) -> None:

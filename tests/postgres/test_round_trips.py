@@ -1,14 +1,21 @@
-"""How often a call goes to the server and back: on a network that is what it costs."""
+"""How often a call goes to the server and back: on a network that is what it costs.
+
+What a connection has run five times is prepared the next time, which is one more, once. So no test
+asks the same so often.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from servers.proxy import Proxy
 
 import clew
 from clew import drafts
+from clew.carrying import find_entry
+from clew.engine import Engine
 from clew.model import Acquire, Inspect, MoveDraft, Release, Renew, ThreadQuery
 
 LARGE = {"text": "large " * 5000}
@@ -105,9 +112,41 @@ def test_other_writes(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> N
         (lambda: engine.lease("t", Renew(lease.fence, 60)), 2),
         (lambda: engine.lease("t", Release(lease.fence)), 2),
         (lambda: engine.lease("t", Acquire("me", 60)), 2),
-        (lambda: store.create("u"), 2),
+        (lambda: store.create("u"), 1),
+        (lambda: store.create("v", title="v", tags=["a", "b"], facts={"note": LARGE}), 1),
+        # The function, and around it a transaction: its answer must be here before the commit.
+        (lambda: store.purge("v"), 3),
     ):
         assert trips(proxy, call) == count
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "count"),
+    [
+        ("t", {}, 3),
+        ("t", {"at": "a", "title": "x", "facts": {"note": LARGE}}, 3),
+        ("t", {"before": "b"}, 4),
+        ("t", {"before": "a"}, 3),
+        ("f", {"at": "a"}, 3),
+    ],
+)
+def test_a_fork_is_few(
+    source: str, options: dict[str, Any], count: int, store: clew.Store, proxy: Proxy
+) -> None:
+    """The source, the entries that are named or shared one by one, and the fork."""
+    store.create("t", tags=["inherited"]).append([clew.draft("event", id, id=id) for id in "ab"])
+    store.fork("t", id="f")
+    assert trips(proxy, lambda: store.fork(source, id="g", **options)) == count
+
+
+def test_an_append_after_first_facts_is_one(
+    store: clew.Store, thread: clew.Thread, proxy: Proxy
+) -> None:
+    fresh = store.create("u", title="u", facts={"note": LARGE})
+    fork = store.fork("t", id="f", title="f")
+    assert trips(proxy, lambda: fresh.append("event", 1)) == 1
+    assert trips(proxy, lambda: fork.append("event", 1)) == 1
+    assert store.verify() == []
 
 
 def test_reads(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> None:
@@ -115,7 +154,6 @@ def test_reads(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> None:
     for n in range(10):
         store.create(f"t{n}", tags=["x"])
     hash = store.blobs.put(b"data")
-    leaf = thread.leaf
     for call, count in (
         (lambda: engine.threads(ThreadQuery(limit=5)), 1),
         (lambda: engine.threads(ThreadQuery(limit=5, tag="x", order="created")), 1),
@@ -129,7 +167,25 @@ def test_reads(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> None:
         (lambda: engine.has_blobs([hash, "b3:00"]), 1),
         (lambda: engine.lease("t", Inspect()), 1),
         (lambda: engine.wait("t", after=0, timeout_seconds=5), 1),
-        # In one moment: begin, isolation level, thread, entry, path, end.
-        (lambda: engine.path("t", leaf), 6),
     ):
         assert trips(proxy, call) == count
+
+
+PATHS: dict[str, Callable[[Engine], object]] = {
+    "to an entry": lambda engine: engine.path("t", "a"),
+    "before the root": lambda engine: engine.path("t", None),
+    "after an entry": lambda engine: engine.path("t", after="a"),
+    "between entries": lambda engine: engine.path("t", "b", after="a"),
+    "one entry": lambda engine: engine.path("t", "a", limit=1),
+    "one entry that a fork of a fork inherits": lambda engine: engine.path("g", "a", limit=1),
+    "a missing entry": lambda engine: find_entry(engine, "g", "missing"),
+    "an entry of a missing thread": lambda engine: find_entry(engine, "missing", "a"),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_path_is_one(name: str, store: clew.Store, proxy: Proxy) -> None:
+    store.create("t").append([clew.draft("event", id, id=id) for id in "abc"])
+    store.fork("t", id="f", at="b").append("event", "d")
+    store.fork("f", id="g").append("event", "e")
+    assert trips(proxy, lambda: PATHS[name](store.engine)) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from msgspec import Struct
@@ -61,9 +61,12 @@ def _take_own(address: str) -> tuple[dict[str, str], str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in OWN_PARAMETERS}
     others = [(name, value) for name, value in pairs if name not in OWN_PARAMETERS]
-    # Only a query that holds something of ours is written anew: libpq reads it a little otherwise.
-    query = urlencode(others, quote_via=quote) if own else parts.query
-    return own, urlunsplit(parts._replace(query=query))
+    if not own:
+        return own, address  # nothing is written anew: libpq reads a query a little otherwise
+    # By hand: Python would make `postgresql:/…` of an address without a host.
+    where, query = address.partition("?")[0], urlencode(others, quote_via=quote)
+    rest = f"#{parts.fragment}" if parts.fragment else ""
+    return own, (f"{where}?{query}" if query else where) + rest
 
 
 def has_several_hosts(conninfo: str) -> bool:

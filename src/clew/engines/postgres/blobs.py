@@ -119,9 +119,3 @@ def hold_all_off(wire: Wire, book: Book) -> None:
     """Alone with the blobs of the namespace until the transaction ends."""
     lock = "SELECT pg_advisory_xact_lock('clew.blobs'::regclass::oid::integer, %s::integer)"
     wire.execute(book.sql(lock), (book.space,))
-
-
-def remove_unused(wire: Wire, book: Book, hashes: Sequence[bytes]) -> None:
-    """Remove those of the blobs that no record uses any more; nobody else is at them."""
-    sql = f"DELETE FROM clew.blobs b WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) AND {UNUSED}"
-    wire.execute(book.sql(sql), (book.space, list(hashes)))

@@ -1,26 +1,21 @@
-"""Making threads and forks."""
+"""Making threads and forks, with their first facts: one statement, unless one is there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
-
-import psycopg
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from clew.codec import decode
 from clew.engines._packing import Packed
-from clew.engines.postgres import reading, rows
-from clew.engines.postgres.errors import SOURCE_GONE
-from clew.engines.postgres.finding import Book, Finder
-from clew.engines.postgres.journal import settle, write
-from clew.engines.postgres.rows import Place, Stand, to_bytes
+from clew.engines.postgres import blobs, reading
+from clew.engines.postgres.finding import Book
+from clew.engines.postgres.journal import columns, listed_value, settle, uses_of
+from clew.engines.postgres.rows import Stand, to_bytes, to_hash
 from clew.engines.postgres.wire import Wire
 from clew.errors import Conflict, NotFound
 from clew.hashes import thread_hash
-from clew.model import Entry, Origin, ThreadDraft, ThreadInfo
+from clew.model import Entry, Fact, Origin, Record, ThreadDraft, ThreadInfo
 from clew.state import Head, check_origin, check_recreated, plan
-
-_CREATE = f"SELECT clew.create_thread({', '.join(['%s'] * 11)})"
 
 
 def create(wire: Wire, book: Book, draft: ThreadDraft, packed: Mapping[str, Packed]) -> ThreadInfo:
@@ -34,29 +29,79 @@ def create(wire: Wire, book: Book, draft: ThreadDraft, packed: Mapping[str, Pack
             raise error from None
     if stand is None:
         return _existing(wire, book, draft)
-    info = reading.thread(wire, book, draft.id)[1]
-    if not draft.facts:
-        book.heads.note(draft.id, stand)
-    return info
+    book.heads.note(draft.id, stand)
+    return _info(draft, stand.head)
+
+
+_ARRAYS = (
+    *("bigint text bigint bytea text text bytea bytea".split()),
+    *("bytea bigint".split()),
+    *("bytea bigint text bytea bytea".split()),
+)
+_CREATE = (
+    f"SELECT made, source, at_thread, at_seq, actual FROM clew.create_thread({'%s, ' * 10}"
+    + ", ".join(f"%b::{name}[]" for name in _ARRAYS)
+    + ")"
+)
 
 
 def _make(wire: Wire, book: Book, draft: ThreadDraft, packed: Mapping[str, Packed]) -> Stand | None:
-    """Where the new thread stands, before its first facts; None if there is one of that id."""
-    origin = draft.origin
-    source, place = (None, None) if origin is None else _origin_place(wire, book, origin)
-    with wire.transaction() if draft.facts else nullcontext():
-        no = _insert(wire, book, draft, source, place)
-        if no is None:
-            return None
-        stand = Stand(no, place, place, _head(draft))
-        if draft.facts:
-            _write_facts(wire, book, draft, stand, packed)
-    return stand
-
-
-def _head(draft: ThreadDraft) -> Head:
+    """Where the new thread stands; None if there is one of that id."""
     origin = draft.origin or Origin("", None, None)
-    return Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
+    head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
+    decided = plan(head, draft.facts, lambda id: None)
+    load = list(packed.values())
+    if blobs.weigh(load) > blobs.LOAD_BYTES:
+        # Too much for one statement: it lies there already when the facts refer to it.
+        blobs.put(wire, book, load)
+        load = []
+    bindings = (
+        *_thread(book, draft),
+        *(decided.head.seq, decided.head.updated_us),
+        *_facts(decided.new, packed),
+        *blobs.columns(load),
+    )
+    row = wire.one(book.sql(_CREATE), bindings)
+    assert row is not None
+    no, source, thread, seq, actual = row
+    if no is None:
+        if draft.origin is not None:
+            _check_origin(draft.origin, source, actual)
+        return None
+    place = None if thread is None else (thread, seq)
+    return Stand(no, place, place, decided.head)
+
+
+def _thread(book: Book, draft: ThreadDraft) -> Sequence[Any]:
+    made, origin = (draft.id, draft.created_us, draft.parent), draft.origin
+    hash = to_bytes(thread_hash(*made, origin, book.namespace))
+    if origin is None:
+        return (book.space, *made, hash, None, None, None)
+    return (book.space, *made, hash, origin.thread, origin.entry, to_bytes(origin.hash))
+
+
+def _facts(records: Sequence[Record], packed: Mapping[str, Packed]) -> Sequence[Any]:
+    """Facts as arrays, one for each column, and the blobs that hold the large ones."""
+    rows = []
+    for fact in records:
+        assert isinstance(fact, Fact)
+        blob = packed.get(fact.id)
+        body = (fact.data, None) if blob is None else (None, to_bytes(blob.hash))
+        start = (fact.seq, fact.id, fact.time_us, to_bytes(fact.hash), fact.key)
+        rows.append((*start, listed_value(fact), *body))
+    uses = [use for fact in records for use in uses_of(fact, packed)]
+    return (*columns(rows, 8), *columns(uses, 2))
+
+
+def _check_origin(origin: Origin, source: int | None, actual: bytes | None) -> None:
+    """Whether the entry that was found is the one that the fork begins at."""
+    if source is None:
+        raise NotFound("thread", origin.thread)
+    if origin.entry is None:
+        return
+    if actual is None:
+        raise NotFound("entry", origin.entry)
+    check_origin(origin, Entry(origin.thread, 0, origin.entry, 0, to_hash(actual), None, "", b""))
 
 
 def _info(draft: ThreadDraft, head: Head) -> ThreadInfo:
@@ -75,36 +120,6 @@ def _info(draft: ThreadDraft, head: Head) -> ThreadInfo:
     )
 
 
-def _insert(
-    wire: Wire, book: Book, draft: ThreadDraft, source: int | None, place: Place | None
-) -> int | None:
-    """The number of the new thread; None if there is one of that id."""
-    origin = draft.origin or Origin(None, None, None)  # type: ignore[arg-type]
-    made = (draft.id, draft.created_us, draft.parent, draft.origin)
-    hash = thread_hash(*made, book.namespace)
-    bindings = (
-        *(book.space, draft.id, draft.created_us, draft.parent, to_bytes(hash)),
-        *(origin.thread, origin.entry, to_bytes(origin.hash)),
-        *(source, *(place or (None, None))),
-    )
-    try:
-        no: int | None = wire.value(book.sql(_CREATE), bindings)
-        return no
-    except psycopg.DatabaseError as error:
-        if error.sqlstate == SOURCE_GONE:
-            raise NotFound("thread", origin.thread) from None
-        raise
-
-
-def _write_facts(
-    wire: Wire, book: Book, draft: ThreadDraft, stand: Stand, packed: Mapping[str, Packed]
-) -> Head:
-    finder = Finder(wire, book, stand, unheard={fact.id for fact in draft.facts})
-    decided = plan(stand.head, draft.facts, finder)
-    write(wire, book, stand, decided, finder, packed, facts_only=True)
-    return decided.head
-
-
 def _existing(wire: Wire, book: Book, draft: ThreadDraft) -> ThreadInfo:
     """The thread if this very draft made it; any other thread of that id is in the way."""
     row, info = reading.thread(wire, book, draft.id)
@@ -113,27 +128,3 @@ def _existing(wire: Wire, book: Book, draft: ThreadDraft) -> ThreadInfo:
     check_recreated(info, first, draft)
     settle(wire, book, row.no)
     return info
-
-
-_ENTRY_AT = f"""
-SELECT {rows.RECORD.format(name="t.id")}
-  FROM clew.records r
-  JOIN clew.threads t ON t.space = r.space AND t.no = r.thread
-  {rows.WITH_BODY}
- WHERE r.space = %s AND r.thread = %s AND r.seq = %s
-"""
-
-
-def _origin_place(wire: Wire, book: Book, origin: Origin) -> tuple[int, Place | None]:
-    """The number of the thread that is forked, and where the last shared entry is."""
-    source = reading.thread_row(wire, book, origin.thread)
-    if origin.entry is None:
-        return source.no, None
-    place = reading.locate(wire, book, source, origin.entry)
-    row = wire.one(book.sql(_ENTRY_AT), (book.space, *place))
-    if row is None:
-        raise NotFound("entry", origin.entry)
-    entry = rows.to_record(row)
-    assert isinstance(entry, Entry)
-    check_origin(origin, entry)
-    return source.no, place

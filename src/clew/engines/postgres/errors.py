@@ -8,7 +8,7 @@ from psycopg import errors as states
 from clew.errors import ClewError, Corrupt, InvalidInput, TooLarge, Unavailable, Unsupported
 
 # Conditions that our own functions raise; sql/postgres.sql says what they mean.
-BLOB_MISSING, SOURCE_GONE, NO_SEGMENT, NOT_ON_PATH = "CL001", "CL002", "CL003", "CL004"
+BLOB_MISSING, NO_SEGMENT, NOT_ON_PATH = "CL001", "CL003", "CL004"
 
 READ_ONLY = "25006"  # the server was a primary, and is a standby now
 _LOST_STATES = frozenset(("57P01", "57P02", "57P03", "57P05", "25P03"))

@@ -215,15 +215,15 @@ def write(
     put = [packed[record.id] for record in decided.new if record.id in packed]
     if blobs.weigh(put) > blobs.LOAD_BYTES:
         put = []
-    uses = [use for record in decided.new for use in _uses(record, packed)]
+    uses = [use for record in decided.new for use in uses_of(record, packed)]
     bindings = (
         *(book.space, stand.no, before.thread, before.seq, to_bytes(before.leaf_hash)),
         *(before.tail, fence, facts_only),
         *(head.seq, head.leaf, to_bytes(head.leaf_hash), *leaf, head.tail, head.updated_us),
-        *_columns([_record_row(record, packed) for record in decided.new], 13),
-        *_columns([(first[1], *parent) for first, parent in starts if first is not None], 3),
-        *_columns([(fact.key, fact.seq, _listed_value(fact)) for fact in facts], 3),
-        *_columns(uses, 2),
+        *columns([_record_row(record, packed) for record in decided.new], 13),
+        *columns([(first[1], *parent) for first, parent in starts if first is not None], 3),
+        *columns([(fact.key, fact.seq, listed_value(fact)) for fact in facts], 3),
+        *columns(uses, 2),
         *blobs.columns(put),
     )
     return bool(wire.value(book.sql(_APPEND), bindings))
@@ -243,7 +243,7 @@ _APPEND = (
 )
 
 
-def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     return [array(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
@@ -263,14 +263,14 @@ def _record_row(record: Record, packed: Mapping[str, Packed]) -> tuple[Any, ...]
     return (record.seq, rows.FACT, *start, None, record.key, *(None,) * 4, body, held)
 
 
-def _uses(record: Record, packed: Mapping[str, Packed]) -> list[tuple[bytes | None, int]]:
+def uses_of(record: Record, packed: Mapping[str, Packed]) -> list[tuple[bytes | None, int]]:
     hashes = list(record.blobs) if isinstance(record, Entry) else []
     if record.id in packed:
         hashes.append(packed[record.id].hash)
     return [(to_bytes(hash), record.seq) for hash in hashes]
 
 
-def _listed_value(fact: Fact) -> str | None:
+def listed_value(fact: Fact) -> str | None:
     """The value as JSON if lists filter by it; of any other only whether it is there."""
     if decode(fact.data) is None:
         return None

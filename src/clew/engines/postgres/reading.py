@@ -11,7 +11,7 @@ from clew.engines.postgres import rows
 from clew.engines.postgres.errors import NOT_ON_PATH
 from clew.engines.postgres.finding import Book
 from clew.engines.postgres.rows import FACTS, INFO, JOIN_FACTS, ThreadRow
-from clew.engines.postgres.wire import Wire
+from clew.engines.postgres.wire import Row, Wire
 from clew.errors import Corrupt, NotFound
 from clew.model import (
     Entry,
@@ -82,14 +82,28 @@ def number_and_seq(wire: Wire, book: Book, thread: str) -> tuple[int, int]:
     return row[0], row[1]
 
 
-# The leaf's place is in the thread's row; any other entry has to be found first.
+# The leaf's place is in the thread's row; any other entry has to be found first. One statement sees
+# one moment: with several, a purge in between would look like damage.
 _PATH_TO_LEAF = """
 SELECT p.* FROM clew.threads t
  CROSS JOIN LATERAL clew.path(%s, t.leaf_thread, t.leaf_seq, NULL, NULL, %s) AS p
  WHERE t.space = %s AND t.id = %s AND NOT t.purged
 """
-_PATH = "SELECT * FROM clew.path(%s, %s, %s, %s, %s, %s)"
-_LOCATE = "SELECT thread, seq FROM clew.locate(%s, %s, %s, %s, %s, true)"
+_LOCATE = "clew.locate(t.space, t.no, t.origin_thread, t.origin_seq, %({id})s::text, true)"
+# Where an end is missing the path is not looked for: what is wrong then is the end.
+_PATH_BETWEEN = f"""
+SELECT p.*, CASE WHEN e.thread IS NULL THEN 'leaf'
+                 WHEN a.thread IS NULL AND %(after)s::text IS NOT NULL THEN 'after' END AS missing
+  FROM clew.threads t
+ CROSS JOIN LATERAL {{end}} AS e
+ CROSS JOIN LATERAL {_LOCATE.format(id="after")} AS a
+  LEFT JOIN LATERAL clew.path(
+    t.space, CASE WHEN a.thread IS NOT NULL OR %(after)s::text IS NULL THEN e.thread END, e.seq,
+    CASE WHEN e.thread IS NOT NULL THEN a.thread END, a.seq, %(limit)s) AS p ON true
+ WHERE t.space = %(space)s AND t.id = %(thread)s AND NOT t.purged
+"""
+_PATH_BETWEEN_ENTRIES = _PATH_BETWEEN.format(end=_LOCATE.format(id="leaf"))
+_PATH_AFTER = _PATH_BETWEEN.format(end="(SELECT t.leaf_thread AS thread, t.leaf_seq AS seq)")
 
 
 def path(
@@ -104,6 +118,11 @@ def path(
         found = wire.every(book.sql(_PATH_TO_LEAF), (book.space, limit, book.space, thread))
         if not found:
             thread_row(wire, book, thread)
+    elif leaf is None:  # before the root
+        thread_row(wire, book, thread)
+        if after is not None:
+            raise NotFound("entry", after)
+        return []
     else:
         found = _path_between(wire, book, thread, leaf, after, limit)
     found.reverse()
@@ -114,35 +133,26 @@ def _path_between(
     wire: Wire,
     book: Book,
     thread: str,
-    leaf: str | UnsetType | None,
+    leaf: str | UnsetType,
     after: str | None,
     limit: int | None,
-) -> list[Any]:
-    # Several statements, but one moment: a purge in between would look like damage.
-    with wire.transaction():
-        wire.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        row = thread_row(wire, book, thread)
-        end = row.leaf if leaf is UNSET else leaf
-        if end is None:
-            if after is not None:
-                raise NotFound("entry", after)
-            return []
-        at = (row.leaf_thread, row.leaf_seq) if leaf is UNSET else locate(wire, book, row, end)
-        stop = (None, None) if after is None else locate(wire, book, row, after)
-        try:
-            return wire.every(book.sql(_PATH), (book.space, *at, *stop, limit))
-        except psycopg.DatabaseError as error:
-            if error.sqlstate == NOT_ON_PATH:
-                raise NotFound("entry", after or "") from None
-            raise
-
-
-def locate(wire: Wire, book: Book, row: ThreadRow, id: str) -> rows.Place:
-    """Where an entry is that is visible in a thread."""
-    place = wire.one(book.sql(_LOCATE), (book.space, row.no, row.origin_thread, row.origin_seq, id))
-    if place is None or place[0] is None:
-        raise NotFound("entry", id)
-    return place[0], place[1]
+) -> list[Row]:
+    bindings = {"space": book.space, "thread": thread, "after": after, "limit": limit}
+    sql = _PATH_AFTER
+    if leaf is not UNSET:
+        sql, bindings["leaf"] = _PATH_BETWEEN_ENTRIES, leaf
+    try:
+        found = wire.every(book.sql(sql), bindings)
+    except psycopg.DatabaseError as error:
+        if error.sqlstate == NOT_ON_PATH:
+            raise NotFound("entry", after or "") from None
+        raise
+    if not found:
+        raise NotFound("thread", thread)
+    missing = found[0][-1]
+    if missing is not None:  # a thread that stands on nothing has no path to be after something
+        raise NotFound("entry", str(after if missing == "after" or leaf is UNSET else leaf))
+    return found if found[0][0] is not None else []
 
 
 # Each segment with its ends: the last entry before the next segment's first is its last.

@@ -18,7 +18,7 @@ ERA = "postgres"  # there is one clock, the server's, and it does not begin anew
 
 Place = tuple[int, int]  # a thread's number and a seq
 
-# What `to_record` takes, of records r and the blobs b that hold large bodies.
+# What `to_record` takes, of records r and the blobs b that hold large bodies; more may follow.
 RECORD = (
     "r.thread, {name}, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind, r.turn, r.format,"
     " r.meta, r.blobs, r.body, r.blob, b.size, b.codec, b.data"
@@ -49,7 +49,7 @@ def to_record(row: Row) -> Record:
     if type == MOVE:
         return Move(name, seq, id, time_us, to_hash(hash), parent)
     if body is None:
-        body = _body(*row[14:])
+        body = _body(*row[14:18])
     if type == FACT:
         return Fact(name, seq, id, time_us, to_hash(hash), kind, body)
     names = () if blobs is None else tuple(blobs.split(","))

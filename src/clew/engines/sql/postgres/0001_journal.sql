@@ -303,28 +303,56 @@ BEGIN
   RETURN true;
 END $$;
 
--- Make a thread. NULL: there is one of this id already.
+-- Make a thread, with its first facts as arrays, one a column. A fork names the entry it begins at: what is
+-- found of it is in source, at_thread, at_seq and actual, its hash. `made` is NULL if that is not the entry
+-- that was meant, or if there is a thread of this id already.
 CREATE FUNCTION clew.create_thread(
-  _space bigint, _id text, _created_us bigint, _parent text, _hash bytea,
-  _origin text, _origin_entry text, _origin_hash bytea, _source bigint, _origin_thread bigint, _origin_seq bigint
-) RETURNS bigint LANGUAGE plpgsql AS $$
+  _space bigint, _id text, _created_us bigint, _parent text, _hash bytea, _origin text, _origin_entry text, _origin_hash bytea,
+  _seq bigint, _updated_us bigint,
+  _seqs bigint[], _ids text[], _times bigint[], _hashes bytea[], _keys text[], _values text[], _bodies bytea[], _body_blobs bytea[],
+  _uses bytea[], _use_seqs bigint[],
+  _put bytea[], _put_sizes bigint[], _put_codecs text[], _put_stored bytea[], _put_data bytea[],
+  OUT made bigint, OUT source bigint, OUT at_thread bigint, OUT at_seq integer, OUT actual bytea
+) LANGUAGE plpgsql AS $$
 DECLARE
-  made bigint;
+  above_thread bigint;
+  above_seq integer;
 BEGIN
-  IF _source IS NOT NULL THEN
+  IF cardinality(_uses) > 0 THEN
+    PERFORM clew.hold_off_sweep(_space);  -- before any row, as a purge does
+  END IF;
+  IF _origin IS NOT NULL THEN
     -- A purge of the source waits for us, or we for it.
-    PERFORM 1 FROM clew.threads t WHERE t.space = _space AND t.no = _source AND NOT t.purged FOR KEY SHARE;
+    SELECT t.no, t.origin_thread, t.origin_seq INTO source, above_thread, above_seq FROM clew.threads t
+     WHERE t.space = _space AND t.id = _origin AND NOT t.purged FOR KEY SHARE;
     IF NOT FOUND THEN
-      RAISE EXCEPTION 'the source is gone' USING ERRCODE = 'CL002';
+      RETURN;
+    END IF;
+  END IF;
+  IF _origin_entry IS NOT NULL THEN
+    SELECT l.thread, l.seq INTO at_thread, at_seq
+      FROM clew.locate(_space, source, above_thread, above_seq, _origin_entry, true) AS l;
+    SELECT r.hash INTO actual FROM clew.records r WHERE r.space = _space AND r.thread = at_thread AND r.seq = at_seq;
+    IF (actual = _origin_hash) IS NOT TRUE THEN
+      RETURN;
     END IF;
   END IF;
   INSERT INTO clew.threads (space, id, created_us, updated_us, listed_us, leaf, leaf_hash, leaf_thread, leaf_seq,
                             parent, hash, origin, origin_entry, origin_hash, origin_thread, origin_seq)
-  VALUES (_space, _id, _created_us, _created_us, _created_us, _origin_entry, _origin_hash, _origin_thread, _origin_seq,
-          _parent, _hash, _origin, _origin_entry, _origin_hash, _origin_thread, _origin_seq)
+  VALUES (_space, _id, _created_us, _created_us, _created_us, _origin_entry, _origin_hash, at_thread, at_seq,
+          _parent, _hash, _origin, _origin_entry, _origin_hash, at_thread, at_seq)
   ON CONFLICT (space, id) WHERE NOT purged DO NOTHING
   RETURNING no INTO made;
-  RETURN made;
+  IF made IS NOT NULL AND cardinality(_seqs) > 0 THEN
+    IF NOT clew.append(
+      _space, made, _id, 0, _origin_hash, NULL, NULL, true,
+      _seq, _origin_entry, _origin_hash, at_thread, at_seq, NULL, _updated_us,
+      _seqs, array_fill(2::bigint, ARRAY[cardinality(_seqs)]), _ids, _times, _hashes, '{}', _keys,
+      '{}', '{}', '{}', '{}', _bodies, _body_blobs, '{}', '{}', '{}',
+      _keys, _seqs, _values, _uses, _use_seqs, _put, _put_sizes, _put_codecs, _put_stored, _put_data) THEN
+      RAISE EXCEPTION 'the first facts of thread no. % were not taken', made;
+    END IF;
+  END IF;
 END $$;
 
 -- The segment that a record lies in.
@@ -345,7 +373,8 @@ BEGIN
   RETURN found_segment;
 END $$;
 
--- Where a record is that is visible in a thread: its own, or an entry on the path that it inherits.
+-- Where a record is that is visible in a thread: its own, or an entry on the path that it inherits. NULL
+-- is nowhere.
 CREATE FUNCTION clew.locate(
   _space bigint, _thread bigint, _origin_thread bigint, _origin_seq bigint, _id text, _entries_only boolean,
   OUT thread bigint, OUT seq integer
@@ -357,7 +386,7 @@ DECLARE
 BEGIN
   SELECT r.thread, r.seq INTO thread, seq FROM clew.records r
    WHERE r.space = _space AND r.thread = _thread AND r.id = _id AND (r.type = 0 OR NOT _entries_only);
-  WHILE thread IS NULL AND at_thread IS NOT NULL LOOP
+  WHILE thread IS NULL AND at_thread IS NOT NULL AND _id IS NOT NULL LOOP
     s := clew.segment_of(_space, at_thread, at_seq);
     SELECT r.thread, r.seq INTO thread, seq FROM clew.records r
      WHERE r.space = _space AND r.thread = at_thread AND r.id = _id AND r.seq BETWEEN s.first AND at_seq AND r.type = 0;
@@ -422,5 +451,110 @@ BEGIN
     RETURN NEXT;
     thread := s.parent_thread;
     last := s.parent_seq;
+  END LOOP;
+END $$;
+
+-- Remove the records of a purged thread that no fork's path runs through: how many, how many are left, and
+-- for which forks.
+CREATE FUNCTION clew.remove_unneeded(_space bigint, _thread bigint, OUT removed bigint, OUT kept bigint, OUT forks text[])
+LANGUAGE plpgsql AS $$
+DECLARE
+  firsts bigint[];
+  lasts bigint[];
+  seqs integer[];
+  bodies bytea[];
+BEGIN
+  -- Forks, forks of forks, and so on; of those that are purged themselves only the forks count.
+  WITH RECURSIVE family (no) AS (
+    SELECT t.no FROM clew.threads t WHERE t.space = _space AND t.origin_thread = _thread
+    UNION
+    SELECT t.no FROM clew.threads t JOIN family f ON t.space = _space AND t.origin_thread = f.no
+  ), needs AS (
+    SELECT t.id, s.first, s.last
+      FROM family f
+      JOIN clew.threads t ON t.space = _space AND t.no = f.no AND NOT t.purged
+     CROSS JOIN LATERAL clew.spans(t.space, t.origin_thread, t.origin_seq) AS s
+     WHERE s.thread = _thread
+  ), ranges AS (
+    SELECT DISTINCT n.first, n.last FROM needs n
+  )
+  SELECT ARRAY(SELECT DISTINCT n.id FROM needs n), ARRAY(SELECT r.first FROM ranges r ORDER BY r.first, r.last),
+         ARRAY(SELECT r.last FROM ranges r ORDER BY r.first, r.last)
+    INTO forks, firsts, lasts;
+  -- Inside of what is needed, moves and facts are of no use to a fork, and may hold what was meant to
+  -- go: only entries stay.
+  WITH gone AS (
+    DELETE FROM clew.records r
+     WHERE r.space = _space AND r.thread = _thread
+       AND (r.type <> 0 OR NOT EXISTS (
+         SELECT 1 FROM unnest(firsts, lasts) AS n (first, last) WHERE r.seq BETWEEN n.first AND n.last))
+    RETURNING r.seq, r.blob
+  )
+  SELECT count(*), array_agg(g.seq), array_agg(g.blob) FILTER (WHERE g.blob IS NOT NULL)
+    INTO removed, seqs, bodies FROM gone g;
+  DELETE FROM clew.blob_uses u WHERE u.space = _space AND u.thread = _thread AND u.seq = ANY (seqs);
+  -- Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
+  DELETE FROM clew.blobs b
+   WHERE b.space = _space AND b.hash = ANY (bodies)
+     AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash);
+  DELETE FROM clew.segments s WHERE s.space = _space AND s.thread = _thread AND s.first <> ALL (firsts);
+  SELECT count(*) INTO kept FROM clew.records r WHERE r.space = _space AND r.thread = _thread;
+END $$;
+
+-- Remove the row of a purged thread of which nothing is left. What is left of its forks hangs on what it
+-- hung on, so that it can be found.
+CREATE FUNCTION clew.drop_thread(_space bigint, _thread bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE clew.threads t SET origin_thread = p.origin_thread, origin_seq = p.origin_seq
+    FROM clew.threads p
+   WHERE p.space = _space AND p.no = _thread AND t.space = p.space AND t.origin_thread = p.no AND t.purged;
+  DELETE FROM clew.threads t WHERE t.space = _space AND t.no = _thread;
+END $$;
+
+-- Remove a thread for good, but for the entries that forks share with it, alone with the blobs of the
+-- namespace. `no` is NULL if there is none of this id, or if it is not the one that was meant.
+CREATE FUNCTION clew.purge(
+  _space bigint, _id text, _meant bigint, OUT no bigint, OUT removed bigint, OUT kept bigint, OUT forks text[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  source bigint;
+  above bigint;
+  left_over record;
+  first boolean := true;
+BEGIN
+  PERFORM pg_advisory_xact_lock('clew.blobs'::regclass::oid::integer, _space::integer);
+  -- A fork that is being made holds on to the row; so either it is there, or it does not find us.
+  SELECT t.no, t.origin_thread INTO no, source FROM clew.threads t
+   WHERE t.space = _space AND t.id = _id AND NOT t.purged FOR UPDATE;
+  IF no <> _meant THEN
+    no := NULL;
+  END IF;
+  IF no IS NULL THEN
+    RETURN;
+  END IF;
+  DELETE FROM clew.facts f WHERE f.space = _space AND f.thread = purge.no;
+  DELETE FROM clew.tags g WHERE g.space = _space AND g.thread = purge.no;
+  UPDATE clew.threads t
+     SET purged = true, leaf = NULL, leaf_hash = NULL, leaf_thread = NULL, leaf_seq = NULL, tail = NULL,
+         deleted_us = NULL, status = NULL, workspace = NULL, owner = NULL, lease_turn = NULL
+   WHERE t.space = _space AND t.no = purge.no;
+  SELECT r.removed, r.kept, r.forks INTO removed, kept, forks FROM clew.remove_unneeded(_space, purge.no) AS r;
+  IF kept = 0 THEN
+    PERFORM clew.drop_thread(_space, purge.no);
+  END IF;
+  -- What it hung on may be left of purged ones, and unneeded now.
+  WHILE source IS NOT NULL LOOP
+    SELECT t.origin_thread INTO above FROM clew.threads t
+     WHERE t.space = _space AND t.no = source AND t.purged FOR UPDATE;
+    EXIT WHEN NOT FOUND;  -- not purged: whatever is above, it needs itself
+    SELECT r.removed, r.kept INTO left_over FROM clew.remove_unneeded(_space, source) AS r;
+    IF left_over.kept = 0 THEN
+      PERFORM clew.drop_thread(_space, source);
+    ELSIF first AND left_over.removed = 0 THEN
+      EXIT;  -- somebody else needs what it began at, and so all that is above
+    END IF;
+    EXIT WHEN above >= source;  -- damage, which could lead in a circle
+    first := false;
+    source := above;
   END LOOP;
 END $$;
