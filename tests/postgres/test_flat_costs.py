@@ -99,3 +99,62 @@ def test_rows_looked_at(name: str, loaded: str, opened: Open, postgres_cluster: 
         CALLS[name](store)
         most = max(most, meter.read() - before)
     assert most <= ROWS_MAX
+
+
+CHANGED, CROWD = 600, 4000
+EACH_MAX = 40  # looks at a row for each thread, with all its indexes
+
+
+@pytest.fixture
+def changed(postgres_cluster: Cluster) -> str:
+    """A store in which many threads have changed since somebody listed them."""
+    address = postgres_cluster.dsn(postgres_cluster.create_database())
+    with clew.open(address) as store:
+        for n in range(CHANGED):
+            store.create(f"t{n:03}").append("event", n)
+    return address
+
+
+def test_many_changed_threads_are_brought_back_into_the_list_in_one_pass(
+    changed: str, opened: Open, postgres_cluster: Cluster
+) -> None:
+    """Not each of them by a look at all the others, as a planner does who knows of none."""
+    if postgres_cluster.version < 150000:
+        pytest.skip("the server cannot be asked for exact numbers before 15")
+    store = opened(changed, connections=1)
+    meter = Meter(store, postgres_cluster, changed.rpartition("/")[2])
+    before = meter.read()
+    page = store.list(order="updated", limit=5)
+    assert meter.read() - before <= EACH_MAX * CHANGED
+    assert [info.id for info in page.items] == [
+        f"t{n:03}" for n in range(CHANGED - 1, CHANGED - 6, -1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def crowded(postgres_cluster: Cluster) -> str:
+    """So many threads that to look at all of them would not be the same."""
+    address = postgres_cluster.dsn(postgres_cluster.create_database())
+    with clew.open(f"{address}?options=-csynchronous_commit%3Doff") as store:
+        for n in range(CROWD):
+            store.create(f"t{n}", title=f"Thread number {n}")
+    postgres_cluster.sql("ANALYZE", database=address.rpartition("/")[2])
+    return address
+
+
+@pytest.mark.parametrize("order", ["created", "updated"])
+def test_a_page_is_not_sorted_out_of_all_threads_by_a_plan_for_any_page(
+    order: str, crowded: str, opened: Open, postgres_cluster: Cluster
+) -> None:
+    """A server that knows its tables plans a statement once, if it is used often."""
+    if postgres_cluster.version < 150000:
+        pytest.skip("the server cannot be asked for exact numbers before 15")
+    generic = f"{crowded}?options=-cplan_cache_mode%3Dforce_generic_plan"
+    store = opened(generic, connections=1)
+    meter = Meter(store, postgres_cluster, crowded.rpartition("/")[2])
+    most = 0
+    for _ in range(7):
+        before = meter.read()
+        store.list(order=order, limit=5)
+        most = max(most, meter.read() - before)
+    assert most <= ROWS_MAX

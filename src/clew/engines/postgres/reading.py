@@ -190,15 +190,18 @@ def segments(wire: Wire, book: Book, thread: str) -> list[Segment]:
 
 # --- pages of threads -----------------------------------------------------------------------
 
-_UNLISTED = """
+_UNLISTED = f"""
 SELECT count(*) FROM (
-  SELECT 1 FROM clew.threads WHERE space = %s AND listed_us IS NULL LIMIT %s) AS few
+  SELECT 1 FROM clew.threads
+   WHERE space = %s AND listed_us IS NULL LIMIT {UNLISTED_MAX + 1}) AS few
 """
+# Those few are chosen first: as a mere condition they would be chosen anew for every row.
 _RELIST = """
+WITH few AS MATERIALIZED (
+  SELECT no FROM clew.threads WHERE space = %s AND listed_us IS NULL
+   LIMIT 1000 FOR UPDATE SKIP LOCKED)
 UPDATE clew.threads t SET listed_us = t.updated_us
- WHERE t.space = %s AND t.listed_us IS NULL AND t.no IN (
-   SELECT no FROM clew.threads WHERE space = %s AND listed_us IS NULL
-    LIMIT 1000 FOR UPDATE SKIP LOCKED)
+  FROM few WHERE t.space = %s AND t.no = few.no
 """
 
 
@@ -207,7 +210,7 @@ def relist(wire: Wire, book: Book) -> None:
 
     Those that are being written right now are passed over; the list is right without, only slower.
     """
-    while wire.value(book.sql(_UNLISTED), (book.space, UNLISTED_MAX + 1)) > UNLISTED_MAX:
+    while wire.value(book.sql(_UNLISTED), (book.space,)) > UNLISTED_MAX:
         if wire.change(book.sql(_RELIST), (book.space, book.space)) < UNLISTED_MAX:
             return
 
@@ -220,17 +223,21 @@ _PARTS = {
 
 
 def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
-    """Ordered index scans, merged: the cost is the page, not the store."""
+    """Ordered index scans, merged: the cost is the page, not the store.
+
+    The limit is part of the statement: a plan that is made once, for any number of rows, would
+    sort the whole store.
+    """
     column = f"{query.order}_us"
     bindings = _bindings(book, query)
-    parts = [
-        _select(query, column, shelf, *part)
+    parts = " UNION ALL ".join(
+        f"({_select(query, column, shelf, *part)})"
         for shelf in _shelves(query)
         for part in _PARTS[query.order]
-    ]
-    page = " UNION ALL ".join(f"({part})" for part in parts)
+    )
+    page = f"SELECT * FROM ({parts}) AS parts ORDER BY {column} DESC, id {_limit(query)}"
     sql = (
-        f"WITH t AS (SELECT * FROM ({page}) AS parts ORDER BY {column} DESC, id LIMIT %(limit)s)"
+        f"WITH t AS ({page})"
         f" SELECT {', '.join(f't.{name.strip()}' for name in INFO.split(','))}, {FACTS}"
         f" FROM t {JOIN_FACTS} ORDER BY t.{column} DESC, t.id"
     )
@@ -270,13 +277,17 @@ def _select(query: ThreadQuery, column: str, shelf: int, order: str, part: str) 
     if query.cursor is not None:
         clauses.append(f"{order} <= %(time)s AND ({order} < %(time)s OR id > %(id)s)")
     where = " AND ".join(clauses)
-    return f"SELECT *  FROM clew.threads WHERE {where} ORDER BY {order} DESC, id LIMIT %(limit)s"
+    return f"SELECT * FROM clew.threads WHERE {where} ORDER BY {order} DESC, id {_limit(query)}"
+
+
+def _limit(query: ThreadQuery) -> str:
+    return f"LIMIT {query.limit + 1:d}"  # one more tells whether there is another page
 
 
 def _bindings(book: Book, query: ThreadQuery) -> dict[str, Any]:
     names = ("workspace", "status", "parent", "origin", "tag", "prefix", "after_us", "before_us")
     bindings: dict[str, Any] = {name: getattr(query, name) for name in names}
-    bindings |= {"space": book.space, "limit": query.limit + 1}
+    bindings |= {"space": book.space}
     if query.cursor is not None:
         bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
     return bindings
