@@ -25,7 +25,7 @@ _MEMORY_MB = 200
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
-    for (files, size), rounds in ((_SMALL, 25), (_LARGE, 5)):
+    for (files, size), rounds in ((_SMALL, 25), (_LARGE, 11)):
         say(f"growing a tree of {files:,} files")
         root = trees.grow(workshop.new_path().with_name("tree"), files, size)
         yield from _Tree(workshop, root, f"snapshots: {files:,} files").measure(rounds)
