@@ -19,6 +19,14 @@ settings.register_profile("clew", deadline=None, derandomize=True, database=None
 settings.load_profile("clew")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What snapshots in a store on a server remember of a tree is not kept in a person's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_places(postgres_cluster: Cluster) -> None:  # noqa: F811
     PostgresPlace.begin(postgres_cluster)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from servers.cluster import Cluster
 from servers.proxy import Proxy
 
 import clew
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a snapshot remembers of a tree is kept in the user's caches: not in those of ours."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
 
 
 @pytest.fixture

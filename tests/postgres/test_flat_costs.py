@@ -73,6 +73,12 @@ CALLS: dict[str, Callable[[clew.Store], Any]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def exact(postgres_cluster: Cluster) -> None:
+    if postgres_cluster.version < 150000:
+        pytest.skip("the server cannot be asked for exact numbers before 15")
+
+
 class Meter:
     """Counts the rows that one connection makes the server look at."""
 
@@ -89,8 +95,6 @@ class Meter:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_rows_looked_at(name: str, loaded: str, opened: Open, postgres_cluster: Cluster) -> None:
-    if postgres_cluster.version < 150000:
-        pytest.skip("the server cannot be asked for exact numbers before 15")
     store = opened(loaded, connections=1)
     meter = Meter(store, postgres_cluster, loaded.rpartition("/")[2])
     most = 0
@@ -119,8 +123,6 @@ def test_many_changed_threads_are_brought_back_into_the_list_in_one_pass(
     changed: str, opened: Open, postgres_cluster: Cluster
 ) -> None:
     """Not each of them by a look at all the others, as a planner does who knows of none."""
-    if postgres_cluster.version < 150000:
-        pytest.skip("the server cannot be asked for exact numbers before 15")
     store = opened(changed, connections=1)
     meter = Meter(store, postgres_cluster, changed.rpartition("/")[2])
     before = meter.read()
@@ -147,8 +149,6 @@ def test_a_page_is_not_sorted_out_of_all_threads_by_a_plan_for_any_page(
     order: str, crowded: str, opened: Open, postgres_cluster: Cluster
 ) -> None:
     """A server that knows its tables plans a statement once, if it is used often."""
-    if postgres_cluster.version < 150000:
-        pytest.skip("the server cannot be asked for exact numbers before 15")
     generic = f"{crowded}?options=-cplan_cache_mode%3Dforce_generic_plan"
     store = opened(generic, connections=1)
     meter = Meter(store, postgres_cluster, crowded.rpartition("/")[2])

@@ -6,7 +6,7 @@ import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -169,6 +169,23 @@ def test_the_first_error_of_many_is_told_and_ends_it() -> None:
     with pytest.raises(OSError, match="injected"):
         crew.each(fail, range(1000))
     assert len(tried) < 20
+
+
+def test_where_no_thread_can_be_started_one_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a limit: the restore would end half done, with others at work."""
+    started: list[object] = []
+    real = crew._start
+
+    def start(work: Callable[[], None]) -> object:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(real(work))
+        return started[0]
+
+    monkeypatch.setattr(crew, "_start", start)
+    done: list[int] = []
+    crew.each(done.append, range(100))
+    assert sorted(done) == list(range(100))
 
 
 def test_nobody_is_at_work_any_more_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

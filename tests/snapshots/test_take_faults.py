@@ -249,6 +249,20 @@ def test_what_dead_writers_of_a_cache_leave_is_removed_when_it_is_old(
     assert {file.name for file in folder.iterdir()} == {cache.name, ".young.new", "old.other"}
 
 
+def test_caches_of_trees_that_are_long_gone_do_not_pile_up(durable: Store, root: Path) -> None:
+    thread = durable.create("t")
+    thread.snapshots.take(root)
+    folder = cache_folder(durable)
+    (cache,) = folder.iterdir()
+    for name, days in (("gone.cache", 200), ("asleep.cache", 100)):
+        (folder / name).write_bytes(b"of another tree")
+        long_ago = time.time() - days * 86400
+        os.utime(folder / name, (long_ago, long_ago))
+    add(root, {"more": b"1"})
+    thread.snapshots.take(root)
+    assert {file.name for file in folder.iterdir()} == {cache.name, "asleep.cache"}
+
+
 # --- the store ---
 
 

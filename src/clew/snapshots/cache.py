@@ -25,6 +25,8 @@ _COARSE_NS = 2_000_000_000
 _SEAL_BYTES = len(digest(b""))
 _TEMPORARY = ".new"
 _LEFTOVER_SECONDS = 3600.0
+ENDING = ".cache"
+_FORGOTTEN_SECONDS = 180 * 86400.0  # a tree that comes back after so long is read anew
 
 Signature = tuple[int, int, int, int, int]  # size, mtime, ctime, inode, mode
 
@@ -144,14 +146,16 @@ def _remove(path: str) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Of those who died while they wrote. What is younger may belong to somebody who lives."""
+    """Of those who died while they wrote, and of trees that nobody has changed for long.
+
+    What is younger may belong to somebody who lives.
+    """
+    ages = {_TEMPORARY: _LEFTOVER_SECONDS, ENDING: _FORGOTTEN_SECONDS}
     with suppress(OSError):
         for name in os.listdir(folder):
             path = f"{folder}/{name}"
-            if (
-                name.endswith(_TEMPORARY)
-                and os.stat(path).st_mtime < time.time() - _LEFTOVER_SECONDS
-            ):
+            age = ages.get(os.path.splitext(name)[1])
+            if age is not None and os.stat(path).st_mtime < time.time() - age:
                 _remove(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -33,7 +34,10 @@ def each(work: Callable[[T], None], items: Sequence[T]) -> None:
             except BaseException as error:
                 errors.append(error)
 
-    helpers = [_start(help) for _ in range(min(len(items) // _EACH_HAS, _HELPERS_MAX))]
+    helpers: list[_thread.LockType] = []
+    with suppress(RuntimeError):  # no more threads can be had: then fewer do it
+        for _ in range(min(len(items) // _EACH_HAS, _HELPERS_MAX)):
+            helpers.append(_start(help))
     help()
     for done in helpers:
         _wait_for(done, errors)

@@ -19,7 +19,7 @@ from clew.homes import cache_folder
 from clew.model import DEFAULT_NAMESPACE, Properties, ThreadInfo
 from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
-from clew.snapshots.cache import Cache, Known
+from clew.snapshots.cache import ENDING, Cache, Known
 from clew.snapshots.contents import Progress, survey
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import sort_key
@@ -258,7 +258,7 @@ def cache_of(store: Store, root: str) -> Cache:
     caches: dict[str, Cache] = store.snapshot_caches
     if root not in caches:
         folder = _cache_folder(store.properties)
-        name = digest(os.fsencode(_cache_key(store.properties, root)))[3:35] + ".cache"
+        name = digest(os.fsencode(_cache_key(store.properties, root)))[3:35] + ENDING
         caches[root] = Cache(None if folder is None else folder / name)
     return caches[root]
 
