@@ -17,7 +17,7 @@ from typing import Any, Self
 import clew
 from bench.messages import FORMAT, Message, messages
 from bench.progress import say
-from clew.drafts import kind_for
+from clew.core.drafts import kind_for
 
 MANY = 100_000
 FEW_ENTRIES = 100

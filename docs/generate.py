@@ -18,41 +18,21 @@ from types import ModuleType
 from typing import Any, get_overloads
 
 import clew
-from clew import (
-    aio,
-    cleaning,
-    compaction,
-    context,
-    conversation,
-    copying,
-    doctoring,
-    drafts,
-    engine,
-    errors,
-    lazy,
-    leases,
-    mending,
-    messages,
-    model,
-    opening,
-    repair,
-    runs,
-    salvage,
-    sessions,
-    store,
-    thread,
-    turn,
-    whole,
-)
+from clew import address, messages, store, thread, turn
+from clew.aio import handles
+from clew.context import compaction, normalise, project
+from clew.core import drafts, engine, errors, maintenance, model
+from clew.facets import conversations, runs, sessions
 from clew.messages import neutral
 from clew.snapshots import facet, ignore, manifest
 from clew.snapshots import model as snapshots
 from clew.testing import conformance
 from clew.testing.cases import base
+from clew.upkeep import cleanup, copy, doctor, repair
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
-PROPERTIES = (property, cached_property, lazy.cached)
+PROPERTIES = (property, cached_property, model.cached)
 
 MODEL = {
     "Records: what comes out": ["Record", "Entry", "Move", "Fact"],
@@ -63,8 +43,8 @@ MODEL = {
     "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
 }
 CONTEXTS = [
-    (context, ["Context", "ContextReport", "ContextSegment"]),
-    (repair, ["Repair"]),
+    (project, ["Context", "ContextReport", "ContextSegment"]),
+    (normalise, ["Repair"]),
     (compaction, ["Compacted"]),
 ]
 NEUTRAL = {
@@ -94,11 +74,11 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """File name → text, the index first."""
     made = {
-        "opening.md": opening_page(),
+        "address.md": address_page(),
         "store.md": classes_page("The store", store, ["Store", "Blobs"]),
         "thread.md": classes_page("The thread", thread, ["Thread", "Comparison"]),
         "turn.md": classes_page("The turn", turn, ["Turn"]),
-        "leases.md": classes_page("Leases by hand", leases, ["Leases"]),
+        "leases.md": classes_page("Leases by hand", turn, ["Leases"]),
         "context.md": context_page(),
         "messages.md": messages_page(),
         "conversations.md": conversations_page(),
@@ -135,15 +115,15 @@ def index_page(made: dict[str, str]) -> str:
     return _join(lines)
 
 
-def opening_page() -> str:
+def address_page() -> str:
     calls = [
-        ("clew.open", opening.open),
-        ("clew.open_engine", opening.open_engine),
-        ("clew.opening.namespaces", opening.namespaces),
-        ("clew.opening.open_whole", opening.open_whole),
+        ("clew.open", address.open),
+        ("clew.open_engine", address.open_engine),
+        ("clew.namespaces", address.namespaces),
+        ("clew.address.open_whole", address.open_whole),
     ]
-    parts = ["# Opening a store", _notice("opening.py, whole.py"), *_functions(calls)]
-    return _join([*parts, *_class("Whole", whole.Whole)])
+    parts = ["# Opening a store", _notice("address.py, core/maintenance.py"), *_functions(calls)]
+    return _join([*parts, *_class("Whole", maintenance.Whole)])
 
 
 def drafts_page() -> str:
@@ -151,7 +131,7 @@ def drafts_page() -> str:
     return _join(
         [
             "# Drafts",
-            _notice("drafts.py"),
+            _notice("core/drafts.py"),
             *_functions([("clew.draft", drafts.draft)]),
             shape,
         ]
@@ -166,7 +146,7 @@ def classes_page(title: str, module: ModuleType, names: list[str]) -> str:
 
 
 def model_page() -> str:
-    parts = ["# Model", _notice("model.py"), _doc(model)]
+    parts = ["# Model", _notice("core/model.py"), _doc(model)]
     parts += ["Kinds of entries that have a meaning; any other is kept as it is:"]
     parts += [", ".join(f"`{kind}`" for kind in sorted(model.KINDS))]
     parts += ["Statuses of a `turn_marker`: " + ", ".join(f"`{s}`" for s in model.TURN_STATUSES)]
@@ -180,7 +160,7 @@ def model_page() -> str:
 def context_page() -> str:
     made = "[Thread.context](thread.md#threadcontext)"
     compacted = "[Thread.compact](thread.md#threadcompact)"
-    parts = ["# Contexts", _notice("context.py, repair.py and compaction.py"), _doc(context)]
+    parts = ["# Contexts", _notice("context/"), _doc(project)]
     parts.append(f"They are made by {made} and {compacted}.")
     for module, names in CONTEXTS:
         for name in names:
@@ -202,21 +182,23 @@ def messages_page() -> str:
 
 def conversations_page() -> str:
     names = ["Conversations", "Conversation", "ConversationInfo"]
-    page = classes_page("Conversations", conversation, names)
-    failure = [f"| `{name}` | {_code(type)} |" for name, type in _annotations(conversation.Failure)]
+    page = classes_page("Conversations", conversations, names)
+    failure = [
+        f"| `{name}` | {_code(type)} |" for name, type in _annotations(conversations.Failure)
+    ]
     table = ["| field | type |", "| --- | --- |", *failure]
-    return _join([page.rstrip(), "## Failure", _doc(conversation.Failure), "\n".join(table)])
+    return _join([page.rstrip(), "## Failure", _doc(conversations.Failure), "\n".join(table)])
 
 
 def runs_page() -> str:
-    parts = ["# Runs", _notice("runs/"), _doc(runs)]
+    parts = ["# Runs", _notice("facets/runs/"), _doc(runs)]
     for name in ("Runs", "Run", "Checkpoint", "CheckpointInfo"):
         parts += _class(name, getattr(runs, name))
     return _join(parts)
 
 
 def sessions_page() -> str:
-    parts = ["# Sessions", _notice("sessions/"), _doc(sessions)]
+    parts = ["# Sessions", _notice("facets/sessions/"), _doc(sessions)]
     for name in ("Sessions", "Session", "SessionInfo", "Event"):
         parts += _class(name, getattr(sessions, name))
     names = ["has_user_interaction", "export_session_markdown", *WORKSPACES]
@@ -244,33 +226,33 @@ def snapshots_page() -> str:
 def upkeep_page() -> str:
     sources = "copying.py, mending.py, salvage.py, cleaning.py and doctoring.py"
     parts = ["# Copying, repairing, cleaning up", _notice(sources)]
-    parts += [_doc(copying), "`Store.copy_to` is [with the store](store.md#storecopy_to)."]
+    parts += [_doc(copy), "`Store.copy_to` is [with the store](store.md#storecopy_to)."]
     for name in ("CopyReport", "CopiedThread"):
-        parts += _class(name, getattr(copying, name))
-    parts += _functions([("clew.mending.repair", mending.repair)])
+        parts += _class(name, getattr(copy, name))
+    parts += _functions([("clew.repair", repair.repair)])
     for name in ("RepairReport", "Lost", "LostBlob"):
-        parts += _class(name, getattr(salvage, name))
+        parts += _class(name, getattr(maintenance, name))
     return _join(parts + _keeping() + _doctoring())
 
 
 def _keeping() -> list[str]:
-    parts = ["## Cleaning up", _doc(cleaning)]
+    parts = ["## Cleaning up", _doc(cleanup)]
     parts.append("`Store.cleanup` is [with the store](store.md#storecleanup).")
     for name in ("CleanupReport", "Skipped"):
-        parts += _class(name, getattr(cleaning, name), level=3)
-    return [*parts, *_functions([("clew.cleaning.keeping", cleaning.keeping)])]
+        parts += _class(name, getattr(cleanup, name), level=3)
+    return [*parts, *_functions([("clew.cleaning.keeping", cleanup.keeping)])]
 
 
 def _doctoring() -> list[str]:
-    parts = ["## The doctor", _doc(doctoring)]
-    parts += _functions([("clew.doctoring.examine", doctoring.examine)])
+    parts = ["## The doctor", _doc(doctor)]
+    parts += _functions([("clew.doctoring.examine", doctor.examine)])
     for name in ("Examination", "Finding", "Examined"):
-        parts += _class(name, getattr(doctoring, name), level=3)
+        parts += _class(name, getattr(doctor, name), level=3)
     return parts
 
 
 def errors_page() -> str:
-    parts = ["# Errors", _notice("errors.py"), _doc(errors)]
+    parts = ["# Errors", _notice("core/errors.py"), _doc(errors)]
     kinds = [getattr(errors, name) for name in errors.__all__]
     rows = [
         (f"[{kind.__name__}](#{kind.__name__.lower()})", f"`{kind.code}`", _retryable(kind))
@@ -286,18 +268,18 @@ def errors_page() -> str:
 
 
 def async_page() -> str:
-    parts = ["# Async", _notice("aio.py"), _doc(aio)]
+    parts = ["# Async", _notice("aio/"), _doc(handles)]
     parts += ["Needs the extra: `pip install 'clew[async]'`. Every name below does what its"]
     parts[-1] += " synchronous namesake does; only how it is called differs."
-    parts += _functions([("clew.open_async", aio.open_async)])
+    parts += _functions([("clew.open_async", handles.open_async)])
     for name, twin, page in (
         ("AsyncStore", store.Store, "store.md"),
         ("AsyncBlobs", store.Blobs, "store.md"),
         ("AsyncThread", thread.Thread, "thread.md"),
-        ("AsyncLeases", leases.Leases, "leases.md"),
+        ("AsyncLeases", turn.Leases, "leases.md"),
         ("AsyncTurn", turn.Turn, "turn.md"),
     ):
-        kind = getattr(aio, name)
+        kind = getattr(handles, name)
         rows = [
             (_asynchronously(member, value), _twin(twin, member, page))
             for member, value in _members(kind)
@@ -307,7 +289,7 @@ def async_page() -> str:
 
 
 def engine_page() -> str:
-    parts = ["# The waist", _notice("engine.py"), _doc(engine), "## Engine"]
+    parts = ["# The waist", _notice("core/engine.py"), _doc(engine), "## Engine"]
     for name, member in _members(engine.Engine):
         parts += _member("Engine", name, member, level=3)
     return _join(parts)
@@ -414,7 +396,7 @@ def _function(member: Any) -> Any:
     """The function behind a property or a cached property."""
     if isinstance(member, property):
         return member.fget
-    if isinstance(member, lazy.cached):
+    if isinstance(member, model.cached):
         return member._compute
     return member.func if isinstance(member, cached_property) else member
 

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from servers.cluster import Cluster
 
-from clew.engine import Engine
+from clew.core.engine import Engine
+from clew.core.lease_rules import Instant
+from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.postgres import PostgresEngine
 from clew.engines.sqlite import SQLiteEngine
-from clew.leasing import Instant
-from clew.model import DEFAULT_NAMESPACE
 
 
 class MemoryPlace:

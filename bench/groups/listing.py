@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from bench.figures import Figure, milliseconds, ratio
 from bench.timing import in_rounds, take_turns
 from bench.workshop import FEW_THREADS, MANY, Workshop
-from clew.model import Order
+from clew.core.model import Order
 
 _ROUNDS = 15
 _TURNS = 30

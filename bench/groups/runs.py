@@ -8,7 +8,7 @@ from bench.figures import Figure, milliseconds, ratio
 from bench.messages import Message, messages
 from bench.timing import in_rounds, take_turns
 from bench.workshop import Workshop
-from clew.runs import Checkpoint, Runs
+from clew.facets.runs import Checkpoint, Runs
 
 _ROUNDS = 15
 _TURNS = 20

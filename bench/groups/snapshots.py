@@ -15,7 +15,7 @@ from bench.figures import Figure, megabytes, milliseconds, ratio
 from bench.progress import say
 from bench.timing import seconds
 from bench.workshop import Workshop
-from clew.engines._packing import pack
+from clew.engines.shared.compression import pack
 from clew.snapshots.model import Snapshot
 
 _SMALL = (2_000, 20_000_000)

@@ -8,12 +8,11 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from clew import drafts
-from clew.checks import check_name, mint, seconds
-from clew.copying import CopyReport, copy
-from clew.engine import Engine, Progress
-from clew.errors import InvalidInput, NotFound
-from clew.model import (
+from clew.core import drafts
+from clew.core.drafts import check_name, mint, seconds
+from clew.core.engine import Engine, Progress
+from clew.core.errors import InvalidInput, NotFound
+from clew.core.model import (
     PAGE_MAX,
     Order,
     Origin,
@@ -34,13 +33,18 @@ from clew.thread import Thread
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
-    from clew.cleaning import CleanupReport
-    from clew.conversation import Conversations
-    from clew.runs import Runs
-    from clew.sessions import Sessions
+    from clew.facets.conversations import Conversations
+    from clew.facets.runs import Runs
+    from clew.facets.sessions import Sessions
+    from clew.upkeep.cleanup import CleanupReport
+    from clew.upkeep.copy import CopyReport
 
 INHERITED_FACTS = ("workspace", "tags", "model")
 SWEEP_GRACE_SECONDS = 3600.0
+
+# What sits on top of a store, by name. The package registers it, so that this module knows none of
+# it; it is loaded when it is first asked for.
+PARTS: dict[str, Callable[..., Any]] = {}
 
 Problems = list[Problem]
 
@@ -261,9 +265,15 @@ class Store:
 
     def fork_id(self, base: str) -> str:
         """A readable id for a fork: the first of `base#fork-1`, `-2`, … that is really free."""
-        from clew.snapshots.rewind import fork_id
-
-        return fork_id(self, base)
+        check_name(base, "base")
+        number = 1
+        while True:
+            id = f"{base}#fork-{number}"
+            try:
+                self.get(id, deleted=True)  # a deleted thread still has its id
+            except NotFound:
+                return id
+            number += 1
 
     def _origin(self, info: ThreadInfo, at: str | None, before: str | None) -> Origin:
         source = Thread(self, info.id)
@@ -280,23 +290,23 @@ class Store:
     @cached_property
     def conversations(self) -> Conversations:
         """Histories by key: `store.conversations.get("chat-1").add("user", "Hello")`."""
-        from clew.conversation import Conversations
-
-        return Conversations(self)
+        facet: Conversations = self._part("conversations")
+        return facet
 
     @cached_property
     def runs(self) -> Runs:
         """One resumable checkpoint for each run."""
-        from clew.runs import Runs
-
-        return Runs(self)
+        facet: Runs = self._part("runs")
+        return facet
 
     @cached_property
     def sessions(self) -> Sessions:
         """The session documents of a coding agent."""
-        from clew.sessions import Sessions
+        facet: Sessions = self._part("sessions")
+        return facet
 
-        return Sessions(self)
+    def _part(self, name: str, *arguments: Any, **options: Any) -> Any:
+        return PARTS[name](self, *arguments, **options)
 
     # --- the place itself ---
 
@@ -320,18 +330,17 @@ class Store:
         is new. Where both sides moved on, both branches are kept. The report says what became
         of each thread; one that could not be copied does not keep the others from it.
         """
-        return copy(self.engine, other.engine, progress=progress)
+        report: CopyReport = PARTS["copy"](self.engine, other.engine, progress=progress)
+        return report
 
     def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         """Remove blobs that nothing refers to and that are older than the grace time.
 
         What a snapshot needs stays, as long as the snapshot is kept.
         """
-        from clew.snapshots.catalogue import wanted
-
         span = seconds(grace_seconds, "grace_seconds")
         return self.engine.sweep(
-            grace_seconds=span, keep=lambda candidates: wanted(self, candidates)
+            grace_seconds=span, keep=lambda blobs: self._part("blobs_of_snapshots", blobs)
         )
 
     def cleanup(
@@ -351,9 +360,17 @@ class Store:
         ones too, unless asked for. A deleted one counts from its deletion. A sub-agent's goes
         with its parent. At most `limit` are purged. `dry_run` only tells.
         """
-        from clew.cleaning import cleanup
-
-        return cleanup(self, older_than, keep, deleted_only, archived, limit, dry_run, progress)
+        report: CleanupReport = self._part(
+            "cleanup",
+            older_than=older_than,
+            keep=keep,
+            deleted_only=deleted_only,
+            archived=archived,
+            limit=limit,
+            dry_run=dry_run,
+            progress=progress,
+        )
+        return report
 
     def close(self) -> None:
         """Let go of everything. Running turns lose their lease when its time is over."""

@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import UNSET, UnsetType
 
-from clew import drafts, projecting, tree
-from clew.checks import check_name
-from clew.compaction import KEEP_USER_TOKENS, Compacted
-from clew.context import Context, Options, Purpose
-from clew.errors import InvalidInput
-from clew.leases import Leases
-from clew.model import (
-    Entry,
-    EntryDraft,
-    Fact,
-    Move,
-    Record,
-    Segment,
-    ThreadInfo,
-    to_us,
-)
-from clew.tokens import Count, estimate
+from clew import tree
+from clew.context import compaction
+from clew.context.compaction import KEEP_USER_TOKENS, Compacted
+from clew.context.project import Context, Options, Purpose
+from clew.context.tokens import Count, estimate
+from clew.core import drafts
+from clew.core.drafts import check_name
+from clew.core.errors import InvalidInput
+from clew.core.model import Entry, EntryDraft, Fact, Move, Record, Segment, ThreadInfo, to_us
 from clew.tree import Comparison
-from clew.turn import Turn
+from clew.turn import Leases, Turn
 
 if TYPE_CHECKING:
     from clew.snapshots.facet import Snapshots
     from clew.snapshots.model import Rewound
     from clew.store import Store
+
+# As of a store: what sits on top of a thread, registered by the package.
+PARTS: dict[str, Callable[..., Any]] = {}
 
 _PAGE = 1000
 
@@ -193,7 +188,7 @@ class Thread:
         message of that format, or a result for a call that the thread does not know.
         """
         if format is not None or not isinstance(message, dict):
-            message = projecting.checked_message(self, message, format)
+            message = compaction.checked_message(self, message, format)
         return self.append(drafts.kind_for(message), message, format=format, **options)
 
     def move(
@@ -288,7 +283,7 @@ class Thread:
             signal_tools=signal_tools,
             segments=segments,
         )
-        return projecting.context(self, leaf, compacted=compacted, options=options)
+        return compaction.context(self, leaf, compacted=compacted, options=options)
 
     def compact(
         self,
@@ -307,7 +302,7 @@ class Thread:
         meanwhile survive; if the thread was moved away or compacted meanwhile, it is a Conflict.
         Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after, details.
         """
-        return projecting.compact(
+        return compaction.compact(
             self,
             summarize,
             fence=fence,
@@ -320,11 +315,11 @@ class Thread:
 
     def uncompact(self, *, fence: int | None = None) -> Entry | None:
         """Undo the compaction in force; the entry that it was, or None. Loses nothing."""
-        return projecting.uncompact(self, fence=fence)
+        return compaction.uncompact(self, fence=fence)
 
     def compaction(self) -> Compacted | None:
         """What the summary that is in force stands for: the entries that it replaces."""
-        return projecting.explain(self)
+        return compaction.explain(self)
 
     # --- turns ---
 
@@ -350,9 +345,8 @@ class Thread:
     @property
     def snapshots(self) -> Snapshots:
         """Trees of files, pinned to entries: take, look, go back."""
-        from clew.snapshots.facet import Snapshots
-
-        return Snapshots(self)
+        facet: Snapshots = PARTS["snapshots"](self)
+        return facet
 
     def rewind(self, to: str, **options: Any) -> Rewound:
         """Go back to before a user message, with the files as they were then, as one step.
@@ -361,18 +355,14 @@ class Thread:
         message itself, `dry_run` only tells, `progress` is told how many files are done, of how
         many. Changed files that no snapshot has are a Conflict with their names, unless `force`.
         """
-        from clew.snapshots.rewind import rewind
-
-        return rewind(self, to, **options)
+        return self.snapshots.rewind(to, **options)
 
     def undo_rewind(self, **options: Any) -> Rewound:
         """Take the last rewind or restore back: files and leaf. InvalidInput if there is none.
 
         `dry_run`, `force` and `progress` as with `rewind`.
         """
-        from clew.snapshots.rewind import undo_rewind
-
-        return undo_rewind(self, **options)
+        return self.snapshots.undo_rewind(**options)
 
     def user_turns(self) -> int:
         """How many user messages lie on the current path."""
@@ -385,9 +375,7 @@ class Thread:
         """
         if files_to is None:
             return self.store.fork(self.id, **options)
-        from clew.snapshots.forking import fork_with_files
-
-        return fork_with_files(self, files_to, options)
+        return self.snapshots.fork(files_to, **options)
 
     def __repr__(self) -> str:
         return f"<clew.Thread {self.id!r}>"

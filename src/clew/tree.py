@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from clew.model import Entry, Segment
+from clew.core.model import Entry, Segment
 
 if TYPE_CHECKING:
     from clew.thread import Thread

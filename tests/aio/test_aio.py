@@ -13,7 +13,9 @@ import anyio
 import pytest
 
 import clew
-from clew import aio, leases, store, thread, turn
+from clew import store, thread, turn
+from clew import turn as turn_
+from clew.aio import handles
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -207,11 +209,11 @@ def test_errors_come_through(run: Callable[..., Any], path: Path) -> None:
 # --- parity ---
 
 PAIRS = [
-    (store.Store, aio.AsyncStore),
-    (store.Blobs, aio.AsyncBlobs),
-    (thread.Thread, aio.AsyncThread),
-    (leases.Leases, aio.AsyncLeases),
-    (turn.Turn, aio.AsyncTurn),
+    (store.Store, handles.AsyncStore),
+    (store.Blobs, handles.AsyncBlobs),
+    (thread.Thread, handles.AsyncThread),
+    (turn_.Leases, handles.AsyncLeases),
+    (turn.Turn, handles.AsyncTurn),
 ]
 
 

@@ -14,7 +14,7 @@ from places import ADDRESSES
 
 import clew
 from clew.cli import _exits
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli.cleanup import moment
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=90)

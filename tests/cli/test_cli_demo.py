@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.cli import _agent, demo
-from clew.cli._agent import FIX, steps_taken, work
+from clew.cli import demo
+from clew.cli import demo as demo_
+from clew.cli.demo import FIX, steps_taken, work
 
 SECONDS_MAX = 10
 
@@ -122,7 +123,7 @@ def test_the_agent_takes_no_step_twice_wherever_it_was_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The script is followed from the path alone, so any prefix of it is resumed rightly."""
-    monkeypatch.setattr(_agent, "PACE_SECONDS", 0)
+    monkeypatch.setattr(demo_, "PACE_SECONDS", 0)
     with clew.open("memory:") as store:
         whole = store.create()
         whole.append_message({"role": "user", "content": "go"})

@@ -20,10 +20,12 @@ from servers.cluster import Cluster
 
 import clew
 from clew.cli import _exits
-from clew.doctoring import Examined, examine, examine_disk
-from clew.engines.postgres.examining import Look, Standby, judge
-from clew.engines.postgres.serving import Server
-from clew.engines.sqlite import examining as sqlite_examining
+from clew.core.maintenance import Examined
+from clew.engines.postgres.doctor import Look, Standby, judge
+from clew.engines.postgres.server import Server
+from clew.engines.shared.file_system import examine_disk
+from clew.engines.sqlite import doctor as sqlite_examining
+from clew.upkeep.doctor import examine
 
 
 @pytest.fixture(params=ADDRESSES)

@@ -15,9 +15,9 @@ import pytest
 from cli_support import Run, say
 
 import clew
-from clew import errors
 from clew.cli import COMMANDS, _exits
-from clew.engines.sqlite.whole import SQLiteWhole
+from clew.core import errors
+from clew.engines.sqlite.doctor import SQLiteWhole
 
 
 def test_every_error_has_an_exit_code_that_the_help_explains(run: Run) -> None:

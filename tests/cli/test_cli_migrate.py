@@ -12,8 +12,8 @@ from servers.cluster import Cluster
 
 import clew
 from clew.cli import _exits
-from clew.engines._migrate import migrations
-from clew.errors import Unsupported
+from clew.core.errors import Unsupported
+from clew.engines.shared.migrations import migrations
 
 OLD = Path(__file__).parents[1] / "migrations" / "format_1.sql"
 

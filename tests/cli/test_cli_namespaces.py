@@ -9,7 +9,7 @@ import pytest
 from cli_support import Run, say
 
 import clew
-from clew.opening import namespaces
+from clew.address import namespaces
 
 
 @pytest.fixture(params=["sqlite", "files"])

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clew
-from clew.cli._render import Screen, wants_colour
+from clew.cli._screen import Screen, wants_colour
 from clew.cli._text import ago, cells, characters, clean, cut, one_line, pad, plural
 
 ATTACKS = {

@@ -12,7 +12,8 @@ import pytest
 from cli_support import Result, Run, say
 
 import clew
-from clew.cli import _exits, _plan, _snapshots
+from clew.cli import _exits, _files
+from clew.cli import _files as _snapshots_
 from clew.cli._text import size
 from clew.cli.snapshot import COMMANDS
 
@@ -111,10 +112,10 @@ def test_take_says_what_it_took_and_what_it_left_out(
 def test_what_was_left_out_is_not_listed_without_end(
     do: Do, thread: clew.Thread, root: Path
 ) -> None:
-    for n in range(_snapshots.NAMED_MAX + 3):
+    for n in range(_files.NAMED_MAX + 3):
         (root / f"big{n}").write_bytes(b"x" * 2000)
     done = do("snapshot take", "--max-file-bytes", 1000)
-    assert len(done.lines) == _snapshots.NAMED_MAX + 3
+    assert len(done.lines) == _files.NAMED_MAX + 3
     assert done.lines[-1] == "  … and 3 more"
 
 
@@ -344,7 +345,7 @@ def test_what_no_snapshot_has_ever_had_stays_and_is_said(
 
 def test_a_long_plan_is_cut_and_counted(do: Do, thread: clew.Thread, root: Path) -> None:
     do("snapshot take")
-    for n in range(_plan.STEPS_MAX + 5):
+    for n in range(_snapshots_.STEPS_MAX + 5):
         (root / f"f{n}").write_text("x")
     say(thread, "More.")
     do("snapshot take")

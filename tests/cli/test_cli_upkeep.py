@@ -10,8 +10,8 @@ import pytest
 from cli_support import Run
 
 import clew
-from clew.cli import _exits, _progress
-from clew.model import Acquire
+from clew.cli import _exits, _screen
+from clew.core.model import Acquire
 
 ENGINES = ["sqlite", "files"]
 
@@ -207,7 +207,7 @@ class Clock:
 
 def test_a_bar_comes_late_and_leaves_nothing_behind() -> None:
     out, clock = io.StringIO(), Clock()
-    with _progress.Bar(out, "copy", clock=clock) as bar:
+    with _screen.Bar(out, "copy", clock=clock) as bar:
         bar(1, 100)
         assert out.getvalue() == ""
         clock.now = 1.0
@@ -221,7 +221,7 @@ def test_a_bar_comes_late_and_leaves_nothing_behind() -> None:
 
 def test_without_a_terminal_there_is_no_bar() -> None:
     clock = Clock()
-    with _progress.Bar(None, "copy", clock=clock) as bar:
+    with _screen.Bar(None, "copy", clock=clock) as bar:
         clock.now = 9.0
         bar(1, 2)
 
@@ -231,5 +231,5 @@ def test_without_a_terminal_there_is_no_bar() -> None:
     [(30.0, "30 s left"), (90.0, "1 min 30 s left"), (3720.0, "1 h 2 min left")],
 )
 def test_the_time_that_is_left_is_said_in_words(seconds: float, said: str) -> None:
-    assert _progress.line("x", 1, 2, seconds).endswith(said)
-    assert _progress.line("x", 5, 0, seconds) == "x 5"
+    assert _screen.line("x", 1, 2, seconds).endswith(said)
+    assert _screen.line("x", 5, 0, seconds) == "x 5"

@@ -15,7 +15,7 @@ import pytest
 from places import ADDRESSES
 
 import clew
-from clew.model import Entry
+from clew.core.model import Entry
 
 WORKERS = Path(__file__).with_name("workers.py")
 

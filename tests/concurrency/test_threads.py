@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.engines._commit import GroupCommit, Ticket
+from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.store import Store
 
 

@@ -8,8 +8,8 @@ import pytest
 from context import dialogues as say
 
 from clew import InvalidInput, NotFound, messages
-from clew.drafts import kind_for
-from clew.repair import INTERRUPTED
+from clew.context.normalise import INTERRUPTED
+from clew.core.drafts import kind_for
 from clew.store import Store
 from clew.thread import Thread
 

@@ -14,8 +14,8 @@ from _rows import PAGE, PARTS, ROW, Claims
 
 import clew
 from clew import AlreadyExists, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound, Unavailable
+from clew.core.model import KINDS, TURN_STATUSES
 from clew.engines.postgres import PostgresEngine
-from clew.model import KINDS, TURN_STATUSES
 from clew.store import Store
 from clew.thread import Thread
 

@@ -15,8 +15,8 @@ from _rows import PARTS, Claims
 
 import clew
 from clew import InvalidInput, LeaseHeld, NotFound
-from clew.conversation import Conversations
-from clew.runs import Checkpoint
+from clew.facets.conversations import Conversations
+from clew.facets.runs import Checkpoint
 from clew.store import Store
 
 RUNS, TALKS = Claims("runs"), Claims("conversations")

@@ -11,8 +11,9 @@ import pytest
 from _rows import PARTS, Claims
 
 import clew
-from clew import AlreadyExists, NotFound, sessions
-from clew.sessions import Event, Session
+from clew import AlreadyExists, NotFound
+from clew.facets import sessions
+from clew.facets.sessions import Event, Session
 from clew.store import Store
 
 DOCUMENTS = Claims("sessions")

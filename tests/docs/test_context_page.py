@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from _pages import DOCS, ROOT
 
-from clew import budget, compaction, context, messages, tokens
-from clew.messages._rules_anthropic import CACHE_MARKS_MAX
-from clew.model import KINDS
-from clew.window import MESSAGE_KINDS
+from clew import messages
+from clew.context import budget, compaction, project, tokens
+from clew.context.window import MESSAGE_KINDS
+from clew.core.model import KINDS
+from clew.messages.anthropic.rules import CACHE_MARKS_MAX
 
 PAGE = (DOCS / "explain" / "context.md").read_text("utf-8")
 SAID = " ".join(PAGE.split())
@@ -36,8 +37,7 @@ def named(path: Path, calls: dict[str, int]) -> Iterator[str]:
 
 
 def sources() -> list[Path]:
-    names = ("context", "repair", "budget")
-    return [*(SOURCE / f"{name}.py" for name in names), *sorted(SOURCE.glob("messages/*.py"))]
+    return sorted([*SOURCE.glob("context/*.py"), *SOURCE.glob("messages/**/*.py")])
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -58,8 +58,9 @@ def test_every_repair_is_explained_and_no_other() -> None:
 
 def rules_of(format: str) -> set[str]:
     """The rules that the judge of a format has, and those that all of them share."""
-    own = set(named(SOURCE / "messages" / f"_rules_{format.replace('-', '_')}.py", RULES))
-    shared = set(named(SOURCE / "messages" / "_rules.py", RULES))
+    name = "plain.py" if format == "plain" else f"{format.replace('-', '_')}/rules.py"
+    own = set(named(SOURCE / "messages" / name, RULES))
+    shared = set(named(SOURCE / "messages" / "shared" / "rules.py", RULES))
     return own | shared - ({"duplicate_id"} if format == "gemini" else set())
 
 
@@ -83,7 +84,7 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"every {tokens.ASCII_PER_TOKEN} ASCII characters" in SAID
     assert f"{tokens.PER_MESSAGE} for a message, {tokens.PER_CALL} for a call" in SAID
     assert f"{tokens.PER_MEDIA:,} for an image" in SAID
-    assert f"cut to {context.RESULT_CHARACTERS:,} characters" in SAID
+    assert f"cut to {project.RESULT_CHARACTERS:,} characters" in SAID
     assert f"down to {budget.SHORTEST_CHARACTERS} characters" in SAID
     assert f"({compaction.KEEP_TURNS} by default)" in SAID
     assert f"`summary_schema_version` | {compaction.SCHEMA_VERSION} |" in SAID
@@ -95,7 +96,7 @@ def test_numbers_are_those_of_the_code() -> None:
 
 def test_every_field_of_a_compaction_is_explained() -> None:
     plan = compaction.CompactionPlan(
-        context=context.Context(format="plain", messages=[], report=context.ContextReport()),
+        context=project.Context(format="plain", messages=[], report=project.ContextReport()),
         compacted_through="a",
         first_kept=None,
         kept_users=(),
@@ -103,7 +104,7 @@ def test_every_field_of_a_compaction_is_explained() -> None:
         previous=None,
         tokens_before=1,
     )
-    fields = set(compaction.body(plan, "S"))
+    fields = set(compaction.compaction_body(plan, "S"))
     assert fields == {word for row in rows("Compaction") for word in words(row[0])}
 
 
@@ -115,5 +116,5 @@ def test_every_kind_that_a_context_knows_is_in_its_table() -> None:
 
 def test_every_format_and_purpose_is_in_its_table() -> None:
     assert [row[0].strip("`") for row in rows("Formats")] == list(messages.FORMATS)
-    purposes = context.Purpose.__args__  # type: ignore[attr-defined]
+    purposes = project.Purpose.__args__  # type: ignore[attr-defined]
     assert [row[0].strip("`") for row in rows("Purposes")] == list(purposes)

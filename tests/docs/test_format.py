@@ -15,9 +15,9 @@ from _pages import DOCS, blocks, steps
 from blake3 import blake3
 
 import clew
-from clew import codec
+from clew.core import codec
+from clew.core.model import EntryDraft, FactDraft, MoveDraft, Origin, ThreadDraft
 from clew.engines.sqlite import SQLiteEngine
-from clew.model import EntryDraft, FactDraft, MoveDraft, Origin, ThreadDraft
 
 PAGE = DOCS / "format.md"
 TEXT = PAGE.read_text("utf-8")
@@ -241,8 +241,13 @@ def test_a_purge_leaves_nothing_of_the_records_in_the_files(tmp_path: Path) -> N
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    from clew.checks import ID_BYTES_MAX, META_BYTES_MAX, NAMESPACE_BYTES_MAX
-    from clew.drafts import KEY_BYTES_MAX, KIND_BYTES_MAX
+    from clew.core.drafts import (
+        ID_BYTES_MAX,
+        KEY_BYTES_MAX,
+        KIND_BYTES_MAX,
+        META_BYTES_MAX,
+        NAMESPACE_BYTES_MAX,
+    )
     from clew.engines.sqlite.blobs import SPILL_BYTES
     from clew.engines.sqlite.place import SAFE_VERSION
 

@@ -11,9 +11,11 @@ import pytest
 from _pages import DOCS, assert_outputs
 
 import clew
-from clew.engines.files import FilesEngine, blobs, leases, lines, making, names, opening, tail
-from clew.engines.files.lines import Header, Source, header_line, record_line
-from clew.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, ThreadDraft
+from clew.core import lines
+from clew.core.lines import Header, Source, header_line, record_line
+from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, ThreadDraft
+from clew.engines.files import FilesEngine, blobs, journal, leases, tail, thread_file
+from clew.engines.files import place as place_
 
 PAGE = DOCS / "format" / "files.md"
 TEXT = PAGE.read_text("utf-8")
@@ -34,7 +36,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_the_worked_example_is_what_the_engine_writes(
     page: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "new_id", lambda: page["KEY"])
+    monkeypatch.setattr(journal, "new_id", lambda: page["KEY"])
     engine = FilesEngine(tmp_path / "example")
     engine.create(ThreadDraft(id="t", created_us=T))
     first = EntryDraft(
@@ -185,17 +187,17 @@ def test_the_file_names_are_as_described() -> None:
     examples = re.findall(r"^\| `([^`]+)` \| `([^`]+)\.jsonl` \|", table, re.MULTILINE)
     assert len(examples) >= 4
     for id, name in examples:
-        assert names.stem(id) == name
-    assert names.stem("x" * 181).startswith("x" * 100 + "~")
-    assert names.stem("x" * 180) == "x" * 180
-    assert len(names.anonymous("t")) == 40
-    assert {"com0", "com9", "lpt0", "lpt9", "con", "prn", "aux", "nul"} <= names._DEVICES
+        assert place_.stem(id) == name
+    assert place_.stem("x" * 181).startswith("x" * 100 + "~")
+    assert place_.stem("x" * 180) == "x" * 180
+    assert len(place_.anonymous("t")) == 40
+    assert {"com0", "com9", "lpt0", "lpt9", "con", "prn", "aux", "nul"} <= place_._DEVICES
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    assert (names.STEM_MAX, names._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
+    assert (place_.STEM_MAX, place_._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
     assert (blobs.SPILL_BYTES, tail.SECTOR_BYTES, leases.SLOT_BYTES) == (65_536, 512, 8_192)
-    assert (opening.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 1)
+    assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 1)
     said = " ".join(TEXT.split())
     for words in ("more than 65,536 bytes", "512 bytes, aligned", "8,192 bytes each", "32,768"):
         assert words in said

@@ -14,10 +14,12 @@ import pytest
 from _pages import DOCS
 
 import clew
-from clew import engine, leases, messages, model, store, thread, turn
-from clew.conversation import Conversation, Conversations
-from clew.runs import Run, Runs
-from clew.sessions import Session, Sessions
+from clew import messages, store, thread, turn
+from clew import turn as turn_
+from clew.core import engine, model
+from clew.facets.conversations import Conversation, Conversations
+from clew.facets.runs import Run, Runs
+from clew.facets.sessions import Session, Sessions
 from clew.snapshots.facet import Snapshots
 from clew.testing.cases import base
 
@@ -34,7 +36,7 @@ def _load() -> ModuleType:
 PAGES: dict[str, str] = _load().pages()
 REFERENCE = DOCS / "reference"
 
-HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
+HANDLES = [store.Store, store.Blobs, thread.Thread, turn_.Leases, turn.Turn]
 FACETS = [Conversations, Conversation, Runs, Run, Sessions, Session, Snapshots]
 MEMBERS = (FunctionType, property, cached_property)
 CONTRACTS = [engine.Engine, base.Place]
@@ -75,7 +77,7 @@ def _data() -> list[type]:
 
 
 def _ours(kind: type) -> bool:
-    return kind.__module__ == "clew.model"
+    return kind.__module__ == "clew.core.model"
 
 
 @pytest.mark.parametrize(("name", "function"), list(_functions()))
@@ -105,7 +107,7 @@ def test_every_name_of_the_messages_is_in_the_reference(name: str) -> None:
 
 def test_every_error_tells_its_code_and_fields() -> None:
     page = PAGES["errors.md"]
-    for name in clew.errors.__all__:
+    for name in clew.core.errors.__all__:
         kind = getattr(clew, name)
         assert f"`{kind.code}`" in page
         section = page.partition(f"## {name}\n")[2].partition("\n## ")[0]

@@ -10,21 +10,23 @@ import pytest
 from _pages import DOCS, ROOT, pages
 
 import clew
-from clew import errors, leases, store, thread, turn
-from clew.conversation import Conversation, Conversations
-from clew.engines import _commit
+from clew import store, thread, turn
+from clew import turn as turn_
+from clew.core import errors
+from clew.core.model import KINDS, TURN_STATUSES
 from clew.engines.files import engine as files_engine
+from clew.engines.shared import group_commit
 from clew.engines.sqlite import connections, engine
-from clew.model import KINDS, TURN_STATUSES
-from clew.runs import Run, Runs
-from clew.sessions import Sessions
-from clew.snapshots import cache, catalogue, contents, ignore
+from clew.facets.conversations import Conversation, Conversations
+from clew.facets.runs import Run, Runs
+from clew.facets.sessions import Sessions
+from clew.snapshots import catalogue, hash_files, ignore, stat_cache
 from clew.snapshots.facet import Snapshots
 from clew.snapshots.model import Reason
 
 GLOSSARY = (DOCS / "glossary.md").read_text("utf-8")
 WORDS = set(re.findall(r"^\| ([\w ]+) \|", GLOSSARY, re.MULTILINE))
-HANDLES = [store.Store, store.Blobs, thread.Thread, leases.Leases, turn.Turn]
+HANDLES = [store.Store, store.Blobs, thread.Thread, turn_.Leases, turn.Turn]
 FACETS = [Conversations, Conversation, Runs, Run, Sessions, Snapshots]
 
 
@@ -59,7 +61,7 @@ def _said(page: str) -> str:
 
 def test_numbers_in_the_pages_are_those_of_the_code() -> None:
     concurrency = _said("explain/concurrency.md")
-    assert f"(up to {_commit.BATCH_MAX})" in concurrency
+    assert f"(up to {group_commit.BATCH_MAX})" in concurrency
     assert f"every {engine.POLL_SECONDS * 1000:.0f} ms" in concurrency
     assert files_engine.POLL_SECONDS == engine.POLL_SECONDS
     assert connections.FORK_WAIT_SECONDS == files_engine.FORK_WAIT_SECONDS == 5.0
@@ -76,8 +78,8 @@ def test_numbers_about_snapshots_are_those_of_the_code() -> None:
     assert f"over {ignore.MAX_FILE_BYTES // 1024**2} MB" in page
     assert f"more than {ignore.MAX_BYTES // 1024**3} GB" in page
     assert f"At most {catalogue.LEFT_OUT_MAX:,} are named" in page
-    assert f"({cache._TICK_NS // 10**6} ms, or two seconds" in page
-    assert (cache._COARSE_NS, contents.TRIES, ignore._STARS_MAX) == (2 * 10**9, 3, 4)
+    assert f"({stat_cache._TICK_NS // 10**6} ms, or two seconds" in page
+    assert (stat_cache._COARSE_NS, hash_files.TRIES, ignore._STARS_MAX) == (2 * 10**9, 3, 4)
     assert f"`{ignore.TEMPORARY}`" in page
     for reason in get_args(Reason):
         assert reason == "ignored" or f"| `{reason}` |" in page

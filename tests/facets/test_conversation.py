@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew import AlreadyExists, ClewError, InvalidInput, LeaseHeld, NotFound, Unavailable
-from clew.conversation import Conversations
+from clew.facets.conversations import Conversations
 from clew.store import Store
 
 CALL = {

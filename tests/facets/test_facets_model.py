@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.conversation import Conversations
 from clew.engines.memory import MemoryEngine
-from clew.runs import Checkpoint, Runs
-from clew.sessions import Sessions
+from clew.facets.conversations import Conversations
+from clew.facets.runs import Checkpoint, Runs
+from clew.facets.sessions import Sessions
 from clew.store import Store
 
 TEXTS = st.lists(st.sampled_from("abc"), max_size=5)

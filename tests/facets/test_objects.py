@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from clew import InvalidInput
-from clew.conversation import Conversations
-from clew.runs import Checkpoint, Runs
-from clew.sessions import Sessions
+from clew.facets.conversations import Conversations
+from clew.facets.runs import Checkpoint, Runs
+from clew.facets.sessions import Sessions
 from clew.store import Store
 
 

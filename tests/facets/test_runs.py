@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import clew
 from clew import AlreadyExists, InvalidInput, LeaseHeld, LeaseLost, NotFound, Unavailable
-from clew.runs import Checkpoint, Runs
+from clew.facets.runs import Checkpoint, Runs
 from clew.store import Store
 
 
@@ -453,7 +453,7 @@ def test_savers_of_many_runs_do_not_get_in_each_others_way(runs: Runs) -> None:
 def test_forgetting_what_was_saved_loses_nothing(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clew.runs.facet.REMEMBERED_RUNS", 2)
+    monkeypatch.setattr("clew.facets.runs.runs.REMEMBERED_RUNS", 2)
     for i in range(3):
         for n in range(5):
             runs.save(Checkpoint(run_id=f"{n}", messages=says(*map(str, range(i)))))

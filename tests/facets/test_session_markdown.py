@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from clew.sessions import Session, Sessions, export_session_markdown
+from clew.facets.sessions import Session, Sessions, export_session_markdown
 from clew.store import Store
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

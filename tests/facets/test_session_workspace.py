@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clew import InvalidInput
-from clew.sessions import (
+from clew.facets.sessions import (
     Sessions,
     current_workspace_path,
     normalize_workspace_path,

@@ -12,8 +12,8 @@ import pytest
 
 import clew
 from clew import ClewError, Conflict, InvalidInput, LeaseHeld, NotFound, Unavailable
+from clew.facets.sessions import Event, Session, Sessions
 from clew.messages.neutral import Usage
-from clew.sessions import Event, Session, Sessions
 from clew.store import Store
 
 IMAGE = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from failover.worker import Log
 
 import clew
-from clew.errors import LeaseLost, Unavailable
+from clew.core.errors import LeaseLost, Unavailable
 
 HOLDER = "holder"
 

@@ -23,8 +23,8 @@ from servers.processes import private_folder, wait_until
 from servers.proxy import Proxy
 
 import clew
-from clew.errors import ClewError, LeaseHeld, Unavailable
-from clew.model import Entry
+from clew.core.errors import ClewError, LeaseHeld, Unavailable
+from clew.core.model import Entry
 
 SCRIPT = Path(__file__).with_name("holder.py")
 THIEF = "thief"

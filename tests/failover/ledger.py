@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew.model import Entry, Record
+from clew.core.model import Entry, Record
 
 
 @dataclass(frozen=True)

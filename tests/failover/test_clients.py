@@ -13,11 +13,11 @@ from msgspec import UNSET
 from servers.cluster import Cluster, dsn_of, run_sql
 
 import clew
-from clew.codec import digest
+from clew.core.codec import digest
+from clew.core.errors import InvalidInput, NotFound, Unavailable
 from clew.engines.postgres.engine import PostgresEngine
-from clew.engines.postgres.journal import Append
-from clew.engines.postgres.silence import is_replaced
-from clew.errors import InvalidInput, NotFound, Unavailable
+from clew.engines.postgres.wire import is_replaced
+from clew.engines.postgres.write import Append
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from failover.worker import Log
 from msgspec.structs import replace
 
 import clew
-from clew.model import Entry
+from clew.core.model import Entry
 
 
 @pytest.fixture

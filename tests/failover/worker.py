@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew.errors import ClewError, Unavailable
+from clew.core.errors import ClewError, Unavailable
 
 PAUSE_SECONDS = 0.02  # after an error, so that the log of a long outage stays short
 LARGE_BYTES = 20_000

@@ -15,7 +15,7 @@ from faults.operations import HASHES, append, create, prepare, put_blobs, warm
 from faults.points import Outcome
 from faults.stores import Image, Kind, load, look, store
 
-from clew.errors import ClewError
+from clew.core.errors import ClewError
 
 HANGS_SECONDS = 10
 SENTINEL = b"somebody else's file\n"

@@ -17,8 +17,8 @@ from faults.operations import HASHES, entry
 from faults.points import Outcome
 from faults.stores import Kind, differences, load, look, store
 
-from clew.engine import Engine
-from clew.errors import ClewError
+from clew.core.engine import Engine
+from clew.core.errors import ClewError
 
 Damage = Callable[[Path, random.Random], str]
 

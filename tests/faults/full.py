@@ -28,12 +28,12 @@ from faults.layers import WRITE, Call, Layer
 from faults.points import Outcome, whole
 from faults.stores import KINDS, Image, Kind, View, load, look
 
-from clew.engine import Engine
+from clew.core.engine import Engine
+from clew.core.errors import ClewError, Unavailable
 from clew.engines.memory import MemoryEngine
-from clew.errors import ClewError, Unavailable
-from clew.mending import repair
 from clew.store import Store
 from clew.thread import Thread
+from clew.upkeep.repair import repair
 
 SIZE_BYTES = 12 * 1024 * 1024
 BALLAST_BYTES = 11 * 1024 * 1024

@@ -24,8 +24,8 @@ if __name__ == "__main__":
 from faults.operations import HASHES, prepare
 from faults.stores import KINDS, load, look, store
 
-from clew.engines.files import lines
-from clew.errors import ClewError
+from clew.core import lines
+from clew.core.errors import ClewError
 
 Target = Callable[[bytes], None]
 PLACE = "a line"

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import clew
-from clew.model import Entry
+from clew.core.model import Entry
 
 SHARED, OWN = "shared", "own"  # a thread that all write, and one of the writer that lives
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from faults.stores import WALL_US
 
-from clew import compaction, drafts, projecting
-from clew.codec import digest, encode
-from clew.engine import Engine
-from clew.engines.memory import MemoryEngine
-from clew.errors import LeaseHeld, NotFound
-from clew.model import (
+from clew.context import compaction
+from clew.core import drafts
+from clew.core.codec import digest, encode
+from clew.core.engine import Engine
+from clew.core.errors import LeaseHeld, NotFound
+from clew.core.model import (
     Acquire,
     Draft,
     EntryDraft,
@@ -27,6 +27,7 @@ from clew.model import (
     Renew,
     ThreadDraft,
 )
+from clew.engines.memory import MemoryEngine
 from clew.store import Store
 
 LARGE = "a tool's output of some length, which becomes a blob\n" * 400
@@ -182,10 +183,10 @@ def release(engine: Engine) -> None:
 
 def compact(engine: Engine) -> None:
     opened = Store(engine).get("t")
-    decided = projecting.prepare(opened, keep_turns=1)
+    decided = compaction.prepare(opened, keep_turns=1)
     if decided is None or opened.info.leaf == "c1":
         return
-    body = compaction.body(decided, "what was said before")
+    body = compaction.compaction_body(decided, "what was said before")
     body |= {"compaction_id": "c", "window_id": "c"}
     made = drafts.draft("compaction", body, id="c1", time=opened.info.created_at)
     engine.append("t", [made], expect="warm")

@@ -31,7 +31,7 @@ from faults.takes import (
     nothing_is_told,
 )
 
-from clew.model import Record
+from clew.core.model import Record
 
 HERE = Path(__file__).parent
 
@@ -252,14 +252,16 @@ def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome)
 @contextmanager
 def hashes_unchecked(kind: Kind) -> Iterator[None]:
     """A store that believes whatever it reads."""
-    module = {"sqlite": "clew.engines._replay", "files": "clew.engines.files.check"}[kind.name]
+    module = {"sqlite": "clew.engines.shared.audit", "files": "clew.engines.files.verify"}[
+        kind.name
+    ]
     with ExitStack() as stack:
         for name in ("entry_hash", "move_hash", "fact_hash"):
             believed = (lambda entry, *_: entry.hash) if name == "entry_hash" else _of_record
             stack.enter_context(mock.patch(f"{module}.{name}", believed))
         if kind.name == "files":
-            for user in ("lines", "check", "tail"):
-                target = f"clew.engines.files.{user}.is_sound"
+            for user in ("core.lines", "engines.files.verify", "engines.files.tail"):
+                target = f"clew.{user}.is_sound"
                 stack.enter_context(mock.patch(target, return_value=True))
         yield
 

@@ -10,8 +10,8 @@ from faults.layers import DEATHS, OF_WRITES, WRITE, Call, Injector, in_child
 from faults.operations import HASHES, PROBED, Operation, append, prepare, probe, warm
 from faults.stores import Image, Kind, View, differences, grown, load, look, store
 
-from clew.engine import Engine
-from clew.errors import ClewError
+from clew.core.engine import Engine
+from clew.core.errors import ClewError
 
 ACKNOWLEDGED, REFUSED, UNKNOWN = "acknowledged", "refused", "unknown"
 

@@ -19,9 +19,9 @@ from faults.operations import HASHES, SEQUENCE
 from faults.points import Outcome, whole
 from faults.stores import Image, Kind, View, differences, load, look, store
 
-from clew.engine import Engine
-from clew.errors import ClewError, NotFound
-from clew.model import Acquire
+from clew.core.engine import Engine
+from clew.core.errors import ClewError, NotFound
+from clew.core.model import Acquire
 
 SECTOR_BYTES = 512
 LOST, KEPT, TORN = "lost", "kept", "torn"

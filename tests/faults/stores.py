@@ -16,12 +16,12 @@ from faults.disks import LayeredDisk
 from faults.layers import DEATHS, ERRORS, LESS, Layer
 from faults.vfs import LayeredVFS, folders_through, quiet
 
-from clew.engine import Engine
+from clew.core.engine import Engine
+from clew.core.errors import ClewError, NotFound
+from clew.core.lease_rules import Instant
+from clew.core.model import Entry, Fact, Inspect, Lease, Record, Segment, ThreadInfo, ThreadQuery
 from clew.engines.files import FilesEngine
 from clew.engines.sqlite import SQLiteEngine, connections
-from clew.errors import ClewError, NotFound
-from clew.leasing import Instant
-from clew.model import Entry, Fact, Inspect, Lease, Record, Segment, ThreadInfo, ThreadQuery
 
 WALL_US = 4_000_000_000_000_000  # later than the time that files get from the system
 

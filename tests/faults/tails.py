@@ -15,8 +15,8 @@ from faults.points import Outcome, whole
 from faults.stores import Image, Kind, grown, load, look, store
 from msgspec import UNSET
 
-from clew.engine import Engine
-from clew.errors import ClewError
+from clew.core.engine import Engine
+from clew.core.errors import ClewError
 
 
 def append_batch(engine: Engine) -> None:

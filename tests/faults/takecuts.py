@@ -18,8 +18,8 @@ from faults.stores import Image, Kind, View, store
 from faults.taking import BEFORE, change, held, later, make, problem_of, taken_again
 from snapshots import trees
 
-from clew.engine import Engine
-from clew.errors import ClewError, NotFound
+from clew.core.engine import Engine
+from clew.core.errors import ClewError, NotFound
 from clew.snapshots.model import Snapshot
 from clew.store import Store
 

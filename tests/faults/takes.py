@@ -28,10 +28,10 @@ from faults.stores import Kind, store
 from faults.taking import Ending, Taking, later, problem_of, taken_again
 from faults.watched import CHANGING, READ, watched_by
 
-from clew.errors import ClewError
-from clew.snapshots import cache
+from clew.core.errors import ClewError
+from clew.snapshots import stat_cache
+from clew.snapshots.scan import Survey
 from clew.snapshots.take import Taker
-from clew.snapshots.walk import Survey
 from clew.store import Store
 from clew.thread import Thread
 
@@ -232,4 +232,4 @@ def nothing_is_told() -> AbstractContextManager[object]:
 
 
 def every_cache_is_believed() -> AbstractContextManager[object]:
-    return mock.patch.object(cache, "is_sealed", return_value=True)
+    return mock.patch.object(stat_cache, "is_sealed", return_value=True)

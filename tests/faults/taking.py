@@ -16,9 +16,9 @@ from faults.stores import Image, Kind, load, store
 from snapshots import trees
 from snapshots.trees import Spec
 
-from clew.engine import Engine
-from clew.errors import ClewError, NotFound
-from clew.snapshots import walk
+from clew.core.engine import Engine
+from clew.core.errors import ClewError, NotFound
+from clew.snapshots import scan
 from clew.snapshots.model import Snapshot
 from clew.snapshots.tree import Trees
 from clew.store import Store
@@ -106,12 +106,12 @@ def held(engine: Engine, snapshot: Snapshot) -> Spec:
 @contextmanager
 def later() -> Iterator[None]:
     """Every file was there long ago, so that the cache trusts what it knows."""
-    real = walk.now_ns
+    real = scan.now_ns
 
     def now_ns() -> int:
         return real() + HOUR_NS
 
-    with mock.patch.object(walk, "now_ns", now_ns):
+    with mock.patch.object(scan, "now_ns", now_ns):
         yield
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.engines.files import names, shared
+from clew.engines.files import handle, place
 from clew.engines.files.disk import Disk
 
 
@@ -77,7 +77,7 @@ def test_an_id_never_becomes_a_path(id: str, root: Path) -> None:
         store.create(id).append("event", 1)
     (file,) = (root / "threads").iterdir()
     assert len(file.name.encode()) <= 255
-    assert file.stem == file.stem.lower() == names.stem(id)
+    assert file.stem == file.stem.lower() == place.stem(id)
     assert file.stem not in ("con", "nul", "")
     with opened(root) as store:
         assert [info.id for info in store.threads()] == [id]
@@ -324,7 +324,7 @@ def test_what_is_purged_is_gone_from_the_folder(root: Path) -> None:
         assert {p.parent.name for p in kept} <= {"threads", "purged", "index"}
         store.purge("fork")
     for path in root.rglob("*"):
-        assert names.stem(secret) not in path.name
+        assert place.stem(secret) not in path.name
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
 
@@ -336,7 +336,7 @@ def test_waiting_for_a_stopped_writer_is_bounded(root: Path) -> None:
     fill(root)
     with opened(root, busy_seconds=0.05) as store:
         thread = store.get("t")
-        holder = os.open(root / "locks" / names.anonymous("t"), os.O_RDWR)
+        holder = os.open(root / "locks" / place.anonymous("t"), os.O_RDWR)
         fcntl.flock(holder, fcntl.LOCK_EX)
         with pytest.raises(Unavailable) as caught:
             thread.append("event", 1)
@@ -356,7 +356,7 @@ def test_a_store_that_is_being_repaired_cannot_be_opened(root: Path) -> None:
 
 
 def test_many_threads_need_few_open_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "OPEN_MAX", 5)
+    monkeypatch.setattr(handle, "OPEN_MAX", 5)
     with opened(root, durability="relaxed") as store:
         threads = [store.create(f"t{n}") for n in range(40)]
         for n in range(3):

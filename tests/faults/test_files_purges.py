@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import clew
-from clew.engine import Engine
-from clew.engines.files import FilesEngine, surveying
+from clew.core.engine import Engine
+from clew.engines.files import FilesEngine, survey
 from clew.engines.files.locks import is_ours
-from clew.engines.sqlite import SQLiteEngine, rows
+from clew.engines.shared.tables import rows
+from clew.engines.sqlite import SQLiteEngine
 from clew.testing.cases.base import fork_of, grow, ids, thread, whole
 
 LARGE = {"text": "the same long tool output " * 5000}
@@ -44,8 +45,8 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self._inner = surveying.thread_files
-        monkeypatch.setattr(surveying, "thread_files", self)
+        self._inner = survey.thread_files
+        monkeypatch.setattr(survey, "thread_files", self)
 
     def __call__(self, folder: str) -> Iterator[tuple[str, int]]:
         self.count += 1
@@ -56,7 +57,7 @@ def killed_before_its_mark(root: Path, work: str) -> None:
     """Another process writes, and is gone before it can tell those who list."""
     script = (
         "import os, sys, clew\n"
-        "from clew.engines.files.shared import Shared\n"
+        "from clew.engines.files.handle import Shared\n"
         "store = clew.open('files:' + sys.argv[1])\n"
         "Shared.mark = lambda *_: os._exit(9)\n" + work
     )

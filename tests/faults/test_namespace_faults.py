@@ -15,14 +15,14 @@ import pytest
 from faults.test_repair import place_of
 
 import clew
-from clew.carrying import everything
-from clew.codec import digest
-from clew.engines._migrate import schema
-from clew.engines.sqlite import rescue
-from clew.mending import repair
-from clew.model import Acquire, ClearExpired, Problem
-from clew.opening import namespaces, open_whole
-from clew.salvage import RepairReport
+from clew.address import namespaces, open_whole
+from clew.core.codec import digest
+from clew.core.maintenance import RepairReport
+from clew.core.model import Acquire, ClearExpired, Problem
+from clew.engines.shared.migrations import schema
+from clew.engines.sqlite.repair import pages
+from clew.upkeep.repair import repair
+from clew.upkeep.transfer import everything
 
 NAMES = ["default", "acme", "Über/sea"]  # as they sort
 SHARED = b"the same bytes in every namespace " * 40
@@ -308,10 +308,10 @@ def test_rows_are_told_apart_by_how_many_columns_they_have() -> None:
         for table in tables
         if not table.startswith("sqlite_")
     }
-    for count, table in rescue._TABLES.items():
+    for count, table in pages._TABLES.items():
         same = {name for name, width in widths.items() if width == count}
         assert same <= {table, *WITHOUT_ROWS_LIKE_THESE}, count
-    assert {widths[table] for table in rescue._TABLES.values()} <= set(rescue._TABLES)
+    assert {widths[table] for table in pages._TABLES.values()} <= set(pages._TABLES)
 
 
 # --- files ---

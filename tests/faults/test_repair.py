@@ -16,12 +16,12 @@ from faults.test_verify import CHANGES
 from faults.test_verify import whole as a_store
 
 import clew
-from clew.carrying import everything
-from clew.engines import _swap
-from clew.engines.sqlite.workshop import SQLiteWorkshop
-from clew.mending import repair
-from clew.model import Acquire, Entry
-from clew.salvage import RepairReport
+from clew.core.maintenance import RepairReport
+from clew.core.model import Acquire, Entry
+from clew.engines.shared import swap
+from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
+from clew.upkeep.repair import repair
+from clew.upkeep.transfer import everything
 
 ENGINES = ["sqlite", "files"]
 
@@ -58,7 +58,7 @@ def fill(address: str) -> None:
         store.create("deleted", facts={"archived": True, "status": "x"})
         store.delete("deleted")
         store.engine.lease("t", Acquire("somebody", 60.0))
-        store.engine.lease("t", clew.model.ClearExpired(cutoff_us=2**60))
+        store.engine.lease("t", clew.core.model.ClearExpired(cutoff_us=2**60))
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -684,14 +684,14 @@ def test_what_is_still_in_the_log_of_the_new_store_comes_along(
 
 def test_an_unfinished_note_means_that_nothing_was_renamed(store: str) -> None:
     rewrite(store, b"needle-c", b"needle-x")
-    _swap.note_of(place_of(store)).write_bytes(b'{"damaged":"st')
+    swap.note_of(place_of(store)).write_bytes(b'{"damaged":"st')
     assert not mend(store).whole
 
 
 FULL = """
 import resource, sys
 import clew
-from clew.mending import repair
+from clew.upkeep.repair import repair
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
     repair(sys.argv[1])

@@ -13,9 +13,10 @@ from faults.vfs import FailingVFS
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
-from clew.engines import _migrate
-from clew.engines.sqlite import SQLiteEngine, place, reading
-from clew.model import ThreadQuery
+from clew.core.model import ThreadQuery
+from clew.engines.shared import file_system, migrations
+from clew.engines.shared.tables import read
+from clew.engines.sqlite import SQLiteEngine, place
 
 
 @pytest.fixture
@@ -202,8 +203,8 @@ def test_the_schema_file_equals_the_sum_of_the_migrations() -> None:
         query = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
         return db.execute(query).fetchall()
 
-    steps = [migration.sql for migration in _migrate.migrations("sqlite")]
-    assert shape(_migrate.schema("sqlite")) == shape(*steps)
+    steps = [migration.sql for migration in migrations.migrations("sqlite")]
+    assert shape(migrations.schema("sqlite")) == shape(*steps)
 
 
 # --- places ---
@@ -227,13 +228,13 @@ MOUNTS = """\
     ],
 )
 def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
-    assert place.file_system(Path(folder), MOUNTS) == kind
+    assert file_system.file_system(Path(folder), MOUNTS) == kind
 
 
 def test_a_network_file_system_is_refused() -> None:
     with pytest.raises(Unsupported, match="nfs4"):
-        place.refuse_network(Path("/mnt/team/threads"), MOUNTS)
-    place.refuse_network(Path("/home/me"), MOUNTS)
+        file_system.refuse_network(Path("/mnt/team/threads"), MOUNTS)
+    file_system.refuse_network(Path("/home/me"), MOUNTS)
 
 
 def test_an_old_sqlite_gets_a_store_for_itself_alone(path: Path) -> None:
@@ -336,7 +337,7 @@ def test_waiting_for_another_process_is_bounded(path: Path) -> None:
 def test_many_changed_threads_are_listed_in_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "UNLISTED_MAX", 3)
+    monkeypatch.setattr(read, "UNLISTED_MAX", 3)
     with clew.open(path) as store:
         names = [store.create(f"t{n}").id for n in range(8)]
         for name in (*names, "t3", "t1"):
@@ -400,9 +401,9 @@ def test_a_page_of_threads_is_read_in_order_and_not_sorted(
 ) -> None:
     """Sorting would read every thread for the first page."""
     with clew.open(path) as store, store.engine._connections.reader() as db:
-        column, part = reading._PARTS[order][0]
+        column, part = read._PARTS[order][0]
         query = ThreadQuery(order=order, cursor=cursor)
-        sql, bindings = reading._select(1, query, f"{order}_us", 0, column, part)
+        sql, bindings = read._select(1, query, f"{order}_us", 0, column, part)
         plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())
         assert f"threads_by_{order}" in plan
         assert "TEMP B-TREE" not in plan
@@ -424,5 +425,5 @@ def test_a_filter_reads_its_own_namespace_by_its_own_index(
     """Otherwise a page would cost what the whole store has, or what other tenants have."""
     with clew.open(path) as store, store.engine._connections.reader() as db:
         query = ThreadQuery(**{name: "x"})
-        sql, bindings = reading._select(1, query, "created_us", 0, *reading._PARTS["created"][0])
+        sql, bindings = read._select(1, query, "created_us", 0, *read._PARTS["created"][0])
         assert index in str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())

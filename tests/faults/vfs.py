@@ -15,8 +15,9 @@ from unittest import mock
 import apsw
 from faults.layers import SYNC, SYNC_FOLDER, UNCHECKED_SYNC, WRITE, Call, Layer
 
+from clew.core.errors import Unavailable
+from clew.engines.shared import file_system
 from clew.engines.sqlite import place
-from clew.errors import Unavailable
 
 _numbers = itertools.count()
 
@@ -159,7 +160,7 @@ def passed_on(layer: Layer, call: Call, whole: Callable[[], Any], half: Any = No
 @contextmanager
 def folders_through(layer: Layer) -> Iterator[None]:
     """The engine syncs its folder by itself, past SQLite; the layer is to know of that too."""
-    real = place.sync_folder
+    real = file_system.sync_folder
 
     def sync_folder(folder: Path) -> None:
         try:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from message_strategies import json_values
 
 from clew import messages
-from clew.errors import InvalidInput
+from clew.core.errors import InvalidInput
 from clew.messages.neutral import Message
 
 # --- formats --------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_formats_are_loaded_when_they_are_asked_for() -> None:
 
 def test_every_format_has_its_name() -> None:
     for name in messages.FORMATS:
-        assert name == messages._module(name).NAME
+        assert name == messages._part(name, "read").NAME
 
 
 # --- bodies of each format, used below ------------------------------------------------------

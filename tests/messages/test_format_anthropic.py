@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from message_strategies import objects, texts
 
-from clew.messages import anthropic
+from clew.messages.anthropic import read as reader
+from clew.messages.anthropic import rules
+from clew.messages.anthropic import write as writer
 from clew.messages.neutral import (
     Media,
     Message,
@@ -46,11 +48,11 @@ RESPONSE = {
 
 
 def write(*messages: Message) -> list[Any]:
-    return anthropic.write(messages).messages
+    return writer.write(messages).messages
 
 
 def test_a_response_is_read_as_the_assistants_message() -> None:
-    (message,) = anthropic.read(RESPONSE)
+    (message,) = reader.read(RESPONSE)
     assert message.role == "assistant"
     assert message.model == "claude-sonnet-4-5"
     assert message.usage == Usage(
@@ -72,9 +74,7 @@ def test_a_response_is_read_as_the_assistants_message() -> None:
 
 
 def test_a_response_is_sent_again_without_what_only_a_response_has() -> None:
-    assert write(*anthropic.read(RESPONSE)) == [
-        {"role": "assistant", "content": RESPONSE["content"]}
-    ]
+    assert write(*reader.read(RESPONSE)) == [{"role": "assistant", "content": RESPONSE["content"]}]
 
 
 def test_results_are_read_apart_from_what_the_user_says() -> None:
@@ -88,7 +88,7 @@ def test_results_are_read_apart_from_what_the_user_says() -> None:
             {"type": "text", "text": "Go on."},
         ],
     }
-    results, said = anthropic.read(body)
+    results, said = reader.read(body)
     assert (results.role, said.role) == ("tool", "user")
     found, failed, silent = results.parts
     assert isinstance(found, ToolResult)
@@ -112,7 +112,7 @@ def test_media_is_read_with_its_type_and_place() -> None:
             "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="},
         },
     ]
-    (message,) = anthropic.read({"role": "user", "content": sources})
+    (message,) = reader.read({"role": "user", "content": sources})
     inline, linked, known, document = message.parts
     assert isinstance(inline, Media)
     assert (inline.kind, inline.mime, inline.data) == ("image", "image/png", "aGk=")
@@ -128,14 +128,14 @@ def test_media_is_read_with_its_type_and_place() -> None:
 def test_a_document_of_text_is_text() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "line one"}
     block = {"type": "document", "source": source, "title": "notes"}
-    (message,) = anthropic.read({"role": "user", "content": [block]})
+    (message,) = reader.read({"role": "user", "content": [block]})
     assert message.parts == (Text("line one", format="anthropic", raw=block),)
     assert write(message) == [{"role": "user", "content": [block]}]
 
 
 def test_a_string_is_written_as_the_block_that_it_stands_for() -> None:
     """So that what was sent stays, byte for byte, when the user says more."""
-    (message,) = anthropic.read({"role": "user", "content": "Hello"})
+    (message,) = reader.read({"role": "user", "content": "Hello"})
     once, twice = write(message), write(message, message)
     assert once == [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     assert twice[0]["content"] == once[0]["content"] * 2
@@ -149,23 +149,23 @@ def test_blocks_of_the_servers_tools_are_kept_but_not_understood() -> None:
         {"type": "never_heard_of", "value": {"deep": [1]}},
         {"type": "text", "text": "Done."},
     ]
-    (message,) = anthropic.read({"role": "assistant", "content": blocks})
+    (message,) = reader.read({"role": "assistant", "content": blocks})
     assert [type(part) for part in message.parts] == [Other, Other, Other, Other, Text]
     assert write(message) == [{"role": "assistant", "content": blocks}]
 
 
 def test_system_messages_go_beside_the_messages() -> None:
     marked = {"type": "text", "text": "Rules.", "cache_control": {"type": "ephemeral"}}
-    (rules,) = anthropic.read({"role": "system", "content": [marked]})
-    written = anthropic.write([rules, Message(role="user", parts=(Text("Hi"),))])
+    (rules,) = reader.read({"role": "system", "content": [marked]})
+    written = writer.write([rules, Message(role="user", parts=(Text("Hi"),))])
     assert written.system == [marked]
     assert written.places == [None, 0]
-    alone = anthropic.write([Message(role="system", parts=(Text("Be brief."),))])
+    alone = writer.write([Message(role="system", parts=(Text("Be brief."),))])
     assert alone.system == "Be brief."
 
 
 def test_results_and_what_the_user_says_next_become_one_message() -> None:
-    written = anthropic.write(
+    written = writer.write(
         [
             Message(role="user", parts=(Text("Find it."),)),
             Message(role="assistant", parts=(ToolCall("a", "find", {}), ToolCall("b", "find", {}))),
@@ -187,7 +187,7 @@ def test_results_and_what_the_user_says_next_become_one_message() -> None:
 
 
 def test_thinking_without_a_signature_or_of_others_is_left_out() -> None:
-    (stopped,) = anthropic.read(
+    (stopped,) = reader.read(
         {
             "role": "assistant",
             "content": [
@@ -196,27 +196,27 @@ def test_thinking_without_a_signature_or_of_others_is_left_out() -> None:
             ],
         }
     )
-    written = anthropic.write([stopped])
+    written = writer.write([stopped])
     assert written.messages == [{"role": "assistant", "content": [{"type": "text", "text": "So"}]}]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
     foreign = Message(role="assistant", parts=(Thinking("Hm", "sig", format="gemini"), Text("So")))
-    assert [loss.code for loss in anthropic.write([foreign]).losses] == ["thinking_dropped"]
+    assert [loss.code for loss in writer.write([foreign]).losses] == ["thinking_dropped"]
 
 
 def test_thinking_at_the_end_is_left_out() -> None:
     thought = {"type": "thinking", "thinking": "Hm", "signature": "s"}
     text = {"type": "text", "text": "So"}
-    (message,) = anthropic.read({"role": "assistant", "content": [thought, text, thought]})
-    written = anthropic.write([message])
+    (message,) = reader.read({"role": "assistant", "content": [thought, text, thought]})
+    written = writer.write([message])
     assert written.messages[0]["content"] == [thought, text]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
 
 def test_an_assistant_message_of_nothing_but_thinking_is_left_out() -> None:
     thought = {"type": "thinking", "thinking": "Hm", "signature": "s"}
-    (message,) = anthropic.read({"role": "assistant", "content": [thought]})
+    (message,) = reader.read({"role": "assistant", "content": [thought]})
     said = Message(role="user", parts=(Text("Hi"),))
-    written = anthropic.write([said, message, said])
+    written = writer.write([said, message, said])
     assert written.places == [0, None, 0]
     assert [m["role"] for m in written.messages] == ["user"]
 
@@ -227,17 +227,17 @@ def test_arguments_that_are_cut_off_are_kept_as_text() -> None:
         "role": "assistant",
         "content": [{"type": "tool_use", "id": "t", "name": "f", "input": '{"path": "/s'}],
     }
-    (message,) = anthropic.read(body)
+    (message,) = reader.read(body)
     (call,) = message.parts
     assert isinstance(call, ToolCall)
     assert (call.arguments, call.unparsed) == (None, '{"path": "/s')
-    written = anthropic.write([message])
+    written = writer.write([message])
     assert written.messages[0]["content"][0]["input"] == {"_unparsed": '{"path": "/s'}
     assert [loss.code for loss in written.losses] == ["arguments_unparsed"]
 
 
 def test_an_error_always_says_something() -> None:
-    (results,) = anthropic.read(
+    (results,) = reader.read(
         {
             "role": "user",
             "content": [
@@ -261,10 +261,10 @@ def test_only_as_many_marks_for_the_cache_as_a_request_may_carry() -> None:
     thread = []
     for number in range(6):
         block = {"type": "text", "text": str(number), "cache_control": mark}
-        thread += anthropic.read({"role": "user", "content": [block]})
-        thread += anthropic.read({"role": "assistant", "content": "ok"})
-    written = anthropic.write(thread)
-    assert anthropic.validate(written.messages) == []
+        thread += reader.read({"role": "user", "content": [block]})
+        thread += reader.read({"role": "assistant", "content": "ok"})
+    written = writer.write(thread)
+    assert rules.validate(written.messages) == []
     marked = [
         block["text"]
         for message in written.messages
@@ -283,11 +283,11 @@ def test_marks_inside_of_results_count() -> None:
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": "t", "content": inner}],
     }
-    (result,) = anthropic.read(body)
+    (result,) = reader.read(body)
     call = Message(role="assistant", parts=(ToolCall("t", "f", {}),))
     said = Message(role="user", parts=(Text("go"),))
-    written = anthropic.write([said, call, result])
-    assert anthropic.validate(written.messages) == []
+    written = writer.write([said, call, result])
+    assert rules.validate(written.messages) == []
     assert all("cache_control" in block for block in inner)
 
 
@@ -340,7 +340,7 @@ def test_media_of_others_is_converted_or_named(part: Media, block: Any) -> None:
 
 def test_an_assistant_cannot_show_images() -> None:
     shown = Message(role="assistant", parts=(Media(kind="image", mime="image/png", data="aGk="),))
-    written = anthropic.write([shown])
+    written = writer.write([shown])
     text = {"type": "text", "text": "[image left out: image/png]"}
     assert written.messages == [{"role": "assistant", "content": [text]}]
     assert [loss.code for loss in written.losses] == ["media_dropped"]
@@ -370,7 +370,7 @@ RESULT = block("tool_result", tool_use_id=IDS, content=INNER)
 @given(st.lists(st.one_of(TEXT, UNKNOWN, THOUGHT, CALL), max_size=4), TEXT | CALL)
 def test_blocks_of_an_assistant_survive(blocks: list[Any], last: Any) -> None:
     body = {"role": "assistant", "content": [*blocks, last]}
-    assert write(*anthropic.read(body)) == [body]
+    assert write(*reader.read(body)) == [body]
 
 
 @given(
@@ -378,4 +378,4 @@ def test_blocks_of_an_assistant_survive(blocks: list[Any], last: Any) -> None:
 )
 def test_blocks_of_a_user_survive(results: list[Any], others: list[Any]) -> None:
     body = {"role": "user", "content": results + others}
-    assert write(*anthropic.read(body)) == [body]
+    assert write(*reader.read(body)) == [body]

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from message_strategies import objects, texts
 
-from clew.messages import gemini
+from clew.messages.gemini import read as reader
+from clew.messages.gemini import rules
+from clew.messages.gemini import write as writer
 from clew.messages.neutral import (
     Media,
     Message,
@@ -26,7 +28,7 @@ GO = Message(role="user", parts=(Text("go"),))
 
 
 def write(*messages: Message) -> list[Any]:
-    return gemini.write(messages).messages
+    return writer.write(messages).messages
 
 
 def test_a_response_is_read_as_its_first_candidate() -> None:
@@ -47,7 +49,7 @@ def test_a_response_is_read_as_its_first_candidate() -> None:
         },
         "modelVersion": "gemini-3-pro",
     }
-    (message,) = gemini.read(body)
+    (message,) = reader.read(body)
     thought, text, call, unnamed, signature = message.parts
     assert isinstance(thought, Thinking)
     assert thought.text == "Hm"
@@ -66,7 +68,7 @@ def test_a_response_is_read_as_its_first_candidate() -> None:
 
 
 def test_a_blocked_response_has_no_parts() -> None:
-    (message,) = gemini.read({"candidates": [{"finishReason": "SAFETY"}]})
+    (message,) = reader.read({"candidates": [{"finishReason": "SAFETY"}]})
     assert (message.role, message.parts) == ("assistant", ())
 
 
@@ -76,8 +78,8 @@ def test_calls_without_ids_pair_by_name_and_order() -> None:
         {"functionResponse": {"name": n, "response": {"output": t}}}
         for n, t in (("f", "1"), ("f", "2"), ("g", "3"))
     ]
-    (asked,) = gemini.read({"role": "model", "parts": calls})
-    (answered,) = gemini.read({"role": "user", "parts": results})
+    (asked,) = reader.read({"role": "model", "parts": calls})
+    (answered,) = reader.read({"role": "user", "parts": results})
     assert [part.id for part in asked.parts] == ["call_f_0", "call_g_0", "call_f_1"]  # type: ignore[attr-defined]
     assert [part.call for part in results_of(answered)] == ["call_f_0", "call_f_1", "call_g_0"]
     assert write(GO, asked, answered)[1:] == [
@@ -101,7 +103,7 @@ def test_calls_without_ids_pair_by_name_and_order() -> None:
 )
 def test_what_a_function_answers(response: Any, text: str, failed: bool) -> None:
     part = {"functionResponse": {"id": "1", "name": "f", "response": response}}
-    (message,) = gemini.read({"role": "function", "parts": [part]})
+    (message,) = reader.read({"role": "function", "parts": [part]})
     (result,) = results_of(message)
     assert "".join([inner.text for inner in result.content]) == text  # type: ignore[attr-defined]
     assert result.is_error is failed
@@ -110,16 +112,16 @@ def test_what_a_function_answers(response: Any, text: str, failed: bool) -> None
 def test_names_of_the_protocol_are_read_too() -> None:
     call = {"function_call": {"name": "f", "args": {}}, "thought_signature": "Cg=="}
     image = {"inline_data": {"mime_type": "image/png", "data": "aGk="}}
-    (asked,) = gemini.read({"role": "model", "parts": [call, image]})
+    (asked,) = reader.read({"role": "model", "parts": [call, image]})
     assert [type(part) for part in asked.parts] == [ToolCall, Media]
     result = {"function_response": {"name": "f", "response": {"output": "x"}}}
-    (answered,) = gemini.read({"role": "user", "parts": [result]})
+    (answered,) = reader.read({"role": "user", "parts": [result]})
     written = write(GO, asked, answered)
     assert written[1:] == [
         {"role": "model", "parts": [call, image]},
         {"role": "user", "parts": [result]},
     ]
-    assert gemini.validate(written) == []
+    assert rules.validate(written) == []
 
 
 def test_media() -> None:
@@ -130,7 +132,7 @@ def test_media() -> None:
         {"fileData": {"mimeType": "video/mp4", "fileUri": "gs://bucket/a.mp4"}},
         {"executableCode": {"language": "PYTHON", "code": "1"}},
     ]
-    (message,) = gemini.read({"role": "user", "parts": parts})
+    (message,) = reader.read({"role": "user", "parts": parts})
     image, sound, document, video, code = message.parts
     assert isinstance(image, Media)
     assert (image.kind, image.name) == ("image", "a.png")
@@ -145,7 +147,7 @@ def test_media() -> None:
 
 
 def test_results_are_a_content_of_their_own() -> None:
-    written = gemini.write(
+    written = writer.write(
         [
             Message(role="system", parts=(Text("Rules"),)),
             GO,
@@ -172,7 +174,7 @@ def test_results_are_a_content_of_their_own() -> None:
 
 def test_calls_of_another_model_say_that_they_have_no_signature() -> None:
     calls = (Thinking("Hm", "sig", format="anthropic"), ToolCall("a", "f", {}), ToolCall("b", "f"))
-    written = gemini.write([GO, Message(role="assistant", parts=calls)])
+    written = writer.write([GO, Message(role="assistant", parts=calls)])
     first, second = written.messages[1]["parts"]
     assert first["thoughtSignature"] == "skip_thought_signature_validator"
     assert "thoughtSignature" not in second
@@ -187,7 +189,7 @@ def test_results_hold_media_that_the_api_takes_there() -> None:
         Media(kind="image", url="https://example.org/a.png"),
     )
     failed = ToolResult("a", content, is_error=True)
-    written = gemini.write(
+    written = writer.write(
         [
             GO,
             Message(role="assistant", parts=(ToolCall("a", "f", {}),)),
@@ -203,23 +205,23 @@ def test_results_hold_media_that_the_api_takes_there() -> None:
 
 def test_a_result_takes_the_name_and_the_id_of_its_call() -> None:
     stored = {"functionResponse": {"name": "other", "response": {"output": "1"}}}
-    (answered,) = gemini.read({"role": "user", "parts": [stored]})
+    (answered,) = reader.read({"role": "user", "parts": [stored]})
     result = results_of(answered)[0]
     call = ToolCall(result.call, "f", {})
     written = write(GO, Message(role="assistant", parts=(call,)), answered)
-    assert gemini.validate(written) == []
+    assert rules.validate(written) == []
     assert written[2]["parts"][0]["functionResponse"]["name"] == "f"
 
 
 def test_arguments_and_responses_are_objects_whatever_was_stored() -> None:
-    (asked,) = gemini.read(
+    (asked,) = reader.read(
         {"role": "model", "parts": [{"functionCall": {"name": "f", "args": [1]}}]}
     )
-    (answered,) = gemini.read(
+    (answered,) = reader.read(
         {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": "42"}}]}
     )
     written = write(GO, asked, answered)
-    assert gemini.validate(written) == []
+    assert rules.validate(written) == []
     assert written[1]["parts"][0]["functionCall"]["args"] == {"_unparsed": "[1]"}
     assert written[2]["parts"][0]["functionResponse"]["response"] == {"output": "42"}
 
@@ -243,17 +245,17 @@ IMAGE = part(inlineData=part(mimeType=st.just("image/png"), data=st.just("aGk=")
 @given(st.lists(st.one_of(TEXT, THOUGHT, CALL, NEW, IMAGE), min_size=1, max_size=5))
 def test_parts_of_a_model_survive(parts: list[Any]) -> None:
     body = {"role": "model", "parts": parts}
-    assert write(*gemini.read(body)) == [body]
+    assert write(*reader.read(body)) == [body]
 
 
 @given(st.lists(st.one_of(TEXT, NEW, IMAGE), min_size=1, max_size=5))
 def test_parts_of_a_user_survive(parts: list[Any]) -> None:
     body = {"role": "user", "parts": parts}
-    assert write(*gemini.read(body)) == [body]
+    assert write(*reader.read(body)) == [body]
 
 
 @given(st.lists(part(name=st.just("f"), response=objects), min_size=1, max_size=3))
 def test_results_survive(responses: list[Any]) -> None:
     asked = {"role": "model", "parts": [{"functionCall": {"name": "f"}} for _ in responses]}
     body = {"role": "user", "parts": [{"functionResponse": found} for found in responses]}
-    assert write(GO, *gemini.read(asked), *gemini.read(body))[1:] == [asked, body]
+    assert write(GO, *reader.read(asked), *reader.read(body))[1:] == [asked, body]

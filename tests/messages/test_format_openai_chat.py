@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from message_strategies import objects, texts
 
-from clew.messages import openai_chat
 from clew.messages.neutral import (
     Media,
     Message,
@@ -20,6 +19,9 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
 )
+from clew.messages.openai_chat import read as reader
+from clew.messages.openai_chat import rules
+from clew.messages.openai_chat import write as writer
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 
@@ -27,7 +29,7 @@ PDF = "data:application/pdf;base64,aGk="
 
 
 def write(*messages: Message) -> list[Any]:
-    return openai_chat.write(messages).messages
+    return writer.write(messages).messages
 
 
 def test_a_completion_is_read_as_its_first_choice() -> None:
@@ -57,7 +59,7 @@ def test_a_completion_is_read_as_its_first_choice() -> None:
             "completion_tokens_details": {"reasoning_tokens": 8},
         },
     }
-    (message,) = openai_chat.read(body)
+    (message,) = reader.read(body)
     assert message.model == "gpt-5"
     assert message.usage == Usage(
         input_tokens=40, output_tokens=20, cache_read_tokens=60, reasoning_tokens=8
@@ -70,7 +72,7 @@ def test_calls_have_parsed_arguments() -> None:
     broken = {"id": "call_3", "type": "function", "function": {"name": "h", "arguments": '{"a": '}}
     free = {"id": "call_4", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}
     body = {"role": "assistant", "content": None, "tool_calls": [CALL, other, broken, free]}
-    (message,) = openai_chat.read(body)
+    (message,) = reader.read(body)
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
     assert [(call.arguments, call.unparsed) for call in calls] == [
         ({"a": 1}, None),
@@ -83,7 +85,7 @@ def test_calls_have_parsed_arguments() -> None:
 
 def test_a_result_is_a_message() -> None:
     body = {"role": "tool", "tool_call_id": "call_1", "content": "42", "name": "f"}
-    (message,) = openai_chat.read(body)
+    (message,) = reader.read(body)
     assert message.role == "tool"
     (result,) = message.parts
     assert isinstance(result, ToolResult)
@@ -94,31 +96,31 @@ def test_a_result_is_a_message() -> None:
 def test_calls_before_tools_had_ids_are_paired_by_name() -> None:
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     result = {"role": "function", "name": "f", "content": "42"}
-    thread = [*openai_chat.read(call), *openai_chat.read(result)]
+    thread = [*reader.read(call), *reader.read(result)]
     written = write(Message(role="user", parts=(Text("go"),)), *thread)
-    assert openai_chat.validate(written) == []
+    assert rules.validate(written) == []
     assert written[2] == {"role": "tool", "tool_call_id": "call_f", "content": "42"}
 
 
 def test_what_other_servers_call_reasoning_is_read_but_not_sent() -> None:
     body = {"role": "assistant", "reasoning_content": "Hm", "content": "So"}
-    (message,) = openai_chat.read(body)
+    (message,) = reader.read(body)
     assert isinstance(message.parts[0], Thinking)
-    written = openai_chat.write([message])
+    written = writer.write([message])
     assert written.messages == [{"role": "assistant", "content": "So"}]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
 
 def test_a_refusal_is_what_the_assistant_said() -> None:
     body = {"role": "assistant", "content": None, "refusal": "I cannot."}
-    (message,) = openai_chat.read(body)
+    (message,) = reader.read(body)
     block = {"type": "refusal", "refusal": "I cannot."}
     assert write(message) == [{"role": "assistant", "content": [block]}]
 
 
 def test_a_spoken_answer_is_its_transcript() -> None:
     audio = {"id": "audio_1", "data": "aGk=", "transcript": "Hello"}
-    (message,) = openai_chat.read({"role": "assistant", "content": None, "audio": audio})
+    (message,) = reader.read({"role": "assistant", "content": None, "audio": audio})
     assert write(message) == [{"role": "assistant", "content": "Hello"}]
 
 
@@ -132,7 +134,7 @@ def test_content_of_a_user() -> None:
         {"type": "file", "file": {"file_id": "file-1"}},
         {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}},
     ]
-    (message,) = openai_chat.read({"role": "user", "content": blocks, "name": "ann"})
+    (message,) = reader.read({"role": "user", "content": blocks, "name": "ann"})
     assert [
         (part.kind, part.mime, part.data, part.url, part.file_id)
         for part in message.parts
@@ -150,7 +152,7 @@ def test_content_of_a_user() -> None:
 
 def test_data_that_is_not_base64_is_read_all_the_same() -> None:
     block = {"type": "image_url", "image_url": {"url": "data:image/svg+xml,%3Csvg/%3E"}}
-    (message,) = openai_chat.read({"role": "user", "content": [block]})
+    (message,) = reader.read({"role": "user", "content": [block]})
     (image,) = message.parts
     assert isinstance(image, Media)
     assert (image.mime, image.data) == ("image/svg+xml", "PHN2Zy8+")
@@ -158,9 +160,9 @@ def test_data_that_is_not_base64_is_read_all_the_same() -> None:
 
 def test_system_messages_stay_in_place_and_keep_their_role() -> None:
     thread = [
-        *openai_chat.read({"role": "developer", "content": "Rules"}),
-        *openai_chat.read({"role": "user", "content": "Hi"}),
-        *openai_chat.read({"role": "system", "content": [{"type": "text", "text": "More"}]}),
+        *reader.read({"role": "developer", "content": "Rules"}),
+        *reader.read({"role": "user", "content": "Hi"}),
+        *reader.read({"role": "system", "content": [{"type": "text", "text": "More"}]}),
     ]
     assert write(*thread) == [
         {"role": "developer", "content": "Rules"},
@@ -191,14 +193,14 @@ def test_results_are_text(result: ToolResult, content: str) -> None:
 def test_an_image_in_a_result_is_left_out_even_if_it_was_stored_so() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     body = {"role": "tool", "tool_call_id": "c", "content": [image]}
-    written = openai_chat.write(openai_chat.read(body))
+    written = writer.write(reader.read(body))
     assert written.messages[0]["content"] == "[image left out: image/png]"
     assert [loss.code for loss in written.losses] == ["media_dropped"]
 
 
 def test_ids_that_are_too_long_change_in_call_and_result_alike() -> None:
     long = "toolu_" + "x" * 60
-    written = openai_chat.write(
+    written = writer.write(
         [
             Message(role="user", parts=(Text("go"),)),
             Message(role="assistant", parts=(ToolCall(long, "a.b", {}),)),
@@ -236,10 +238,10 @@ CALLS = st.builds(
 @given(st.lists(TEXT | IMAGE | NEW, min_size=1, max_size=4))
 def test_blocks_of_a_user_survive(blocks: list[Any]) -> None:
     body = {"role": "user", "content": blocks}
-    assert write(*openai_chat.read(body)) == [body]
+    assert write(*reader.read(body)) == [body]
 
 
 @given(st.lists(TEXT, max_size=3), st.lists(CALLS, min_size=1, max_size=3))
 def test_calls_survive(blocks: list[Any], calls: list[Any]) -> None:
     body = {"role": "assistant", "content": blocks or None, "tool_calls": calls}
-    assert write(*openai_chat.read(body)) == [body]
+    assert write(*reader.read(body)) == [body]

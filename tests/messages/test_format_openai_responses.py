@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from message_strategies import objects, texts
 from msgspec.structs import replace
 
-from clew.messages import openai_responses
 from clew.messages.neutral import (
     Media,
     Message,
@@ -21,6 +20,9 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
 )
+from clew.messages.openai_responses import read as reader
+from clew.messages.openai_responses import rules
+from clew.messages.openai_responses import write as writer
 
 REASONING = {
     "type": "reasoning",
@@ -54,11 +56,11 @@ PDF = "data:application/pdf;base64,aGk="
 
 
 def read(*items: Any) -> list[Message]:
-    return openai_responses.read(list(items))
+    return reader.read(list(items))
 
 
 def write(*messages: Message) -> list[Any]:
-    return openai_responses.write(messages).messages
+    return writer.write(messages).messages
 
 
 def test_a_response_is_read_as_one_message() -> None:
@@ -74,7 +76,7 @@ def test_a_response_is_read_as_one_message() -> None:
             "output_tokens_details": {"reasoning_tokens": 4},
         },
     }
-    (message,) = openai_responses.read(body)
+    (message,) = reader.read(body)
     thought, text, call = message.parts
     assert isinstance(thought, Thinking)
     assert (thought.text, thought.signature) == ("First.\n\nThen.", "gAAAA")
@@ -101,9 +103,9 @@ def test_items_become_messages_by_role() -> None:
 
 
 def test_one_item_alone_is_a_message() -> None:
-    (message,) = openai_responses.read(OUTPUT)
+    (message,) = reader.read(OUTPUT)
     assert message.role == "tool"
-    (easy,) = openai_responses.read({"role": "developer", "content": "Rules"})
+    (easy,) = reader.read({"role": "developer", "content": "Rules"})
     assert (easy.role, easy.extra) == ("system", {"role": "developer"})
     assert write(easy) == [{"role": "developer", "content": "Rules"}]
 
@@ -121,7 +123,7 @@ def test_a_message_of_several_blocks_is_written_as_the_item_it_was() -> None:
             {"type": "input_new", "x": 1},
         ],
     }
-    (message,) = openai_responses.read(item)
+    (message,) = reader.read(item)
     kinds = [type(part) for part in message.parts]
     assert kinds == [Text, Media, Media, Media, Media, Other]
     assert write(message) == [item]
@@ -133,7 +135,7 @@ def test_a_message_that_lost_a_part_keeps_the_blocks_of_the_others() -> None:
         {"type": "input_text", "text": "See", "x": 2},
         {"type": "input_image", "image_url": "https://example.org/a.png", "x": 3},
     ]
-    (message,) = openai_responses.read({"role": "user", "content": blocks})
+    (message,) = reader.read({"role": "user", "content": blocks})
     rest = replace(message, parts=message.parts[1:])
     assert write(rest) == [{"role": "user", "content": blocks[1:]}]
     cut = replace(message, parts=(Text("S…"), message.parts[2]))
@@ -145,7 +147,7 @@ def test_a_message_that_lost_a_part_keeps_the_blocks_of_the_others() -> None:
 
 def test_reasoning_that_led_to_nothing_is_left_out() -> None:
     (message,) = read(SAID, REASONING, REASONING)
-    written = openai_responses.write([message])
+    written = writer.write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"] * 2
 
@@ -153,7 +155,7 @@ def test_reasoning_that_led_to_nothing_is_left_out() -> None:
 def test_reasoning_that_the_server_cannot_know_is_left_out() -> None:
     unknown = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
     (message,) = read(unknown, SAID)
-    written = openai_responses.write([message])
+    written = writer.write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
@@ -173,7 +175,7 @@ def test_results_with_media() -> None:
         {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"},
     ]
     item = {**OUTPUT, "output": blocks}
-    (message,) = openai_responses.read(item)
+    (message,) = reader.read(item)
     (result,) = message.parts
     assert isinstance(result, ToolResult)
     assert [type(part) for part in result.content] == [Text, Media]
@@ -187,7 +189,7 @@ def test_results_with_media() -> None:
 
 def test_a_result_as_early_clients_wrote_it() -> None:
     item = {**OUTPUT, "output": {"content": "no such file", "success": False}}
-    (message,) = openai_responses.read(item)
+    (message,) = reader.read(item)
     assert message.parts[0].is_error  # type: ignore[attr-defined]
     assert write(message) == [{**OUTPUT, "output": "Error: no such file"}]
 
@@ -261,7 +263,7 @@ def test_built_in_tools_that_the_client_answers(
     assert "".join([inner.text for inner in result.content if isinstance(inner, Text)]) == text
     assert result.is_error == (output.get("status") == "failed")
     assert write(asked, answered) == [call, output]
-    assert openai_responses.validate([USER, call, output]) == []
+    assert rules.validate([USER, call, output]) == []
 
 
 @pytest.mark.parametrize(("call", "output", "tool", "text"), SPECIAL)
@@ -269,8 +271,8 @@ def test_built_in_tools_that_were_interrupted(call: Any, output: Any, tool: str,
     """Nobody makes up a screenshot: the call and its result become those of a function."""
     (asked,) = read(call)
     stopped = ToolResult("c", (Text("[interrupted]"),), tool, is_error=True)
-    written = openai_responses.write([asked, Message(role="tool", parts=(stopped,))])
-    assert openai_responses.validate(written.messages) == []
+    written = writer.write([asked, Message(role="tool", parts=(stopped,))])
+    assert rules.validate(written.messages) == []
     if call["type"] == "custom_tool_call":
         assert written.messages[0] == call
         assert written.messages[1]["type"] == "custom_tool_call_output"
@@ -338,16 +340,16 @@ def test_an_image_of_the_assistant_is_named_even_if_it_was_stored_so() -> None:
         {"type": "output_text", "text": "See"},
         {"type": "input_image", "image_url": "data:image/png;base64,aGk="},
     ]
-    (message,) = openai_responses.read({"type": "message", "role": "assistant", "content": blocks})
-    written = openai_responses.write([message])
-    assert openai_responses.validate(written.messages) == []
+    (message,) = reader.read({"type": "message", "role": "assistant", "content": blocks})
+    written = writer.write([message])
+    assert rules.validate(written.messages) == []
     assert [loss.code for loss in written.losses] == ["media_dropped"]
 
 
 def test_texts_have_the_type_that_their_role_wants() -> None:
     said = {"role": "assistant", "content": [{"type": "input_text", "text": "Hi", "x": 1}]}
     asked = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
-    assert write(*openai_responses.read([asked, said])) == [
+    assert write(*reader.read([asked, said])) == [
         {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
         {"role": "assistant", "content": [{"type": "output_text", "text": "Hi", "x": 1}]},
     ]

@@ -16,12 +16,12 @@ import apsw
 import pytest
 
 import clew
-from clew.carrying import everything
-from clew.engines import _migrate
-from clew.engines.sqlite import format
-from clew.mending import repair
-from clew.model import Acquire, ThreadQuery
-from clew.opening import namespaces, open_whole
+from clew.address import namespaces, open_whole
+from clew.core.model import Acquire, ThreadQuery
+from clew.engines.shared import migrations
+from clew.engines.sqlite import schema
+from clew.upkeep.repair import repair
+from clew.upkeep.transfer import everything
 
 DUMP = Path(__file__).with_name("format_1.sql").read_text("utf-8")
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
@@ -81,7 +81,7 @@ def picture(path: Path, namespace: str = "default") -> dict[str, Any]:
 def test_the_first_migration_is_never_edited(old: Path) -> None:
     """Who has a store of format 1 has what its text said then."""
     with database(old) as db, database(Path(":memory:")) as fresh:
-        fresh.execute(_migrate.migrations("sqlite")[0].sql)
+        fresh.execute(migrations.migrations("sqlite")[0].sql)
         assert db.execute(SCHEMA).fetchall() == fresh.execute(SCHEMA).fetchall()
 
 
@@ -104,7 +104,7 @@ def test_a_store_of_format_1_is_whole_and_complete_after_opening(old: Path) -> N
         assert [info.id for info in store.threads(origin="t")] == ["fork"]
         assert [info.id for info in store.threads(deleted=True)] == ["deleted"]
         assert store.stats().blobs == 3
-    assert version(old) == len(_migrate.migrations("sqlite"))
+    assert version(old) == len(migrations.migrations("sqlite"))
     assert rows(old) == before
 
 
@@ -150,8 +150,8 @@ def test_a_clew_that_knows_format_1_only_refuses_the_newer_one(
 ) -> None:
     clew.open(old).close()
     before = old.read_bytes()
-    first = _migrate.migrations("sqlite")[:1]
-    monkeypatch.setattr(format, "migrations", lambda dialect: first)
+    first = migrations.migrations("sqlite")[:1]
+    monkeypatch.setattr(schema, "migrations", lambda dialect: first)
     with pytest.raises(clew.FormatTooNew) as caught:
         clew.open(old)
     assert (caught.value.found, caught.value.known) == (2, 1)
@@ -214,7 +214,7 @@ def watch(db):
 apsw.connection_hooks.append(watch)
 clew.open(sys.argv[1]).close()
 """
-STEPS = len([s for s in _migrate.migrations("sqlite")[1].sql.split(";") if s.strip()]) + 4
+STEPS = len([s for s in migrations.migrations("sqlite")[1].sql.split(";") if s.strip()]) + 4
 
 
 @pytest.mark.parametrize("step", [2, 5, 14, 20, STEPS - 3, STEPS])

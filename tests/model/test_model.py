@@ -20,12 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import UNSET
 from places import FilesPlace, PostgresPlace, SQLitePlace
 
-from clew.codec import digest
-from clew.engine import Engine
-from clew.engines.memory import MemoryEngine
-from clew.errors import ClewError
-from clew.leasing import Instant
-from clew.model import (
+from clew.core.codec import digest
+from clew.core.engine import Engine
+from clew.core.errors import ClewError
+from clew.core.lease_rules import Instant
+from clew.core.model import (
     Acquire,
     ClearExpired,
     Draft,
@@ -39,6 +38,7 @@ from clew.model import (
     ThreadDraft,
     ThreadQuery,
 )
+from clew.engines.memory import MemoryEngine
 
 # Few names, so that programs collide: retries, conflicts, unknown and shared entries.
 THREADS = st.sampled_from(["t", "u", "v", "w"])

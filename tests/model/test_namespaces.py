@@ -15,7 +15,7 @@ from hypothesis.stateful import invariant, rule
 from model.test_model import EngineMatchesReducer
 from places import FilesPlace, PostgresPlace, SQLitePlace
 
-from clew.engine import Engine
+from clew.core.engine import Engine
 from clew.engines.memory import MemoryEngine
 
 NAMES = ("default", "acme")

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from places import FilesPlace, PostgresPlace, SQLitePlace
 
-from clew.engine import Engine
+from clew.core.engine import Engine
+from clew.core.model import Draft, EntryDraft, MoveDraft, Origin, ThreadDraft
 from clew.engines.memory import MemoryEngine
-from clew.model import Draft, EntryDraft, MoveDraft, Origin, ThreadDraft
 
 PICKS = st.integers(0, 7)  # of whatever there is then, the newest first
 # A thread: what it is forked from, and where; what it then moves its leaf to, each time to append.

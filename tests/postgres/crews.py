@@ -13,7 +13,7 @@ from typing import Any, Self
 from servers.processes import wait_until
 
 import clew
-from clew.model import Entry
+from clew.core.model import Entry
 
 WORKERS = Path(__file__).with_name("pg_workers.py")
 Told = tuple[str, str, int]

@@ -14,7 +14,7 @@ import psycopg
 from faults.stores import View, look
 
 import clew
-from clew.model import Acquire, Problem
+from clew.core.model import Acquire, Problem
 
 LARGE = "a tool's output that becomes a blob\n" * 300
 TABLES = "format namespaces threads records segments facts tags blobs blob_uses".split()

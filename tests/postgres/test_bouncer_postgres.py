@@ -12,7 +12,7 @@ from servers.bouncer import MISSING, Bouncer, find_pgbouncer
 from servers.cluster import Cluster
 
 import clew
-from clew.engines.postgres import listening
+from clew.engines.postgres import listen
 from clew.testing import conformance
 
 pytestmark = pytest.mark.skipif(find_pgbouncer() is None, reason=MISSING)
@@ -27,7 +27,7 @@ def bouncer(postgres_cluster: Cluster) -> Iterator[Bouncer]:
 
 @pytest.fixture
 def quick_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(listen, "PROBE_SECONDS", 0.2)
 
 
 class BouncedPlace(PostgresPlace):

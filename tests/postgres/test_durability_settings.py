@@ -12,7 +12,7 @@ from servers.cluster import Cluster, dsn_of
 from servers.processes import wait_until
 
 import clew
-from clew.model import Acquire
+from clew.core.model import Acquire
 
 SAFE = {"fsync": "on", "full_page_writes": "on"}
 

@@ -14,9 +14,9 @@ from servers.cluster import Cluster
 from servers.processes import free_port, wait_until
 
 import clew
-from clew.engines import _migrate
-from clew.engines.postgres import serving
+from clew.engines.postgres import server as server_
 from clew.engines.postgres.address import rename
+from clew.engines.shared import migrations
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +175,8 @@ def test_a_server_that_is_too_old(
     server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = "current_setting('server_version_num')::bigint"
-    assert number in serving._ASK
-    monkeypatch.setattr(serving, "_ASK", serving._ASK.replace(number, "130022::bigint"))
+    assert number in server_._ASK
+    monkeypatch.setattr(server_, "_ASK", server_._ASK.replace(number, "130022::bigint"))
     refused(clew.Unsupported, "Clew needs 14 or newer", server.dsn(name))
     assert schemas(server, name) == set()
 
@@ -399,7 +399,7 @@ def test_the_schema_to_read_is_the_sum_of_the_migrations(
     opened(server.dsn(name), schema="by_migrations")
     server.sql("CREATE SCHEMA by_one_file", database=name)
     with psycopg.connect(server.dsn(name)) as connection:
-        connection.execute(rename(_migrate.schema("postgres"), "by_one_file").encode())
+        connection.execute(rename(migrations.schema("postgres"), "by_one_file").encode())
     made = catalogue(server.dsn(name), "by_migrations")
     assert made == catalogue(server.dsn(name), "by_one_file")
     kinds = {row[0] for row in made}
@@ -410,10 +410,10 @@ def test_the_schema_to_read_is_the_sum_of_the_migrations(
 def test_a_script_for_the_owner_makes_a_store_for_a_role_that_may_not(
     server: Cluster, name: str, opened: Open
 ) -> None:
-    from clew.engines.postgres import establishing
+    from clew.engines.postgres import schema as schema_
 
     with psycopg.connect(server.dsn(name)) as owner:
-        owner.execute(establishing.script("clew").encode())
+        owner.execute(schema_.script("clew").encode())
         owner.execute("GRANT USAGE ON SCHEMA clew TO guest")
         owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA clew TO guest")
     opened(server.dsn(name, user="guest"), migrate=False).create("t")

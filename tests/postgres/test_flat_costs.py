@@ -14,8 +14,8 @@ from crews import Open
 from servers.cluster import Cluster
 
 import clew
-from clew import drafts
-from clew.model import Acquire, Inspect, ThreadQuery
+from clew.core import drafts
+from clew.core.model import Acquire, Inspect, ThreadQuery
 
 THREADS, ENTRIES = 120, 40
 ROWS_MAX = 3000  # of 5,000 records; the planner may well read all of what is a few pages

@@ -17,7 +17,7 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
-from clew.engines.postgres import listening
+from clew.engines.postgres import listen
 
 NEVER_SECONDS = 3600.0
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE 'LISTEN%%'"
@@ -26,8 +26,8 @@ LISTENERS = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE 
 @pytest.fixture
 def no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by themselves: either they are told, or they wait too long for any test."""
-    monkeypatch.setattr(listening, "LOOK_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(listening, "POLL_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(listen, "LOOK_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(listen, "POLL_SECONDS", NEVER_SECONDS)
 
 
 class Waiting:
@@ -190,7 +190,7 @@ def test_a_listener_that_was_ended_comes_back(
     watched: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listening, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(listen, "RETRY_SECONDS", 0.01)
     beside.create("t")
     assert not beside.engine.wait("t", after=0, timeout_seconds=0.01)  # it listens from now on
     listener = beside.engine._listener
@@ -201,7 +201,7 @@ def test_a_listener_that_was_ended_comes_back(
         lambda: postgres_cluster.sql(LISTENERS, database) not in ([], [(pid,)]) and listener.works,
         "it listens again",
     )
-    monkeypatch.setattr(listening, "LOOK_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(listen, "LOOK_SECONDS", NEVER_SECONDS)
     waiter = Waiting(beside, "t")
     watched("t")
     beside.get("t").append("event", 1)
@@ -251,7 +251,7 @@ def test_behind_a_pooler_those_who_wait_look_for_themselves(
     bouncer: Bouncer, database: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A LISTEN succeeds there, and nothing ever comes: that is found out, and not guessed."""
-    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(listen, "PROBE_SECONDS", 0.2)
     store = opened(bouncer.dsn(database))
     thread = store.create("t")
     waiter = Waiting(store, "t")

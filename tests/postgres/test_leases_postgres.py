@@ -14,7 +14,7 @@ from servers.processes import wait_until
 from servers.proxy import Proxy
 
 import clew
-from clew.model import Acquire, Entry, Renew
+from clew.core.model import Acquire, Entry, Renew
 
 DAY_SECONDS = 86_400
 

@@ -14,8 +14,8 @@ from servers.processes import wait_until
 from servers.proxy import Marker, Proxy
 
 import clew
-from clew import drafts
-from clew.model import Acquire, ClearExpired, Draft, Release, Renew
+from clew.core import drafts
+from clew.core.model import Acquire, ClearExpired, Draft, Release, Renew
 
 LARGE = {"text": "large " * 4000}
 
@@ -260,7 +260,7 @@ def test_a_lease_that_ran_out_before_its_answer_came_is_acquired_anew(
 @either
 def test_blobs_are_put(cut: Cut, store: clew.Store, beside: clew.Store, proxy: Proxy) -> None:
     data = [b"one" * 100, b"two" * 10_000]
-    name = clew.codec.digest(data[1])[3:]
+    name = clew.core.codec.digest(data[1])[3:]
     cut(proxy, lambda message: name.encode() in message or bytes.fromhex(name) in message)
     hashes = store.engine.put_blobs(data)
     assert proxy.cuts == 1
@@ -318,7 +318,7 @@ READS: dict[str, Callable[[clew.Store], Any]] = {
     "path": lambda store: store.get("t").path(),
     "part of a path": lambda store: store.engine.path("t", UNSET, after="a"),
     "segments": lambda store: store.get("t").segments(),
-    "blob": lambda store: store.blobs.get(clew.codec.digest(b"data")),
+    "blob": lambda store: store.blobs.get(clew.core.codec.digest(b"data")),
     "wait": lambda store: store.engine.wait("t", after=0, timeout_seconds=5),
     "stats": lambda store: store.stats(),
 }

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clew.engines import _migrate, postgres
+from clew.engines import postgres
+from clew.engines.shared import migrations
 
 SHARED = ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses")
 TOUCHES = re.compile(
@@ -70,14 +71,14 @@ def test_every_statement_of_the_engine_names_the_namespace(module: Path) -> None
 
 
 def test_every_statement_of_the_functions_names_the_namespace() -> None:
-    text = re.sub(r"--.*", "", _migrate.schema("postgres"))
+    text = re.sub(r"--.*", "", migrations.schema("postgres"))
     bodies = re.findall(r"CREATE FUNCTION.*?\$\$(.*?)\$\$", text, re.S)
     assert len(bodies) > 8
     assert [part for body in bodies for part in unbound(body)] == []
 
 
 def test_every_key_and_index_begins_with_the_namespace() -> None:
-    text = re.sub(r"--.*", "", _migrate.schema("postgres"))
+    text = re.sub(r"--.*", "", migrations.schema("postgres"))
     for table in SHARED:
         definition = re.search(rf"CREATE TABLE clew\.{table} \((.*?)\n\)", text, re.S)
         assert definition, table

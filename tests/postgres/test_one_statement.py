@@ -14,10 +14,10 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
-from clew import drafts
+from clew.core import drafts
+from clew.core.errors import AlreadyExists, Conflict, Corrupt, NotFound
+from clew.core.model import Origin, ThreadDraft
 from clew.engines.postgres import blobs
-from clew.errors import AlreadyExists, Conflict, Corrupt, NotFound
-from clew.model import Origin, ThreadDraft
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

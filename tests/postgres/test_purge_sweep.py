@@ -14,7 +14,8 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
-from clew.model import EntryDraft
+from clew.core.codec import digest
+from clew.core.model import EntryDraft
 
 TABLES = ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses")
 
@@ -188,7 +189,7 @@ def test_forks_that_race_with_purges_and_sweeps_are_whole_or_not_made(
 
 USES: dict[str, Callable[[clew.Store, bytes], object]] = {
     "put": lambda store, data: store.blobs.put(data),
-    "named": lambda store, data: store.get("t").append("event", 1, blobs=[clew.codec.digest(data)]),
+    "named": lambda store, data: store.get("t").append("event", 1, blobs=[digest(data)]),
     "a body": lambda store, data: store.engine.append(
         "t", [EntryDraft(id="e", kind="event", data=data, time_us=1)]
     ),
@@ -242,7 +243,7 @@ def test_a_blob_that_an_append_was_acknowledged_with_is_never_swept(
                 thread.append("event", n, blobs=[store.blobs.put(data)])
             except clew.InvalidInput:
                 continue  # swept before it was named, as it may be without any grace
-            kept.append(clew.codec.digest(data))
+            kept.append(digest(data))
             if n % 5 == 4:
                 store.purge(f"t{worker}")
                 thread = store.create(f"t{worker}")

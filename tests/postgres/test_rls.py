@@ -16,13 +16,13 @@ from servers.cluster import Cluster
 from servers.proxy import Proxy
 
 import clew
+from clew.address import namespaces
 from clew.cli import main
-from clew.engines.postgres import migrating, rls
+from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
+from clew.core.model import Acquire, ThreadQuery
+from clew.engines.postgres import migrate, rls
 from clew.engines.postgres.address import parse
 from clew.engines.postgres.rls import Grant
-from clew.errors import InvalidInput, NotFound, Unavailable, Unsupported
-from clew.model import Acquire, ThreadQuery
-from clew.opening import namespaces
 
 Open = Callable[..., clew.Store]
 
@@ -73,8 +73,8 @@ def connect(postgres_cluster: Cluster, database: str) -> Iterator[Callable[..., 
 
 def secure(address: str, *grants: Grant) -> None:
     where = parse(address)
-    with migrating.attached(where) as wire:
-        migrating.migrate(wire, where, with_rls=True, grants=grants)
+    with migrate.attached(where) as wire:
+        migrate.migrate(wire, where, with_rls=True, grants=grants)
 
 
 def as_role(address: str, role: str) -> str:
@@ -355,9 +355,9 @@ def test_every_table_is_held_to_it_also_those_that_came_later(
     )
     assert owner.execute(query).fetchall() == [("format",)]
     owner.execute("CREATE TABLE clew.later (space integer)")
-    with migrating.attached(parse(tenants)) as wire:
+    with migrate.attached(parse(tenants)) as wire:
         assert not rls.is_on(wire, parse(tenants))
-        migrating.migrate(wire, parse(tenants), with_rls=False)
+        migrate.migrate(wire, parse(tenants), with_rls=False)
         assert rls.is_on(wire, parse(tenants))
     owner.execute("INSERT INTO clew.later SELECT no FROM clew.namespaces")
     assert len(acme.execute("SELECT * FROM clew.later").fetchall()) == 1

@@ -13,10 +13,10 @@ import pytest
 from servers.proxy import Proxy
 
 import clew
-from clew import drafts
-from clew.carrying import find_entry
-from clew.engine import Engine
-from clew.model import Acquire, Inspect, MoveDraft, Release, Renew, ThreadQuery
+from clew.core import drafts
+from clew.core.engine import Engine
+from clew.core.model import Acquire, Inspect, MoveDraft, Release, Renew, ThreadQuery
+from clew.upkeep.transfer import find_entry
 
 LARGE = {"text": "large " * 5000}
 

@@ -12,7 +12,7 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
-from clew.engines.postgres import journal
+from clew.engines.postgres import write as write_
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_writer_whom_others_always_outrun_gives_up_in_time(
 ) -> None:
     store = opened(postgres_cluster.dsn(database), busy_seconds=0.3)
     store.create("t")
-    monkeypatch.setattr(journal.Append, "_write", lambda *_: False)
+    monkeypatch.setattr(write_.Append, "_write", lambda *_: False)
     with pytest.raises(clew.Unavailable, match=r"0\.3 s") as caught:
         store.get("t").append("event", 1)
     assert caught.value.retryable

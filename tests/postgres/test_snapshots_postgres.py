@@ -9,8 +9,8 @@ from crews import Open
 from servers.cluster import Cluster
 
 import clew
-from clew.snapshots import walk
-from clew.snapshots.contents import Reader
+from clew.snapshots import scan
+from clew.snapshots.hash_files import Reader
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 def grown_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later, when the times of the files tell whether they were changed."""
-    monkeypatch.setattr(walk, "now_ns", lambda: 2**62)
+    monkeypatch.setattr(scan, "now_ns", lambda: 2**62)
 
 
 def test_another_process_reads_only_what_has_changed(

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from snapshots.trees import SPECS, Spec, add, stored, whole, write
 
+from clew.core.errors import Conflict, Corrupt, InvalidInput, NotFound
 from clew.engines.memory import MemoryEngine
-from clew.errors import Conflict, Corrupt, InvalidInput, NotFound
-from clew.snapshots import renames, unified, working
+from clew.snapshots import diff
+from clew.snapshots import tree as tree_
 from clew.snapshots.diff import below, diff_trees
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node, pack
@@ -48,7 +49,7 @@ def told(differences: list[Difference]) -> dict[str, str]:
 def text(old: Spec, new: Spec) -> str:
     engine = MemoryEngine()
     trees = Trees(engine)
-    return unified.unified(trees, diff_trees(trees, stored(engine, old), stored(engine, new)))
+    return diff.unified(trees, diff_trees(trees, stored(engine, old), stored(engine, new)))
 
 
 # --- differences ---
@@ -168,13 +169,13 @@ def test_the_most_similar_one_wins() -> None:
 
 
 def test_guessing_has_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renames, "SIMILAR_FILES_MAX", 2)
+    monkeypatch.setattr(diff, "SIMILAR_FILES_MAX", 2)
     old: Spec = {f"a{n}": TEXT + b"%d" % n for n in range(3)}
     new: Spec = {f"b{n}": SIMILAR + b"%d" % n for n in range(3)}
     assert "renamed" not in told(changes(old, new)).values()
-    monkeypatch.setattr(renames, "SIMILAR_FILES_MAX", 3)
+    monkeypatch.setattr(diff, "SIMILAR_FILES_MAX", 3)
     assert set(told(changes(old, new)).values()) == {"renamed"}
-    monkeypatch.setattr(renames, "SIMILAR_BYTES_MAX", 10)
+    monkeypatch.setattr(diff, "SIMILAR_BYTES_MAX", 10)
     assert "renamed" not in told(changes(old, new)).values()
 
 
@@ -229,13 +230,13 @@ def test_binary_files_are_named_and_not_shown(data: bytes) -> None:
 
 
 def test_what_is_too_much_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unified, "TEXT_BYTES_MAX", 10)
+    monkeypatch.setattr(diff, "TEXT_BYTES_MAX", 10)
     assert "too large to be shown" in text({}, {"a": b"x" * 11})
     monkeypatch.undo()
-    monkeypatch.setattr(unified, "LINES_MAX", 10)
+    monkeypatch.setattr(diff, "LINES_MAX", 10)
     assert "too long to be shown" in text({}, {"a": b"\n" * 11})
     monkeypatch.undo()
-    monkeypatch.setattr(unified, "TOTAL_CHARACTERS_MAX", 10)
+    monkeypatch.setattr(diff, "TOTAL_CHARACTERS_MAX", 10)
     shown = text({}, {"a": b"first\n", "b": b"second\n"})
     assert "+first" in shown
     assert "+second" not in shown
@@ -294,14 +295,14 @@ def test_a_file_that_changes_while_it_is_compared_is_not_told_as_something_else(
     first = thread.snapshots.take(write(root, {"a": b"one\n"}))
     (root / "a").write_bytes(b"two\n")
     (root / "secret").write_bytes(b"not yours")
-    real = working._read
+    real = tree_._read
 
     def swap(top: str, path: str) -> bytes | None:
         (root / "a").unlink()
         (root / "a").symlink_to("secret")
         return real(top, path)
 
-    monkeypatch.setattr(working, "_read", swap)
+    monkeypatch.setattr(tree_, "_read", swap)
     with pytest.raises(Conflict, match="was changed"):
         thread.snapshots.unified(first)
 

@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 from snapshots.test_restore_faults import Faulty, FaultyOn, eio
 from snapshots.trees import SPECS, Spec, add, look, read, snapshot_of, stored, whole, write
 
+from clew.core.errors import ClewError, Conflict, NotFound
 from clew.engines.memory import MemoryEngine
-from clew.errors import ClewError, Conflict, NotFound
 from clew.snapshots import intent as intents
-from clew.snapshots import taking
-from clew.snapshots.cache import Known, signature
+from clew.snapshots import take
+from clew.snapshots.dirfd import System, signature
 from clew.snapshots.ignore import TEMPORARY, Rules
-from clew.snapshots.partial import Base, survey_part
-from clew.snapshots.plan import work
+from clew.snapshots.plan import Selection, work
 from clew.snapshots.rewind import recover, restore, undo_rewind
-from clew.snapshots.selection import Selection
-from clew.snapshots.system import System
-from clew.snapshots.taking import Taking
+from clew.snapshots.scan_paths import Base, survey_part
+from clew.snapshots.stat_cache import Known
+from clew.snapshots.take import Taking
 from clew.snapshots.tree import Trees
 from clew.store import Store
 from clew.thread import Thread
@@ -410,7 +409,7 @@ def test_what_it_counted_on_and_a_sweep_took_meanwhile_is_stored_again(
 ) -> None:
     thread, first = begun(store, root)
     newest = thread.snapshots.list()[0].id
-    real = taking.survey_part
+    real = take.survey_part
 
     def swept(*arguments: object, **options: object) -> object:
         found = real(*arguments, **options)  # type: ignore[arg-type]
@@ -418,7 +417,7 @@ def test_what_it_counted_on_and_a_sweep_took_meanwhile_is_stored_again(
         store.sweep(grace_seconds=0)
         return found
 
-    monkeypatch.setattr(taking, "survey_part", swept)
+    monkeypatch.setattr(take, "survey_part", swept)
     done = restore(thread, first, root, ["f"], force=True, system=Fast())
     before = thread.snapshots.get(done.before or "")
     assert before.paths is None

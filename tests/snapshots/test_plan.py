@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from snapshots.trees import Spec, add, look, snapshot_of, stored, write
 
-from clew.engine import Engine
+from clew.core.engine import Engine
+from clew.core.errors import InvalidInput, NotFound
 from clew.engines.memory import MemoryEngine
-from clew.errors import InvalidInput, NotFound
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import LeftOut, Plan
 from clew.snapshots.plan import plan, work
@@ -328,7 +328,7 @@ def test_a_manifest_that_holds_itself_many_times_over_ends(
     (ref,) = engine.put_blobs([pack([])])
     for _ in range(300):
         (ref,) = engine.put_blobs([pack([Node("d", "folder", ref)])])
-    from clew.errors import Corrupt
+    from clew.core.errors import Corrupt
 
     with pytest.raises(Corrupt, match="too deep"):
         plan(Trees(engine), snapshot_of(ref), look(root), [])

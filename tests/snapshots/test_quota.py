@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots.trees import Spec, add, stored, write
 
+from clew.core.errors import InvalidInput, NotFound
 from clew.engines.memory import MemoryEngine
-from clew.errors import InvalidInput, NotFound
 from clew.snapshots.model import Snapshot
 from clew.snapshots.quota import Holding
 from clew.snapshots.tree import Trees

@@ -13,19 +13,18 @@ import pytest
 from hypothesis import given, settings
 from snapshots.trees import SPECS, Spec, add, look, read, snapshot_of, stored, whole, write
 
-from clew.engine import Engine
+from clew.core.engine import Engine
+from clew.core.errors import Conflict, Corrupt, InvalidInput, Unavailable
 from clew.engines.memory import MemoryEngine
-from clew.errors import Conflict, Corrupt, InvalidInput, Unavailable
-from clew.snapshots import crew
-from clew.snapshots.copying import materialize
+from clew.snapshots import apply
+from clew.snapshots.apply import Restoration
+from clew.snapshots.checkout import materialize
+from clew.snapshots.dirfd import Root, System
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import Plan
-from clew.snapshots.obstacles import inspect, refuse
 from clew.snapshots.plan import work
-from clew.snapshots.reach import Root
-from clew.snapshots.restore import Restoration
-from clew.snapshots.system import System
+from clew.snapshots.preflight import inspect, refuse
 from clew.snapshots.tree import Trees
 
 
@@ -142,11 +141,11 @@ def test_names_that_are_not_text_come_back(engine: MemoryEngine, root: Path) -> 
     assert os.listdir(os.fsencode(root / name)) == [b"caf\xe9"]
 
 
-@pytest.mark.parametrize("count", [crew.MANY - 1, crew.MANY, 100])
+@pytest.mark.parametrize("count", [apply.MANY - 1, apply.MANY, 100])
 def test_every_one_of_many_is_waited_for(count: int) -> None:
     done: list[int] = []
     threads: set[int] = set()
-    met = threading.Barrier(2 if count >= crew.MANY else 1)
+    met = threading.Barrier(2 if count >= apply.MANY else 1)
 
     def sync(number: int) -> None:
         if number < met.parties:
@@ -154,9 +153,9 @@ def test_every_one_of_many_is_waited_for(count: int) -> None:
         threads.add(threading.get_ident())
         done.append(number)
 
-    crew.each(sync, range(count))
+    apply.each(sync, range(count))
     assert sorted(done) == list(range(count))
-    assert (len(threads) > 1) == (count >= crew.MANY)
+    assert (len(threads) > 1) == (count >= apply.MANY)
 
 
 def test_the_first_error_of_many_is_told_and_ends_it() -> None:
@@ -167,14 +166,14 @@ def test_the_first_error_of_many_is_told_and_ends_it() -> None:
         raise OSError(5, f"injected {number}")
 
     with pytest.raises(OSError, match="injected"):
-        crew.each(fail, range(1000))
+        apply.each(fail, range(1000))
     assert len(tried) < 20
 
 
 def test_where_no_thread_can_be_started_one_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container with a limit: the restore would end half done, with others at work."""
     started: list[object] = []
-    real = crew._start
+    real = apply._start
 
     def start(work: Callable[[], None]) -> object:
         if started:
@@ -182,9 +181,9 @@ def test_where_no_thread_can_be_started_one_does_it_all(monkeypatch: pytest.Monk
         started.append(real(work))
         return started[0]
 
-    monkeypatch.setattr(crew, "_start", start)
+    monkeypatch.setattr(apply, "_start", start)
     done: list[int] = []
-    crew.each(done.append, range(100))
+    apply.each(done.append, range(100))
     assert sorted(done) == list(range(100))
 
 
@@ -200,9 +199,9 @@ def test_nobody_is_at_work_any_more_after_an_interruption(monkeypatch: pytest.Mo
             if waited == ["interrupted"]:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew, "_start", lambda _: Interrupted())
+    monkeypatch.setattr(apply, "_start", lambda _: Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        crew.each(lambda _: None, range(crew.MANY))
+        apply.each(lambda _: None, range(apply.MANY))
     assert waited == ["interrupted", "to the end", "to the end"]
 
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from snapshots.trees import Spec, nodes, read, snapshot_of, stored, whole, write
 
-from clew.codec import encode
+from clew.core.codec import encode
+from clew.core.errors import ClewError, Conflict, Corrupt, NotFound, Unavailable, Unsupported
 from clew.engines.memory import MemoryEngine
-from clew.errors import ClewError, Conflict, Corrupt, NotFound, Unavailable, Unsupported
 from clew.snapshots import plan as planning
-from clew.snapshots.copying import materialize
+from clew.snapshots.apply import prefix_of
+from clew.snapshots.checkout import materialize
+from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.plan import plan
-from clew.snapshots.restore import prefix_of
 from clew.snapshots.rewind import recover, restore, rewind
-from clew.snapshots.system import System
+from clew.snapshots.scan import Survey
 from clew.snapshots.tree import Trees
-from clew.snapshots.walk import Survey
 from clew.store import Store
 from clew.thread import Thread
 
@@ -261,7 +261,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(
 def test_a_link_under_the_name_of_a_temporary_file_is_not_written_through(
     thread: Thread, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clew.snapshots.going.new_id", lambda: "known")
+    monkeypatch.setattr("clew.snapshots.rewind.new_id", lambda: "known")
     for n in range(10):
         (root / f"{prefix_of('known')}{n}").symlink_to(outside / "secret")
         (root / "d" / f"{prefix_of('known')}{n}").symlink_to(outside / "secret")

@@ -12,16 +12,16 @@ import pytest
 from faults.layers import die, in_child
 from snapshots.trees import Spec, read, whole, write
 
+from clew.core.errors import ClewError, Unavailable
+from clew.core.model import Record
 from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.sqlite import SQLiteEngine
-from clew.errors import ClewError, Unavailable
-from clew.model import Record
 from clew.snapshots import intent as intents
-from clew.snapshots.copying import materialize
+from clew.snapshots.checkout import materialize
+from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.rewind import recover, rewind, undo_rewind
-from clew.snapshots.system import System
 from clew.snapshots.tree import Trees
 from clew.store import Store
 from clew.thread import Thread

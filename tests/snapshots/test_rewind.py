@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from snapshots.trees import SPECS, Spec, add, read, whole, write
 
+from clew.core.errors import Conflict, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.engines.memory import MemoryEngine
-from clew.errors import Conflict, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.snapshots import intent as intents
+from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY, Rules
 from clew.snapshots.model import Snapshot
-from clew.snapshots.rewind import fork_id, recover, restore, rewind, undo_rewind
-from clew.snapshots.system import System
+from clew.snapshots.rewind import recover, restore, rewind, undo_rewind
 from clew.store import Store
 from clew.thread import Thread
 
@@ -595,13 +595,13 @@ def test_it_survives_the_process(place: object, tmp_path: Path) -> None:
 
 def test_fork_ids_are_free_and_count_on(store: Store) -> None:
     store.create("abc")
-    assert fork_id(store, "abc") == "abc#fork-1"
+    assert store.fork_id("abc") == "abc#fork-1"
     store.fork("abc", id="abc#fork-1")
-    assert fork_id(store, "abc") == "abc#fork-2"
+    assert store.fork_id("abc") == "abc#fork-2"
     store.create("abc#fork-2")
     store.delete("abc#fork-2")
-    assert fork_id(store, "abc") == "abc#fork-3"
-    assert fork_id(store, "abc#fork-1") == "abc#fork-1#fork-1"
+    assert store.fork_id("abc") == "abc#fork-3"
+    assert store.fork_id("abc#fork-1") == "abc#fork-1#fork-1"
 
 
 def test_a_dropped_snapshot_cannot_be_gone_back_to(thread: Thread, root: Path) -> None:

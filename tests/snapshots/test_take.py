@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots.trees import SPECS, Spec, add, look, whole, write
 
+from clew.core.errors import Corrupt, InvalidInput, NotFound
 from clew.engines.memory import MemoryEngine
-from clew.errors import Corrupt, InvalidInput, NotFound
-from clew.snapshots import contents, walk
-from clew.snapshots.cache import Cache, Known, settled
+from clew.snapshots import hash_files, scan
 from clew.snapshots.ignore import Rules
 from clew.snapshots.model import Snapshot
+from clew.snapshots.stat_cache import Cache, Known, settled
 from clew.store import Store
 from clew.thread import Thread
 
@@ -40,8 +40,8 @@ def thread(store: Store) -> Thread:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file was there long ago, so that the cache trusts what it knows."""
-    real = walk.now_ns
-    monkeypatch.setattr(walk, "now_ns", lambda: real() + HOUR_NS)
+    real = scan.now_ns
+    monkeypatch.setattr(scan, "now_ns", lambda: real() + HOUR_NS)
 
 
 def held(thread: Thread, snapshot: Snapshot) -> Spec:
@@ -126,7 +126,7 @@ def test_a_second_thread_reads_nothing_that_the_first_one_has_read(
     def read(*_: object) -> bytes:
         raise AssertionError("it was read again")
 
-    monkeypatch.setattr(contents, "_read_all", read)
+    monkeypatch.setattr(hash_files, "_read_all", read)
     assert store.create("other").snapshots.take(root).tree == first.tree
 
 
@@ -477,7 +477,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 ) -> None:
     root = write(tmp_path / "tree", {"a": b"half"})
     once = iter([lambda: (root / "a").write_bytes(b"whole")])
-    monkeypatch.setattr(contents, "_read_all", changing(contents._read_all, once))
+    monkeypatch.setattr(hash_files, "_read_all", changing(hash_files._read_all, once))
     taken = thread.snapshots.take(root)
     assert (thread.snapshots.read(taken, "a"), reasons(taken)) == (b"whole", {})
 
@@ -488,9 +488,9 @@ def test_a_file_that_never_rests_is_left_out_and_tried_again(
     root = write(tmp_path / "tree", {"a": b"", "b": b"quiet"})
     sizes = iter(range(1, 100))
     for_ever = iter(lambda: lambda: (root / "a").write_bytes(b"x" * next(sizes)), None)
-    real = contents._read_all
+    real = hash_files._read_all
     with monkeypatch.context() as patch:
-        patch.setattr(contents, "_read_all", changing(real, for_ever))
+        patch.setattr(hash_files, "_read_all", changing(real, for_ever))
         taken = thread.snapshots.take(root)
     assert reasons(taken)["a"] == "changing"
     assert reasons(thread.snapshots.take(root)) == {}
@@ -501,7 +501,7 @@ def test_a_file_that_grows_over_the_limit_while_it_is_read_is_left_out(
 ) -> None:
     root = write(tmp_path / "tree", {"a": b"small"})
     once = iter([lambda: (root / "a").write_bytes(b"x" * 100)])
-    monkeypatch.setattr(contents, "_read_all", changing(contents._read_all, once))
+    monkeypatch.setattr(hash_files, "_read_all", changing(hash_files._read_all, once))
     taken = thread.snapshots.take(root, rules=Rules(max_file_bytes=50))
     assert reasons(taken) == {"a": "too_large"}
 
@@ -511,14 +511,14 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(
 ) -> None:
     (tmp_path / "secret").write_bytes(b"not yours")
     root = write(tmp_path / "tree", {"a": b"mine"})
-    real = contents.open_below
+    real = hash_files.open_below
 
     def swap(top: int, path: str) -> int:
         (root / "a").unlink()
         (root / "a").symlink_to("../secret")
         return real(top, path)
 
-    monkeypatch.setattr(contents, "open_below", swap)
+    monkeypatch.setattr(hash_files, "open_below", swap)
     taken = thread.snapshots.take(root)
     assert (taken.files, reasons(taken)) == (0, {"a": "unreadable"})
 
@@ -528,14 +528,14 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(
 ) -> None:
     write(tmp_path / "outside", {"b": b"not yours"})
     root = write(tmp_path / "tree", {"d/b": b"mine"})
-    real = contents.open_below
+    real = hash_files.open_below
 
     def swap(top: int, path: str) -> int:
         (root / "d").rename(root / "e")
         (root / "d").symlink_to("../outside")
         return real(top, path)
 
-    monkeypatch.setattr(contents, "open_below", swap)
+    monkeypatch.setattr(hash_files, "open_below", swap)
     taken = thread.snapshots.take(root)
     assert (taken.files, reasons(taken)) == (0, {"d/b": "unreadable"})
 
@@ -616,7 +616,7 @@ def test_the_cache_survives_the_process_and_is_nobody_elses_to_read(
     (file,) = cache_files(store)
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     afresh(store)
-    monkeypatch.setattr(contents, "_read_all", None)
+    monkeypatch.setattr(hash_files, "_read_all", None)
     assert thread.snapshots.take(root).tree == first.tree
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from clew.engine import Engine
-from clew.snapshots.contents import survey
+from clew.core.engine import Engine
+from clew.snapshots.hash_files import survey
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import Snapshot
-from clew.snapshots.walk import Survey
+from clew.snapshots.scan import Survey
 
 # A file's bytes; ("x", bytes) if it is executable; ("link", target); None for a folder.
 Spec = dict[str, "bytes | tuple[str, bytes | str] | None"]

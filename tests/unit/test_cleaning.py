@@ -12,13 +12,13 @@ import pytest
 from places import PLACES
 
 import clew
-from clew import cleaning
-from clew.cleaning import CleanupReport, keeping
-from clew.errors import Closed, Corrupt, InvalidInput, LeaseHeld, NotFound, Unavailable
-from clew.model import ClearExpired, ThreadInfo
-from clew.scaffolds import MARK
+from clew.core.errors import Closed, Corrupt, InvalidInput, LeaseHeld, NotFound, Unavailable
+from clew.core.model import ClearExpired, ThreadInfo
 from clew.store import Store
 from clew.thread import Thread
+from clew.upkeep import cleanup
+from clew.upkeep.cleanup import CleanupReport, keeping
+from clew.upkeep.transfer import MARK
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MONTH = timedelta(days=30)
@@ -97,7 +97,7 @@ def test_a_limit_takes_the_oldest(store: Store) -> None:
 def test_no_page_is_left_out_and_no_thread_is_looked_at_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaning, "_PAGE", 3)
+    monkeypatch.setattr(cleanup, "_PAGE", 3)
     for n in range(11):
         used(store, f"t{n:02}", 40 + n // 2)  # two of each age: their order is the id's
     seen: list[str] = []

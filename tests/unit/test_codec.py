@@ -11,8 +11,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from clew import codec
-from clew.errors import Corrupt, InvalidInput, TooLarge
+from clew.core import codec
+from clew.core.errors import Corrupt, InvalidInput, TooLarge
 
 # Text of any code points, lone surrogates included. A surrogate pair is one character in JSON.
 text = st.text(st.characters(exclude_categories=())).map(

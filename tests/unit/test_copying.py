@@ -16,20 +16,14 @@ from msgspec.structs import replace
 from places import PLACES
 
 import clew
-from clew import drafts
-from clew.carrying import everything
-from clew.copying import copy
-from clew.engine import Engine
+from clew.core import drafts
+from clew.core.engine import Engine
+from clew.core.errors import ClewError
+from clew.core.model import Acquire, Entry, Origin, ThreadQuery
 from clew.engines.memory import MemoryEngine
-from clew.errors import ClewError
-from clew.model import (
-    Acquire,
-    Entry,
-    Origin,
-    ThreadQuery,
-)
-from clew.scaffolds import MARK
 from clew.testing.cases.base import T0, entry, fork_of, grow, ids, move, thread, whole
+from clew.upkeep.copy import copy
+from clew.upkeep.transfer import MARK, everything
 
 PAIRS = list(itertools.product(PLACES, PLACES))
 
@@ -415,7 +409,7 @@ class Failing(Wrapper):
 def test_a_copy_that_stopped_at_any_write_goes_on(
     before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clew.carrying.BATCH_RECORDS", 2)
+    monkeypatch.setattr("clew.upkeep.transfer.BATCH_RECORDS", 2)
     source = MemoryEngine()
     a_story(source)
     source.create(thread("gone"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 import clew
-from clew import errors
+from clew.core import errors
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EXAMPLES = [

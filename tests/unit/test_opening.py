@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.opening import namespaces, open_whole
+from clew.address import namespaces, open_whole
 
 
 @pytest.mark.parametrize("opening", [clew.open, open_whole, namespaces])

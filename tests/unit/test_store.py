@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew import Conflict, InvalidInput, NotFound, TooLarge
-from clew.model import Entry, Move
+from clew.core.model import Entry, Move
 from clew.store import Store
 
 

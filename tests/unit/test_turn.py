@@ -7,7 +7,7 @@ import time
 import pytest
 
 from clew import LeaseHeld, LeaseLost
-from clew.model import Renew
+from clew.core.model import Renew
 from clew.store import Store
 from clew.thread import Thread
 
@@ -87,7 +87,7 @@ def test_a_turn_that_lost_its_lease_cannot_write_and_says_so(store: Store) -> No
 
 
 def _clear(created_us: int) -> object:
-    from clew.model import ClearExpired
+    from clew.core.model import ClearExpired
 
     return ClearExpired(created_us + 1)
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clew.cli._render import Screen
+    from clew.cli._screen import Screen
 
 COMMANDS = {
     "cleanup": "remove threads that nobody has used for a while, for good",
@@ -34,7 +34,7 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code. What it can be is in `clew.cli._exits`."""
     from clew.cli import _exits
-    from clew.cli._render import Screen
+    from clew.cli._screen import Screen
 
     screen = Screen.for_terminal()
     try:

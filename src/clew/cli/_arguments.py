@@ -142,7 +142,7 @@ def _add_no_color(parser: argparse.ArgumentParser) -> None:
 
 
 def _epilog() -> str:
-    from clew.opening import default_path
+    from clew.address import default_path
 
     codes = {str(code): text for code, text in _exits.MEANINGS.items()}
     return _EXAMPLES.format(place=default_path()) + "\n" + _table("exit codes", codes)

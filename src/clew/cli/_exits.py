@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.errors import ClewError
+from clew.core.errors import ClewError
 
 OK = 0
 DAMAGE = 1

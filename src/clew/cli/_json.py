@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from clew.model import Entry, Fact, Move, Record, ThreadInfo
+from clew.core.model import Entry, Fact, Move, Record, ThreadInfo
 
 
 def thread_value(info: ThreadInfo) -> dict[str, Any]:

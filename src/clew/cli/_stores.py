@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import clew
+from clew.address import namespaces
 from clew.cli._exits import UsageError
-from clew.errors import InvalidInput, NotFound
-from clew.opening import namespaces
+from clew.core.errors import InvalidInput, NotFound
 from clew.store import Store
 from clew.thread import Thread
 

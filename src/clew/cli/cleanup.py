@@ -16,16 +16,16 @@ from typing import Any
 
 import msgspec
 
-from clew.cleaning import CleanupReport, keeping
-from clew.cli import _exits, _plan
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_object, add_store, count
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import open_existing
 from clew.cli._text import plural, size
 from clew.cli.list import draw_threads
-from clew.errors import NotFound
-from clew.model import ThreadInfo
+from clew.core.errors import NotFound
+from clew.core.model import ThreadInfo
 from clew.store import Store
+from clew.upkeep.cleanup import CleanupReport, keeping
 
 SHOWN_MAX = 20
 NAMED_MAX = 20
@@ -105,7 +105,7 @@ def _wanted(screen: Screen, options: argparse.Namespace, planned: CleanupReport)
     if not planned.purged and not options.yes:
         return False
     question = f"remove {plural(len(planned.purged), 'thread')} for good?"
-    return _plan.consent(screen, options, question, "removes threads for good")
+    return _files.consent(screen, options, question, "removes threads for good")
 
 
 # --- telling ---

@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 import clew
+from clew.address import is_postgres, locate, namespaces
 from clew.cli import _exits
 from clew.cli._arguments import add_namespace
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import existing, named, open_existing
 from clew.cli._text import plural
-from clew.copying import CopiedThread, CopyReport
-from clew.model import DEFAULT_NAMESPACE
-from clew.opening import is_postgres, locate, namespaces
+from clew.core.model import DEFAULT_NAMESPACE
+from clew.upkeep.copy import CopiedThread, CopyReport
 
 _WORDS = {
     "copied": "new",

@@ -7,6 +7,7 @@ real: what is shown is read back from the store. It takes about five seconds.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -18,19 +19,118 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import clew
-from clew.cli import _agent, verify
-from clew.cli._agent import STALLED_STEP, Script, Step
-from clew.cli._render import Screen
+from clew.cli import verify
+from clew.cli._screen import Screen
 from clew.cli._stores import short_id
 from clew.cli._text import plural
 from clew.cli.list import draw_threads
 from clew.cli.show import draw_entry, draw_tree
-from clew.errors import LeaseLost, Unavailable
-from clew.model import Entry, Lease
+from clew.core.errors import LeaseLost, Unavailable
+from clew.core.model import Entry, Lease
 from clew.store import Store
 from clew.thread import Thread
+
+# --- the agent of the demo: a script in place of the model, all else as in a real agent ---
+
+LEASE_SECONDS = 1.0  # short, so that nobody waits long for a dead agent
+WAIT_SECONDS = 10.0
+PACE_SECONDS = 0.15
+
+_FORMAT = "openai-chat"
+
+
+class Step(NamedTuple):
+    """What the model says; with `tool`, what it calls and what that gives."""
+
+    says: str
+    tool: str | None = None
+    arguments: dict[str, Any] | None = None
+    gives: str = ""
+
+
+Script = tuple[Step, ...]
+
+_TESTS = {"path": "test_slug.py"}
+_EDIT = {"path": "slug.py", "insert": "text = unicodedata.normalize('NFKD', text)"}
+FIX: Script = (
+    Step(
+        "I run it first.",
+        "run_tests",
+        _TESTS,
+        "FAILED: slugify('Crème brûlée') gave 'cr-me-br-l-e'",
+    ),
+    Step("Accented letters get lost.", "edit_file", _EDIT, "slug.py: 1 line inserted"),
+    Step("And again.", "run_tests", _TESTS, "3 passed"),
+    Step("Fixed: 'Crème brûlée' is 'creme-brulee' again."),
+)
+STALLED_STEP = 3  # where the first agent dies: the tests are called and have no result yet
+
+
+def work(thread: Thread, script: Script, *, stall_at: int | None = None) -> None:
+    """Do what is left to do in this thread, as one turn; first of all an unfinished one."""
+    unfinished = thread.unfinished_turn()
+    turn = thread.turn(
+        owner=f"agent-{os.getpid()}",
+        id=None if unfinished is None else unfinished.turn,
+        ttl_seconds=LEASE_SECONDS,
+        wait_seconds=WAIT_SECONDS,
+    )
+    with turn:
+        while (message := _next_message(thread.path(), script, stall_at)) is not None:
+            time.sleep(PACE_SECONDS)
+            turn.append_message(message, format=_FORMAT)
+
+
+def steps_taken(path: list[Entry]) -> int:
+    """How many steps the model took since it was last asked something."""
+    taken = 0
+    for entry in path:
+        if entry.kind == "user_message":
+            taken = 0
+        elif entry.kind in ("tool_call", "assistant_message"):
+            taken += 1
+    return taken
+
+
+def _next_message(path: list[Entry], script: Script, stall_at: int | None) -> dict[str, Any] | None:
+    taken = steps_taken(path)
+    if _awaits_result(path):
+        if taken == stall_at:
+            time.sleep(60)  # a tool that takes long: somebody will kill us here
+        return _result(taken, script[taken - 1])
+    return _reply(taken + 1, script[taken]) if taken < len(script) else None
+
+
+def _awaits_result(path: list[Entry]) -> bool:
+    messages = [entry for entry in path if entry.kind != "turn_marker"]
+    return bool(messages) and messages[-1].kind == "tool_call"
+
+
+def _reply(number: int, step: Step) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": step.says}
+    if step.tool is not None:
+        function = {"name": step.tool, "arguments": json.dumps(step.arguments)}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        message["tool_calls"] = [call]
+    return message
+
+
+def _result(number: int, step: Step) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": f"call_{number}", "content": step.gives}
+
+
+def main(place: str, thread: str, stall_at: str = "0") -> None:
+    """The process that the demo starts, kills, and starts again."""
+    with clew.open(place) as store:
+        work(store.get(thread), FIX, stall_at=int(stall_at))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+
 
 STORE_NAME = "demo.db"
 PROJECT_NAME = "project"
@@ -202,7 +302,7 @@ class Demo:
     def _answer(self, thread: Thread, script: Script) -> Entry:
         """Let the agent work in this process; show what it wrote, and give its last entry."""
         before = thread.info.seq
-        _agent.work(thread, script)
+        work(thread, script)
         written = [entry for entry in thread.read(after=before) if isinstance(entry, Entry)]
         for entry in written:
             self._draw(entry)
@@ -218,7 +318,7 @@ class Demo:
         raise Unavailable(f"the agent wrote nothing for {SILENCE_SECONDS_MAX:.0f} seconds")
 
     def _steps_taken(self) -> int:
-        return _agent.steps_taken(self.thread.path())
+        return steps_taken(self.thread.path())
 
     def _draw(self, entry: Entry) -> None:
         draw_entry(self._screen, entry, width=_KIND_WIDTH)
@@ -232,7 +332,7 @@ class Demo:
 def _agent_process(thread: Thread, *, stall_at: int = 0) -> Iterator[subprocess.Popen[bytes]]:
     """A running agent; whatever happens here, it does not outlive the demo."""
     place = thread.store.properties.place
-    command = [sys.executable, "-P", "-m", "clew.cli._agent", place, thread.id, str(stall_at)]
+    command = [sys.executable, "-P", "-m", "clew.cli.demo", place, thread.id, str(stall_at)]
     # The child finds the very modules that we run, however they came on our path.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(

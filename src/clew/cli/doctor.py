@@ -11,16 +11,17 @@ import argparse
 import msgspec
 
 import clew
+from clew.address import is_postgres, locate
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_store
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import existing, named
 from clew.cli._text import plural, size
-from clew.doctoring import Examination, Finding, examine
-from clew.errors import Unsupported
-from clew.model import Stats
-from clew.opening import is_postgres, locate
+from clew.core.errors import Unsupported
+from clew.core.maintenance import Finding
+from clew.core.model import Stats
 from clew.store import Store
+from clew.upkeep.doctor import Examination, examine
 
 _KINDS = {
     "sqlite": "a SQLite file",
@@ -58,8 +59,8 @@ def _refuse_older(address: str | None) -> None:
     engine, path = locate(address)
     if engine != "sqlite" or path is None:
         return
-    from clew.engines._migrate import migrations
-    from clew.engines.sqlite.examining import format_of
+    from clew.engines.shared.migrations import migrations
+    from clew.engines.sqlite.doctor import format_of
 
     found, known = format_of(path), len(migrations("sqlite"))
     if found < known:

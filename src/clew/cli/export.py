@@ -13,11 +13,11 @@ from pathlib import Path
 
 from clew.cli import _exits
 from clew.cli._arguments import add_thread
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural
-from clew.engines.files.names import stem
-from clew.exporting import export_lines
+from clew.engines.files.place import stem
+from clew.upkeep.export import export_lines
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

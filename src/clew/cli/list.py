@@ -13,10 +13,10 @@ from itertools import islice
 from clew.cli import _exits
 from clew.cli._arguments import add_json, add_store, count
 from clew.cli._json import thread_value
-from clew.cli._render import Part, Screen
+from clew.cli._screen import Part, Screen
 from clew.cli._stores import open_existing, short_id
 from clew.cli._text import ago, cells, one_line, pad, plural
-from clew.model import ThreadInfo
+from clew.core.model import ThreadInfo
 from clew.store import Store
 
 

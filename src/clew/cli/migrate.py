@@ -14,12 +14,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from clew.address import is_postgres, locate, missing_postgres
 from clew.cli import _exits
 from clew.cli._arguments import add_store
 from clew.cli._exits import UsageError
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import existing, open_existing
-from clew.opening import is_postgres, locate, missing_postgres
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,23 +53,24 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 def _postgres(options: argparse.Namespace, screen: Screen) -> int:
     try:
-        from clew.engines.postgres import migrating, rls
+        from clew.engines.postgres import migrate as postgres_migrate
+        from clew.engines.postgres import rls
         from clew.engines.postgres.address import parse
     except ImportError as error:
         raise missing_postgres(error) from error
 
     address = parse(options.store)
     grants = [rls.Grant.parse(text) for text in options.grant]
-    with migrating.attached(address) as wire:
+    with postgres_migrate.attached(address) as wire:
         if options.check:
-            state = migrating.look(wire, address)
+            state = postgres_migrate.look(wire, address)
             code = _tell(screen, address.place, state.found, state.known)
             return max(code, _tell_rls(screen, state.rls) if options.rls else _exits.OK)
         if options.sql:
-            text = migrating.statements(wire, address, with_rls=options.rls, grants=grants)
+            text = postgres_migrate.statements(wire, address, with_rls=options.rls, grants=grants)
             screen.bytes((text or f"-- {address.place} is up to date\n").encode())
             return _exits.OK
-        state = migrating.migrate(wire, address, with_rls=options.rls, grants=grants)
+        state = postgres_migrate.migrate(wire, address, with_rls=options.rls, grants=grants)
         _tell_done(screen, address.place, state.found, state.known)
         if rls.is_wanted(wire, address):
             _tell_grants(screen, [(g.role, g.namespace) for g in rls.granted(wire, address)])
@@ -115,14 +116,14 @@ def _local(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _sqlite_format(path: Path) -> tuple[int, int]:
-    from clew.engines._migrate import migrations
-    from clew.engines.sqlite.examining import format_of
+    from clew.engines.shared.migrations import migrations
+    from clew.engines.sqlite.doctor import format_of
 
     return format_of(path), len(migrations("sqlite"))
 
 
 def _files_format(path: Path) -> tuple[int, int]:
-    from clew.engines.files.examining import format_of
+    from clew.engines.files.doctor import format_of
     from clew.engines.files.place import VERSION
 
     return format_of(path), VERSION

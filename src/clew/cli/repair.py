@@ -14,12 +14,12 @@ import msgspec
 
 from clew.cli import _exits
 from clew.cli._arguments import add_store
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._text import plural
 from clew.cli.verify import describe, told
-from clew.errors import NotFound
-from clew.mending import repair
-from clew.salvage import Lost, RepairReport
+from clew.core.errors import NotFound
+from clew.core.maintenance import Lost, RepairReport
+from clew.upkeep.repair import repair
 
 PROBLEMS_MAX = 20  # as a reminder; clew verify lists all of them
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from clew.cli import _exits, _plan
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_consent, add_object, add_thread
-from clew.cli._preview import preview
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
-from clew.errors import NotFound
-from clew.model import Entry
+from clew.cli._text import preview
+from clew.core.errors import NotFound
+from clew.core.model import Entry
 from clew.snapshots.model import Rewound
-from clew.snapshots.obstacles import refuse
+from clew.snapshots.preflight import refuse
 from clew.snapshots.rewind import rewind
 from clew.thread import Thread
 
@@ -45,14 +45,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             if planned.files is not None:
                 refuse(planned.files.plan, force=options.force)
-            if not _plan.consent(screen, options, "go back?"):
+            if not _files.consent(screen, options, "go back?"):
                 return _exits.OK
             with screen.bar("rewind") as bar:
                 done = _rewind(thread, message, options, dry_run=False, progress=bar)
     if options.json:
-        screen.json(_plan.value(done))
+        screen.json(_files.plan_value(done))
     elif not options.dry_run:
-        files = "" if done.files is None else f": {_plan.counts(done.files.plan)}"
+        files = "" if done.files is None else f": {_files.counts(done.files.plan)}"
         screen.line(("rewound", "bold green"), f"{files}; clew undo takes it back")
     return _exits.OK
 
@@ -104,4 +104,4 @@ def _draw(screen: Screen, message: Entry, planned: Rewound) -> None:
             ("conversation", "bold"), f" to before message {message.seq}: ", preview(message)
         )
     if planned.files is not None:
-        _plan.draw(screen, planned.files.plan)
+        _files.draw(screen, planned.files.plan)

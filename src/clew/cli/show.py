@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
 
 from clew.cli import _exits
 from clew.cli._arguments import add_json, add_thread
 from clew.cli._json import record_value
-from clew.cli._preview import preview, text_of
-from clew.cli._render import Part, Screen
+from clew.cli._screen import Part, Screen
 from clew.cli._stores import open_existing, refuse_lone_store, short_id
-from clew.cli._text import ago, cells, one_line, pad, plural
-from clew.cli._tree import rows
-from clew.model import Entry, Record, ThreadInfo
+from clew.cli._text import ago, cells, one_line, pad, plural, preview, text_of
+from clew.core.model import Entry, Record, ThreadInfo
 from clew.store import Store
 from clew.thread import Thread
 
@@ -169,3 +169,46 @@ def draw_path(screen: Screen, thread: Thread) -> None:
             ("" if label is None else f"  [label {one_line(label)}]", "magenta"),
         )
         screen.text(text_of(entry), indent="     ")
+
+
+# --- the shape of a thread's tree, as lines to be drawn from top to bottom ---
+
+
+class Row(Struct, frozen=True):
+    """An entry and what is drawn before its node."""
+
+    entry: Entry
+    lead: str
+
+
+def rows(entries: Iterable[Entry], current: set[str]) -> Iterator[Row]:
+    """Every entry once, parents before children. `current` are the ids of the current path."""
+    children = _children(list(entries))
+    todo = _steps(children[None], "", current)
+    while todo:
+        row, below = todo.pop()
+        yield row
+        todo += _steps(children[row.entry.id], below, current)
+
+
+Step = tuple[Row, str]  # a row, and the lead of what comes below it
+
+
+def _steps(siblings: list[Entry], lead: str, current: set[str]) -> list[Step]:
+    """The siblings as steps, the next one last: branches in order, then the one that goes on."""
+    if not siblings:
+        return []
+    onward = next((entry for entry in siblings if entry.id in current), siblings[-1])
+    branches = [entry for entry in siblings if entry is not onward]
+    steps = [(Row(onward, lead), lead)]
+    steps += [(Row(entry, lead + "├─"), lead + "│ ") for entry in reversed(branches)]
+    return steps
+
+
+def _children(entries: list[Entry]) -> dict[str | None, list[Entry]]:
+    """Entries by parent. One whose parent is not among them is shown as a root, not left out."""
+    known = {entry.id for entry in entries}
+    children: dict[str | None, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        children[entry.parent if entry.parent in known else None].append(entry)
+    return children

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import argparse
 
-from clew.cli import _exits, _plan
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_consent, add_object, add_thread
-from clew.cli._preview import preview
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
+from clew.cli._text import preview
 from clew.snapshots import intent as intents
 from clew.snapshots.intent import Intent
 from clew.snapshots.model import Rewound
-from clew.snapshots.obstacles import refuse
+from clew.snapshots.preflight import refuse
 from clew.snapshots.rewind import undo_rewind
 from clew.thread import Thread
 
@@ -38,14 +38,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         if not options.dry_run:
             if done.files is not None:
                 refuse(done.files.plan, force=options.force)
-            if not _plan.consent(screen, options, "undo it?"):
+            if not _files.consent(screen, options, "undo it?"):
                 return _exits.OK
             with screen.bar("undo") as bar:
                 done = undo_rewind(thread, force=options.force, progress=bar)
     if options.json:
-        screen.json(_plan.value(done))
+        screen.json(_files.plan_value(done))
     elif not options.dry_run:
-        files = "" if done.files is None else f": {_plan.counts(done.files.plan)}"
+        files = "" if done.files is None else f": {_files.counts(done.files.plan)}"
         screen.line(("undone", "bold green"), files)
     return _exits.OK
 
@@ -58,4 +58,4 @@ def _draw(screen: Screen, thread: Thread, undone: Intent, planned: Rewound) -> N
         leaf = thread.get(planned.leaf)
         screen.line(("conversation", "bold"), f" to entry {leaf.seq}: ", preview(leaf))
     if planned.files is not None:
-        _plan.draw(screen, planned.files.plan)
+        _files.draw(screen, planned.files.plan)

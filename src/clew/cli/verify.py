@@ -14,16 +14,16 @@ from typing import Protocol
 
 import msgspec
 
+from clew.address import is_postgres, locate, open_engine, open_whole
 from clew.cli import _exits
 from clew.cli._arguments import add_store
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import existing
 from clew.cli._text import plural
-from clew.engine import Engine, Progress
-from clew.errors import ClewError, Corrupt, Unsupported
-from clew.model import DEFAULT_NAMESPACE, Problem, Stats
-from clew.opening import is_postgres, locate, open_engine, open_whole
-from clew.whole import Whole
+from clew.core.engine import Engine, Progress
+from clew.core.errors import ClewError, Corrupt, Unsupported
+from clew.core.maintenance import Whole
+from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
 
 _REPAIR = "clew repair makes a new store of what can be read, and keeps this one"
 _BACKUP = "restore the server's backup; clew copy makes a new store of what can be read"

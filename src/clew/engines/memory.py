@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from clew.checks import check_namespace
-from clew.codec import digest
-from clew.engine import Keep, Progress
-from clew.engines import _clock
-from clew.errors import Closed, InvalidInput, NotFound
-from clew.leasing import Instant, LeaseState, step_lease
-from clew.model import (
+from clew.core.codec import digest
+from clew.core.drafts import check_namespace
+from clew.core.engine import Keep, Progress
+from clew.core.errors import Closed, InvalidInput, NotFound
+from clew.core.lease_rules import Instant, LeaseState, step_lease
+from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
@@ -35,12 +34,8 @@ from clew.model import (
     ThreadQuery,
     encode_cursor,
 )
-from clew.state import (
-    ThreadState,
-    check_origin,
-    check_recreated,
-    plan,
-)
+from clew.core.reducer import ThreadState, check_origin, check_recreated, plan
+from clew.engines.shared.clock import now
 
 _open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
@@ -55,7 +50,7 @@ class MemoryEngine:
         self,
         *,
         namespace: str = DEFAULT_NAMESPACE,
-        clock: Callable[[], Instant] = _clock.now,
+        clock: Callable[[], Instant] = now,
     ) -> None:
         self._namespace = check_namespace(namespace)
         self._clock = clock

@@ -2,7 +2,8 @@
 
 A format is a name and three functions: `read` gives the neutral view of a stored body, `write`
 makes request messages from neutral ones in normal form, `validate` judges request messages by
-the provider's rules. Each format is a module, loaded when it is first asked for.
+the provider's rules. Each format is a folder with a module for each of them, loaded when it is
+first asked for.
 
 Normal form: no message without parts and no blank text; no two assistant messages in a row;
 every assistant message with calls is followed at once by one tool message with exactly one
@@ -15,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any
 
-from clew.errors import InvalidInput
+from clew.core.errors import InvalidInput
 from clew.messages.neutral import Message, Violation, Written
 
 __all__ = [
@@ -35,16 +36,6 @@ __all__ = [
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
 _KNOWN = frozenset(FORMATS)
-
-
-class Format(Protocol):
-    """What the module of a format has."""
-
-    NAME: str
-
-    def read(self, body: Any) -> list[Message]: ...
-    def write(self, messages: Sequence[Message], *, unicode: bool = False) -> Written: ...
-    def validate(self, messages: list[Any]) -> list[Violation]: ...
 
 
 def read(format: str, body: Any) -> list[Message]:
@@ -74,7 +65,8 @@ def known_format(format: str | None, body: Any) -> str:
 @cache
 def reader(format: str) -> Callable[[Any], list[Message]]:
     """The function that reads a format, for those who read many messages."""
-    return _module(format).read
+    found: Callable[[Any], list[Message]] = _part(format, "read").read
+    return found
 
 
 def write(format: str, messages: Sequence[Message], *, unicode: bool = False) -> Written:
@@ -86,12 +78,14 @@ def write(format: str, messages: Sequence[Message], *, unicode: bool = False) ->
     message where the provider wants that. Lone surrogates, which no request carries, are
     replaced; `unicode` says that there are none, which saves looking for them.
     """
-    return _module(format).write(messages, unicode=unicode)
+    written: Written = _part(format, "write").write(messages, unicode=unicode)
+    return written
 
 
 def validate(format: str, messages: list[Any]) -> list[Violation]:
     """The rules of a provider that request messages break; none if it will accept them."""
-    return _module(format).validate(messages)
+    violations: list[Violation] = _part(format, "rules").validate(messages)
+    return violations
 
 
 def detect(body: Any) -> str:
@@ -101,7 +95,7 @@ def detect(body: Any) -> str:
 
 def as_body(message: Any) -> Any:
     """The JSON value of a message that may be, or hold, objects of a provider's SDK."""
-    from clew.messages._objects import as_body
+    from clew.messages.sdk_objects import as_body
 
     return as_body(message)
 
@@ -115,12 +109,13 @@ def check_format(format: str) -> str:
 
 @cache
 def _detector() -> Callable[[Any], str]:
-    from clew.messages._detect import detect
+    from clew.messages.detection import detect
 
     return detect
 
 
 @cache
-def _module(format: str) -> Format:
+def _part(format: str, part: str) -> Any:
+    """The module of a format that reads, writes or judges; plain messages have one for all."""
     name = check_format(format).replace("-", "_")
-    return cast(Format, import_module(f"clew.messages.{name}"))
+    return import_module(f"clew.messages.{name}" + ("" if name == "plain" else f".{part}"))

@@ -15,20 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clew.messages import _openai
-from clew.messages._json import parse_arguments
-from clew.messages._reading import (
-    Malformed,
-    checked,
-    elements,
-    fields,
-    name,
-    optional,
-    role_of,
-    string,
-)
-from clew.messages._rules_plain import validate
-from clew.messages._writer_plain import Writer
 from clew.messages.neutral import (
     Media,
     Message,
@@ -39,8 +25,23 @@ from clew.messages.neutral import (
     Thinking,
     ToolCall,
     ToolResult,
+    Violation,
     Written,
 )
+from clew.messages.shared import openai
+from clew.messages.shared.media import parse_arguments
+from clew.messages.shared.read import (
+    Malformed,
+    checked,
+    elements,
+    fields,
+    name,
+    optional,
+    role_of,
+    string,
+)
+from clew.messages.shared.rules import Judge, Pairs
+from clew.messages.shared.write import LEFT_OUT, Writing
 
 __all__ = ["NAME", "read", "validate", "write"]
 
@@ -138,7 +139,7 @@ def _read_block(block: Any, index: int) -> Part:
             return _read_media(block, kind)
         if kind == "image_url":
             url = string(fields(block, "image_url"), "url", "image_url")
-            return _openai.media_at(url, "image", format=NAME, raw=block)
+            return openai.media_at(url, "image", format=NAME, raw=block)
         if kind is None:
             raise Malformed("a block has no type")
         return Other(format=NAME, raw=block)
@@ -152,3 +153,141 @@ def _read_media(block: Block, kind: Any) -> Part:
     if not (found["data"] or found["url"] or found["file_id"]):
         return Other(format=NAME, raw=block)
     return Media(kind=kind, **found, format=NAME, raw=block)
+
+
+# --- writing plain messages ---
+
+
+class Writer(Writing):
+    NAME = "plain"
+
+    def take(self, message: Message) -> int | None:
+        place = len(self.messages)
+        if message.role == "tool":
+            for part in message.parts:
+                if isinstance(part, ToolResult):
+                    self.messages.append(self._result(part))
+                else:
+                    self.drop(part)
+        else:
+            written = self._message(message)
+            if written is not None:
+                self.messages.append(written)
+        return place if len(self.messages) > place else None
+
+    def _message(self, message: Message) -> Block | None:
+        thoughts = [part for part in message.parts if isinstance(part, Thinking)]
+        calls = [self._call(part) for part in message.parts if isinstance(part, ToolCall)]
+        content = self._content(message.parts)
+        if content is None and message.role != "assistant":
+            content = LEFT_OUT
+        extra = (message.extra or {}) if message.format == self.NAME else {}
+        role = "developer" if (message.extra or {}).get("role") == "developer" else message.role
+        written = {**extra, "role": role, "content": content}
+        if thoughts:
+            reasoning = self._reasoning(thoughts)
+            if reasoning:
+                written["reasoning"] = reasoning
+        if calls:
+            written["tool_calls"] = calls
+        return written if content is not None or calls or "reasoning" in written else None
+
+    def _content(self, parts: Sequence[Part]) -> str | list[Any] | None:
+        """One text if there is nothing else; a list if there is, or if there was one."""
+        blocks: list[Any] = []
+        bare = True
+        for part in parts:
+            if isinstance(part, Text):
+                bare = bare and not self.owns(part)
+                blocks.append(part.raw if self.owns(part) else {"type": "text", "text": part.text})
+            elif isinstance(part, Media):
+                bare = False
+                blocks.append(part.raw if self.owns(part) else _media_block(part))
+            elif self.owns(part) and not isinstance(part, (Thinking, ToolCall, ToolResult)):
+                bare = False
+                blocks.append(part.raw)
+            elif not isinstance(part, (Thinking, ToolCall)):
+                self.drop(part)
+        return "".join([block["text"] for block in blocks]) if bare and blocks else blocks or None
+
+    def _reasoning(self, thoughts: Sequence[Thinking]) -> str:
+        for part in thoughts:
+            if not part.text:
+                self.drop(part)
+            elif part.signature:
+                self.lose("signature_dropped", "the signature of thinking was left out")
+        return "\n\n".join([part.text for part in thoughts if part.text])
+
+    def _call(self, part: ToolCall) -> Block:
+        if not self.owns(part):
+            return {"id": part.id, "name": part.name, "arguments": self.arguments(part)}
+        raw: Block = part.raw
+        return raw if raw.get("id") == part.id else {**raw, "id": part.id}
+
+    def _result(self, part: ToolResult) -> Block:
+        if self.owns(part):
+            raw: Block = part.raw
+            return raw if raw["tool_call_id"] == part.call else {**raw, "tool_call_id": part.call}
+        written: Block = {"role": "tool", "tool_call_id": part.call}
+        if part.name:
+            written["name"] = part.name
+        written["content"] = self._content(part.content) or ""
+        return {**written, "is_error": True} if part.is_error else written
+
+
+def _media_block(part: Media) -> Block:
+    named = {
+        "mime": part.mime,
+        "data": part.data,
+        "url": part.url,
+        "file_id": part.file_id,
+        "name": part.name,
+    }
+    return {"type": part.kind, **{key: value for key, value in named.items() if value is not None}}
+
+
+# --- the rules of plain messages: what the provider formats have in common ---
+
+
+ROLES = ("user", "assistant", "tool", "system", "developer")
+
+
+def validate(messages: list[Any]) -> list[Violation]:
+    """Every rule that plain messages break."""
+    return _Judge(messages).judge(messages)
+
+
+class _Judge(Judge):
+    def judge(self, messages: list[Any]) -> list[Violation]:
+        self._pairs = Pairs(self)
+        for message in self.each(messages):
+            role = message.get("role")
+            if not self.known(role, ROLES, "role", "role"):
+                continue
+            if role == "tool":
+                self._pairs.result(message.get("tool_call_id"))
+            else:
+                self._pairs.close()
+            self._content(message)
+            if message.get("tool_calls") is not None:
+                self.holds(role == "assistant", "block_place", f"calls stand in a {role} message")
+                for call in self.objects(message["tool_calls"], "tool_calls"):
+                    self._call(call)
+        self._pairs.close()
+        return self.found
+
+    def _content(self, message: Block) -> None:
+        content = message.get("content")
+        if content is None:
+            said = bool(message.get("tool_calls") or message.get("reasoning"))
+            self.holds(said, "no_content", "a message says nothing")
+        elif not isinstance(content, str):
+            for block in self.objects(content, "content"):
+                if self.text(block, "type") == "text":
+                    self.text(block, "text")
+
+    def _call(self, call: Block) -> None:
+        self._pairs.call(call.get("id"))
+        tool = self.object(call.get("function", call), "function")
+        named = isinstance(tool.get("name"), str) and bool(tool["name"])
+        self.holds(named, "tool_name", "a call names no tool")

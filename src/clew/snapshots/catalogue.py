@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from clew.codec import decode
-from clew.errors import ClewError, Corrupt, NotFound
-from clew.model import Entry, Origin, ThreadInfo
+from clew.core.codec import decode
+from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.model import Entry, Origin, ThreadInfo
 from clew.snapshots.model import LeftOut, Reason, Snapshot
 from clew.snapshots.tree import Trees
 
 if TYPE_CHECKING:
-    from clew.engine import Engine
+    from clew.core.engine import Engine
     from clew.store import Store
 
 PREFIX = "snapshot."

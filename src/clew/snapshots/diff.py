@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from difflib import SequenceMatcher
 
-from clew.errors import Corrupt
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clew.core.errors import ClewError, Corrupt
 from clew.snapshots.manifest import Node, sort_key
 from clew.snapshots.model import Change, Difference
-from clew.snapshots.renames import with_renames
 from clew.snapshots.tree import DEPTH_MAX, Trees
 
 _EMPTY: dict[str, Node] = {}
@@ -100,3 +105,219 @@ def below(differences: Iterable[Difference], path: str) -> list[Difference]:
 
 def _names(one: Difference) -> tuple[str, str]:
     return one.path, one.old_path or ""
+
+
+# --- which removed file is the added one: by the same contents, then by text in common ---
+
+SIMILAR_FILES_MAX = 40  # on each side
+SIMILAR_BYTES_MAX = 64 * 1024
+SIMILAR_LINES_MAX = 2000
+SIMILAR_RATIO = 0.6
+_FILES = ("file", "executable")
+
+
+def with_renames(trees: Trees, differences: list[Difference]) -> list[Difference]:
+    """The same, with each pair of a removed and an added file told as one renamed file."""
+    pairs = _equal(differences)
+    pairs |= _similar(trees, *_unpaired(differences, pairs))
+    gone = {old.path for old in pairs.values()}
+    made = []
+    for one in differences:
+        if one.change == "added" and one.path in pairs:
+            made.append(_renamed(pairs[one.path], one))
+        elif one.change != "removed" or one.path not in gone:
+            made.append(one)
+    return made
+
+
+_Pairs = dict[str, Difference]  # the path of what was added → what was removed
+
+
+def _renamed(old: Difference, new: Difference) -> Difference:
+    return replace(
+        new,
+        change="renamed",
+        old_path=old.path,
+        old_kind=old.old_kind,
+        old_size=old.old_size,
+        old_ref=old.old_ref,
+    )
+
+
+def _candidates(differences: list[Difference], change: str) -> Iterator[Difference]:
+    for one in differences:
+        added = change == "added"
+        kind, size = (one.new_kind, one.new_size) if added else (one.old_kind, one.old_size)
+        if one.change == change and kind in _FILES and size:
+            yield one
+
+
+def _equal(differences: list[Difference]) -> _Pairs:
+    removed: dict[str | None, list[Difference]] = defaultdict(list)
+    for one in _candidates(differences, "removed"):
+        removed[one.old_ref].append(one)
+    pairs: _Pairs = {}
+    for one in sorted(_candidates(differences, "added"), key=lambda one: one.path):
+        found = removed.get(one.new_ref)
+        if found:
+            best = min(
+                found, key=lambda old: (_base_name(old.path) != _base_name(one.path), old.path)
+            )
+            found.remove(best)
+            pairs[one.path] = best
+    return pairs
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _unpaired(
+    differences: list[Difference], pairs: _Pairs
+) -> tuple[list[Difference], list[Difference]]:
+    gone = {old.path for old in pairs.values()}
+    removed = [one for one in _candidates(differences, "removed") if one.path not in gone]
+    added = [one for one in _candidates(differences, "added") if one.path not in pairs]
+    return removed, added
+
+
+def _similar(trees: Trees, removed: list[Difference], added: list[Difference]) -> _Pairs:
+    if not removed or not added or max(len(removed), len(added)) > SIMILAR_FILES_MAX:
+        return {}
+    before = [(one, _lines(trees, one.path, one.old_ref, one.old_size)) for one in removed]
+    after = [(one, _lines(trees, one.path, one.new_ref, one.new_size)) for one in added]
+    scores = [
+        (-score, old.path, new.path, old)
+        for old, mine in before
+        for new, theirs in after
+        if (score := _score(mine, theirs)) >= SIMILAR_RATIO
+    ]
+    pairs: _Pairs = {}
+    taken: set[str] = set()
+    for _, path, new_path, old in sorted(scores, key=lambda score: score[:3]):
+        if path not in taken and new_path not in pairs:
+            pairs[new_path] = old
+            taken.add(path)
+    return pairs
+
+
+def _lines(trees: Trees, path: str, ref: str | None, size: int | None) -> list[bytes]:
+    """A text's lines; none of what is no text, or too much of it."""
+    if ref is None or size is None or size > SIMILAR_BYTES_MAX:
+        return []
+    try:
+        data = trees.data(ref, path)
+    except ClewError:
+        return []  # this is a guess; whoever reads the file is told
+    lines = [] if b"\0" in data else data.splitlines()
+    return lines if len(lines) <= SIMILAR_LINES_MAX else []
+
+
+def _score(mine: list[bytes], theirs: list[bytes]) -> float:
+    if not mine or not theirs:
+        return 0.0
+    matcher = SequenceMatcher(None, mine, theirs)
+    for ratio in (matcher.real_quick_ratio, matcher.quick_ratio):
+        if ratio() < SIMILAR_RATIO:
+            return 0.0
+    return matcher.ratio()
+
+
+# --- differences as text that people read: hunks of lines, for files that have lines ---
+
+TEXT_BYTES_MAX = 512 * 1024  # of a file
+LINES_MAX = 20_000
+TOTAL_CHARACTERS_MAX = 4 * 1024 * 1024
+_LOOKED_AT = 8000  # bytes, to tell text from what is none
+_ESCAPES_MAX = 0.2
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
+
+
+class _Side(Struct, frozen=True):
+    """One side of a difference: its lines, or why there are none to be shown."""
+
+    lines: list[str]
+    problem: str | None = None
+
+
+def unified(trees: Trees, differences: Iterable[Difference]) -> str:
+    """Differences as unified diffs, one after the other."""
+    made: list[str] = []
+    left = TOTAL_CHARACTERS_MAX
+    for one in differences:
+        text = "".join(_head(one))
+        text += "".join(_hunks(trees, one)) if left > 0 else "the rest is too much to be shown\n"
+        made.append(text)
+        left -= len(text)
+    return "".join(made)
+
+
+def _head(one: Difference) -> Iterator[str]:
+    yield f"diff {_quoted('a', one.old_path or one.path)} {_quoted('b', one.path)}\n"
+    if one.change == "added":
+        yield f"new {_kind(one.new_kind)}\n"
+    elif one.change == "removed":
+        yield f"removed {_kind(one.old_kind)}\n"
+    elif one.old_kind != one.new_kind and one.new_kind is not None:
+        yield f"{_kind(one.old_kind)} becomes {_kind(one.new_kind)}\n"
+    if one.change == "renamed":
+        yield f"renamed from {one.old_path!r}\n"
+
+
+def _quoted(side: str, path: str) -> str:
+    """A path on one line: names may hold anything."""
+    text = f"{side}/{path}"
+    return text if text.isprintable() else repr(text)
+
+
+def _kind(kind: str | None) -> str:
+    return "executable file" if kind == "executable" else str(kind)
+
+
+def _hunks(trees: Trees, one: Difference) -> Iterator[str]:
+    if one.old_ref == one.new_ref and one.change in ("mode", "renamed"):
+        return
+    old = _side(trees, one.old_kind, one.old_ref, one.old_size, one.old_path or one.path)
+    new = _side(trees, one.new_kind, one.new_ref, one.new_size, one.path)
+    if one.change == "modified" and one.new_ref is None:
+        new = _Side([], "cannot be read as a snapshot would")
+    problem = old.problem or new.problem
+    if problem is not None:
+        yield f"{problem}, {_size(one.old_size)} → {_size(one.new_size)}\n"
+        return
+    names = (
+        _header_name("a", one.old_path or one.path, one.old_ref),
+        _header_name("b", one.path, one.new_ref),
+    )
+    for line in difflib.unified_diff(old.lines, new.lines, *names):
+        yield line if line.endswith("\n") else line + _NO_NEWLINE
+
+
+def _header_name(side: str, path: str, ref: str | None) -> str:
+    return "/dev/null" if ref is None else _quoted(side, path)
+
+
+def _size(size: int | None) -> str:
+    return "nothing" if size is None else f"{size:,} bytes"
+
+
+def _side(trees: Trees, kind: str | None, ref: str | None, size: int | None, path: str) -> _Side:
+    if kind == "link":
+        return _Side([f"{ref}"])
+    if ref is None or kind == "folder":
+        return _Side([])
+    if size is not None and size > TEXT_BYTES_MAX:
+        return _Side([], "too large to be shown")
+    data = trees.data(ref, path)
+    if is_binary(data[:_LOOKED_AT]):
+        return _Side([], "binary")
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    made = [line + "\n" for line in lines[:-1]] + [line for line in lines[-1:] if line]
+    return _Side(made, None if len(made) <= LINES_MAX else "too long to be shown")
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are no text: a NUL, or much that is not UTF-8 (an old encoding has little)."""
+    if b"\0" in data:
+        return True
+    return data.decode("utf-8", "replace").count("\ufffd") > len(data) * _ESCAPES_MAX

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clew.checks import check_name
-from clew.errors import InvalidInput, NotFound
-from clew.snapshots import catalogue, looking, quota
-from clew.snapshots.contents import Progress
-from clew.snapshots.diff import below, diff_trees
+from clew.core.drafts import check_name
+from clew.core.errors import InvalidInput, NotFound
+from clew.snapshots import catalogue, history, quota
+from clew.snapshots.checkout import materialize
+from clew.snapshots.diff import below, diff_trees, unified
+from clew.snapshots.hash_files import Progress
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node
 from clew.snapshots.model import (
@@ -23,15 +24,14 @@ from clew.snapshots.model import (
     SnapshotStats,
     Version,
 )
-from clew.snapshots.take import Also
-from clew.snapshots.taking import Taking, look, usual_rules
-from clew.snapshots.tree import Trees
-from clew.snapshots.unified import unified
-from clew.snapshots.walk import Survey
-from clew.snapshots.working import WorkingTrees
+from clew.snapshots.rewind import pinned, recover, restore, rewind, undo_rewind
+from clew.snapshots.scan import Survey
+from clew.snapshots.take import Also, Taking, look, usual_rules
+from clew.snapshots.tree import Trees, WorkingTrees
 
 if TYPE_CHECKING:
     from clew.thread import Thread
+
 
 List = list[Snapshot]
 Files = list[tuple[str, Node]]
@@ -98,11 +98,11 @@ class Snapshots:
 
     def files(self, snapshot: Snapshot | str) -> Files:
         """Every file and link of a snapshot: its path and its node, in the order of paths."""
-        return looking.files(self.trees, self._found(snapshot).tree)
+        return history.files(self.trees, self._found(snapshot).tree)
 
     def read(self, snapshot: Snapshot | str, path: str) -> bytes:
         """The bytes of one file, checked against their hash. NotFound, InvalidInput, Corrupt."""
-        return looking.read(self.trees, self._found(snapshot), path)
+        return history.read(self.trees, self._found(snapshot), path)
 
     def diff(
         self,
@@ -130,7 +130,7 @@ class Snapshots:
         `path` limits it to one file, or to what lies in one folder.
         """
         trees, found = self._compare(a, b, root)
-        wanted = found if path is None else below(found, looking.check_path(path))
+        wanted = found if path is None else below(found, history.check_path(path))
         return unified(trees, wanted)
 
     def _compare(
@@ -146,7 +146,7 @@ class Snapshots:
             return self.trees, diff_trees(self.trees, old.tree, self._found(b).tree)
         survey = self.survey(old.root if root is None else root, old.rules or Rules())
         trees = WorkingTrees(self._engine, survey)
-        return trees, looking.diff_working(trees, old.tree, survey)
+        return trees, history.diff_working(trees, old.tree, survey)
 
     def _found(self, snapshot: Snapshot | str) -> Snapshot:
         return self.get(snapshot if isinstance(snapshot, str) else snapshot.id)
@@ -161,7 +161,7 @@ class Snapshots:
         gone. `root` says whose snapshots, if there are some of several folders; by default
         those of the folder that was snapshotted last.
         """
-        return looking.history(self._thread, path, None if root is None else os.path.realpath(root))
+        return history.history(self._thread, path, None if root is None else os.path.realpath(root))
 
     def stats(self) -> SnapshotStats:
         """How many there are, of how many files, and how much is stored for them."""
@@ -183,15 +183,36 @@ class Snapshots:
         would be done, `progress` how many files are done, and of how many.
         `thread.undo_rewind` takes it back.
         """
-        from clew.snapshots.rewind import restore
-
         return restore(self._thread, snapshot, root, paths, **options)
+
+    def rewind(self, to: str, **options: Any) -> Rewound:
+        """See `Thread.rewind`."""
+        return rewind(self._thread, to, **options)
+
+    def undo_rewind(self, **options: Any) -> Rewound:
+        """See `Thread.undo_rewind`."""
+        return undo_rewind(self._thread, **options)
 
     def recover(self, **options: Any) -> Rewound | None:
         """Finish a rewind or restore that was interrupted; None if none was."""
-        from clew.snapshots.rewind import recover
-
         return recover(self._thread, **options)
+
+    def fork(self, files_to: str | os.PathLike[str], **options: Any) -> Thread:
+        """A fork, and in a new folder the files as they were at the point where it begins.
+
+        With `before` those are the ones of when that message came. The fork's first snapshot is
+        that of its own folder. If the files cannot be written, there is no fork either.
+        """
+        fork = self._thread.store.fork(self._thread.id, **options)
+        try:
+            before = options.get("before")
+            snapshot = _latest_on_path(fork) if before is None else pinned(self._thread, before)
+            materialize(self.trees, snapshot.tree, os.fspath(files_to))
+            fork.snapshots.take(files_to, label="fork")
+        except BaseException:
+            self._thread.store.purge(fork.id)
+            raise
+        return fork
 
     # --- keeping ---
 
@@ -219,3 +240,12 @@ class Snapshots:
                 self._thread.set_facts({catalogue.PREFIX + id: changed})
                 return
         raise NotFound("snapshot", id)
+
+
+def _latest_on_path(fork: Thread) -> Snapshot:
+    """The newest snapshot that lies on the path which the fork shares."""
+    info = fork.info
+    for snapshot in catalogue.visible(fork.store.engine, info):
+        if catalogue.is_on_path(fork.store.engine, fork.id, info.leaf, snapshot.id):
+            return snapshot
+    raise NotFound("snapshot on the path to", info.leaf or "the root")

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from clew.codec import digest_fields
-from clew.errors import InvalidInput
+from clew.core.codec import digest_fields
+from clew.core.errors import InvalidInput
 
 IGNORE_FILES = (".gitignore", ".clewignore")  # the later one has the last word
 IGNORE_FILE_BYTES_MAX = 1024 * 1024

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from clew.codec import decode, encode
-from clew.errors import Corrupt
-from clew.model import Draft, FactDraft, MoveDraft, ThreadInfo
+from clew.core.codec import decode, encode
+from clew.core.errors import Corrupt
+from clew.core.model import Draft, FactDraft, MoveDraft, ThreadInfo
 
 if TYPE_CHECKING:
     from clew.thread import Thread

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from clew.codec import decode, encode
-from clew.errors import Corrupt
+from clew.core.codec import decode, encode
+from clew.core.errors import Corrupt
 
 VERSION = 1
 NAME_BYTES_MAX = 255

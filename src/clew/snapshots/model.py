@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from clew.model import to_time
+from clew.core.model import to_time
 from clew.snapshots.ignore import Rules
 
 Reason = Literal[

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from clew.errors import Corrupt, InvalidInput
-from clew.model import ThreadInfo
+from clew.core.errors import Corrupt, InvalidInput
+from clew.core.model import ThreadInfo
 from clew.snapshots import catalogue, intent
 from clew.snapshots.model import Snapshot, SnapshotStats
 from clew.snapshots.tree import Trees

@@ -11,13 +11,13 @@ import argparse
 
 import msgspec
 
-from clew.cli import _exits, _snapshots
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_json, add_thread
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural
 from clew.snapshots.diff import below
-from clew.snapshots.looking import check_path
+from clew.snapshots.history import check_path
 from clew.snapshots.model import Difference, Snapshot
 from clew.thread import Thread
 
@@ -34,8 +34,8 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_thread(parser)
-    _snapshots.add_snapshot(parser, "--from", help="default: the newest")
-    _snapshots.add_snapshot(parser, "--to", help="default: the files as they are now")
+    _files.add_snapshot(parser, "--from", help="default: the newest")
+    _files.add_snapshot(parser, "--to", help="default: the files as they are now")
     parser.add_argument("--root", metavar="FOLDER", help="where the files are now, if they moved")
     parser.add_argument("--path", metavar="PATH", help="only this file, or what is in this folder")
     parser.add_argument("--text", action="store_true", help="show the changes themselves")
@@ -44,8 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with opened_thread("snapshot diff", options) as thread:
-        old = _snapshots.find(thread, getattr(options, "from"))
-        new = None if options.to is None else _snapshots.find(thread, options.to)
+        old = _files.find(thread, getattr(options, "from"))
+        new = None if options.to is None else _files.find(thread, options.to)
         if options.text and not options.json:
             _draw_text(screen, thread, old, new, options)
             return _exits.OK

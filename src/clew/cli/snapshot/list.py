@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from clew.cli import _exits, _snapshots
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_json, add_thread
-from clew.cli._preview import preview
-from clew.cli._render import Part, Screen
+from clew.cli._screen import Part, Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import ago, cells, one_line, pad, plural, size
-from clew.errors import NotFound
+from clew.cli._text import ago, cells, one_line, pad, plural, preview, size
+from clew.core.errors import NotFound
 from clew.snapshots.model import Snapshot
 from clew.thread import Thread
 
@@ -25,7 +24,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         found = thread.snapshots.list()
         if options.json:
             for snapshot in found:
-                screen.json(_snapshots.value(snapshot))
+                screen.json(_files.value(snapshot))
         elif found:
             _draw(screen, thread, found)
         else:
@@ -34,7 +33,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _draw(screen: Screen, thread: Thread, found: list[Snapshot]) -> None:
-    now, short = thread.store.now(), _snapshots.short_ids(found)
+    now, short = thread.store.now(), _files.short_ids(found)
     lines = [
         (
             short[snapshot.id],

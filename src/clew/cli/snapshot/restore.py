@@ -11,19 +11,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from clew.cli import _exits, _plan, _snapshots
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_consent, add_object, add_thread
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.snapshots.model import Restored, Snapshot
-from clew.snapshots.obstacles import refuse
+from clew.snapshots.preflight import refuse
 from clew.snapshots.rewind import restore
 from clew.thread import Thread
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_thread(parser)
-    _snapshots.add_snapshot(parser, "--snapshot", help="default: the newest")
+    _files.add_snapshot(parser, "--snapshot", help="default: the newest")
     parser.add_argument("--root", metavar="FOLDER", help="default: where it was taken")
     parser.add_argument(
         "--path",
@@ -37,22 +37,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with opened_thread("snapshot restore", options) as thread:
-        snapshot = _snapshots.find(thread, options.snapshot)
+        snapshot = _files.find(thread, options.snapshot)
         planned = _restore(thread, snapshot, options, dry_run=True)
         if not options.json:
-            _plan.draw(screen, planned.plan)
+            _files.draw(screen, planned.plan)
         if options.dry_run:
             done = planned
         else:
             refuse(planned.plan, force=options.force)
-            if not planned.plan.is_empty and not _plan.consent(screen, options, "restore them?"):
+            if not planned.plan.is_empty and not _files.consent(screen, options, "restore them?"):
                 return _exits.OK
             with screen.bar("restore") as bar:
                 done = _restore(thread, snapshot, options, dry_run=False, progress=bar)
     if options.json:
-        screen.json(_plan.value(done))
+        screen.json(_files.plan_value(done))
     elif not options.dry_run:
-        screen.line(("restored", "bold green"), f": {_plan.counts(done.plan)}")
+        screen.line(("restored", "bold green"), f": {_files.counts(done.plan)}")
     return _exits.OK
 
 

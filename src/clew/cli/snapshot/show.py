@@ -1,5 +1,7 @@
-"""The files of a snapshot; with --file the contents of one of them, and with --history how it
-became what it is: every version of it in this thread, with the entry that produced it.
+"""The files of a snapshot, the contents of one of them, or how that one became what it is.
+
+--file prints the contents of one. --history lists every version of it in this thread, each with the
+entry that produced it.
 """
 
 from __future__ import annotations
@@ -8,14 +10,13 @@ import argparse
 
 import msgspec
 
-from clew.cli import _exits, _snapshots
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_json, add_thread
-from clew.cli._preview import preview
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import plural, size
-from clew.errors import NotFound
-from clew.model import to_time
+from clew.cli._text import plural, preview, size
+from clew.core.errors import NotFound
+from clew.core.model import to_time
 from clew.snapshots.manifest import Node
 from clew.snapshots.model import Snapshot, Version
 from clew.thread import Thread
@@ -25,7 +26,7 @@ _MARKS = {"file": "-", "executable": "x", "link": "l", "folder": "d", "none": " 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_thread(parser)
-    _snapshots.add_snapshot(parser, "--snapshot", help="default: the newest")
+    _files.add_snapshot(parser, "--snapshot", help="default: the newest")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--file", metavar="PATH", help="the contents of this file")
     what.add_argument("--history", metavar="PATH", help="every version of this file")
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         if options.history is not None:
             _show_history(screen, thread, options)
             return _exits.OK
-        snapshot = _snapshots.find(thread, options.snapshot)
+        snapshot = _files.find(thread, options.snapshot)
         if options.file is not None:
             screen.bytes(thread.snapshots.read(snapshot, options.file))
         else:
@@ -55,7 +56,7 @@ def _show_files(screen: Screen, thread: Thread, snapshot: Snapshot, *, as_json: 
         return
     words = f"{plural(snapshot.files, 'file')}, {size(snapshot.size_bytes)}"
     screen.line((f"{words}, of {snapshot.root}", "dim"), fit=False)
-    _snapshots.draw_left_out(screen, snapshot)
+    _files.draw_left_out(screen, snapshot)
 
 
 def _name(path: str, node: Node) -> str:
@@ -77,7 +78,7 @@ def _draw_version(screen: Screen, thread: Thread, version: Version) -> None:
     held = "gone" if version.ref is None else f"{version.size:,}"
     made = "" if version.entry is None else preview(thread.get(version.entry))
     screen.line(
-        (version.snapshot[: _snapshots.SHORT_ID], "yellow"),
+        (version.snapshot[: _files.SHORT_ID], "yellow"),
         f"  {to_time(version.time_us):%Y-%m-%d %H:%M}",
         f"  {_MARKS[version.kind]} {held:>11}  ",
         (made or "(it was there before)", "" if made else "dim"),

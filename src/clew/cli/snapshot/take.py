@@ -13,9 +13,9 @@ import argparse
 
 from msgspec.structs import replace
 
-from clew.cli import _exits, _snapshots
+from clew.cli import _exits, _files
 from clew.cli._arguments import add_object, add_thread, count
-from clew.cli._render import Screen
+from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural, size
 from clew.snapshots.ignore import Rules
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             progress=bar,
         )
     if options.json:
-        screen.json(_snapshots.value(taken))
+        screen.json(_files.value(taken))
     else:
         _draw(screen, taken)
     return _exits.OK
@@ -78,4 +78,4 @@ def _draw(screen: Screen, taken: Snapshot) -> None:
         f"{size(taken.new_bytes)} stored for it"
     )
     screen.line(("snapshot ", "bold green"), (taken.id, "yellow"), f": {words}", fit=False)
-    _snapshots.draw_left_out(screen, taken)
+    _files.draw_left_out(screen, taken)

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from clew.engines._packing import Packed, frame_size, unpack
+from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.engines.files.disk import Disk
 from clew.engines.files.place import Place, remove_quietly, write_aside
-from clew.errors import ClewError, Corrupt, NotFound
+from clew.engines.shared.compression import Packed, frame_size, unpack
 
 SPILL_BYTES = 64 * 1024  # bodies over this are blobs; the rest can be read in the thread's file
 _HASH = re.compile(r"b3:[0-9a-f]{64}")

@@ -12,24 +12,12 @@ from typing import Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.checks import check_namespace
-from clew.engine import Keep, Progress
-from clew.engines import _clock
-from clew.engines._packing import Packed, pack
-from clew.engines.files import leases, making, purge, spaces, surveying
-from clew.engines.files.batch import Batch
-from clew.engines.files.blobs import SPILL_BYTES
-from clew.engines.files.disk import Disk, GuardedDisk
-from clew.engines.files.index import SPACE
-from clew.engines.files.journal import Journal
-from clew.engines.files.lines import VERSION
-from clew.engines.files.locks import EXCLUSIVE, SHARED
-from clew.engines.files.place import in_use, release
-from clew.engines.files.shared import Shared
-from clew.engines.sqlite import reading, rows
-from clew.errors import Corrupt, InvalidInput
-from clew.leasing import Instant, step_lease
-from clew.model import (
+from clew.core.drafts import check_namespace
+from clew.core.engine import Keep, Progress
+from clew.core.errors import Corrupt, InvalidInput
+from clew.core.lease_rules import Instant, step_lease
+from clew.core.lines import VERSION
+from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
@@ -50,6 +38,17 @@ from clew.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.engines.files import leases, place, purge, survey
+from clew.engines.files.blobs import SPILL_BYTES
+from clew.engines.files.disk import Disk, GuardedDisk
+from clew.engines.files.handle import Shared
+from clew.engines.files.index import SPACE
+from clew.engines.files.journal import Batch, Journal, create_thread
+from clew.engines.files.locks import EXCLUSIVE, SHARED
+from clew.engines.files.place import in_use, release
+from clew.engines.shared.clock import now
+from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.tables import read, rows
 
 _ACKNOWLEDGED = {
     "full": "on this disk: survives the death of the process and loss of power",
@@ -73,7 +72,7 @@ class FilesEngine:
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
         disk: Disk | None = None,
-        clock: Callable[[], Instant] = _clock.now,
+        clock: Callable[[], Instant] = now,
     ) -> None:
         if durability not in _ACKNOWLEDGED:
             raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
@@ -82,7 +81,7 @@ class FilesEngine:
         self._busy_seconds = busy_seconds
         self._clock = clock
         self._disk = GuardedDisk(disk or Disk(), durable=durability == "full")
-        self._places = spaces.enter(Path(path).absolute(), namespace, self._disk, create=create)
+        self._places = place.enter(Path(path).absolute(), namespace, self._disk, create=create)
         self._place = self._places[0]
         self._start()
         _open_stores.add(self)
@@ -93,7 +92,7 @@ class FilesEngine:
         self._shared = Shared(
             self._place, self._disk, busy_seconds=self._busy_seconds, clock=self._clock
         )
-        self._survey = surveying.Survey(self._shared)
+        self._survey = survey.Survey(self._shared)
 
     @property
     def properties(self) -> Properties:
@@ -117,7 +116,7 @@ class FilesEngine:
             shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
             shared.blobs.settle()
             spilled = {id: blob.hash for id, blob in large.items()}
-            shared.with_index(lambda: making.create(shared, draft, spilled))
+            shared.with_index(lambda: create_thread(shared, draft, spilled))
         return self.thread(draft.id)
 
     def append(
@@ -206,7 +205,7 @@ class FilesEngine:
         def work() -> Page[ThreadInfo]:
             self._survey.refresh()
             with shared.index.lock:
-                return reading.threads(shared.index.db, SPACE, query)
+                return read.threads(shared.index.db, SPACE, query)
 
         with shared.writing_to(self._place.threads):
             return shared.with_index(work)
@@ -246,7 +245,7 @@ class FilesEngine:
     def segments(self, thread: str) -> list[Segment]:
         def work(journal: Journal) -> list[Segment]:
             with self._shared.index.lock:
-                return reading.segments(self._shared.index.db, SPACE, thread)
+                return read.segments(self._shared.index.db, SPACE, thread)
 
         return self._read(thread, work)
 
@@ -296,15 +295,15 @@ class FilesEngine:
     # --- looking after ---
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.files import check  # loaded when it is asked for: most never do
+        from clew.engines.files import verify  # loaded when it is asked for: most never do
 
         shared = self._enter()
-        return check.check(shared, self._survey, quick=quick, progress=progress)
+        return verify.check(shared, self._survey, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
         shared = self._enter()
         with shared.writing_to(self._place.root):
-            return shared.with_index(lambda: surveying.stats(shared, self._survey))
+            return shared.with_index(lambda: survey.stats(shared, self._survey))
 
     def close(self) -> None:
         if self in _open_stores:

@@ -10,25 +10,26 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from clew.codec import new_id
-from clew.engines._commit import GroupCommit, Ticket
-from clew.engines.files import names
-from clew.engines.files.batch import Batch
-from clew.engines.files.index import INDEX_ERRORS, Where
-from clew.engines.files.indexing import Extent, apply
-from clew.engines.files.lines import Header, parse
+from msgspec import UnsetType
+
+from clew.core.codec import new_id
+from clew.core.errors import ClewError, Corrupt, InvalidInput, NotFound
+from clew.core.lines import Header, Source, header_line, parse, record_line
+from clew.core.model import Draft, Entry, Origin, Record, ThreadDraft
+from clew.core.reducer import Find, Head, check_origin, check_recreated, plan
+from clew.engines.files import leases
+from clew.engines.files.handle import Shared
+from clew.engines.files.index import INDEX_ERRORS, SPACE, Extent, Where, apply
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.files.opening import ThreadFile
-from clew.engines.files.place import put_file, write_all
-from clew.engines.files.shared import Shared
+from clew.engines.files.place import put_file, stem, write_all
 from clew.engines.files.tail import Damage, Found, judge, scan
-from clew.errors import ClewError, Corrupt, NotFound
-from clew.model import Record
-from clew.state import Head
+from clew.engines.files.thread_file import ThreadFile
+from clew.engines.shared.group_commit import GroupCommit, Ticket
+from clew.engines.shared.tables import rows
 
 CHUNK_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 32
@@ -226,7 +227,7 @@ class Journal:
             self._read_on(seq, self._size + keep + 1, exclusive=False)
 
     def _set_aside(self, rest: bytes) -> None:
-        name = f"{names.stem(self.id)}-{self._size}-{new_id()}.cut"
+        name = f"{stem(self.id)}-{self._size}-{new_id()}.cut"
         put_file(self._shared.disk, self._shared.place.recovered, name, rest)
         _log.warning(
             "%s ended in %d bytes of an append that was never acknowledged: see recovered/%s",
@@ -397,3 +398,106 @@ def _run_end(places: Sequence[Where], at: int) -> int:
             break
         end += 1
     return end
+
+
+# --- what a group of writers adds to a thread: planned one after the other, written at once ---
+
+
+class Batch:
+    """The head as it moves through the appends of a group; a refused one leaves it as it was."""
+
+    def __init__(self, head: Head, find: Find, shared: Shared, lock: int) -> None:
+        self.head = head
+        self.new: list[Record] = []
+        self._find = find
+        self._shared = shared
+        self._ids: dict[str, Record] = {}
+        self._spilled: dict[str, str] = {}
+        self._lease = leases.live(lock, head.thread, shared.clock)
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        spilled: Mapping[str, str],
+        expect: str | UnsetType | None,
+        fence: int | None,
+    ) -> list[Record]:
+        decided = plan(self.head, drafts, self.find, expect=expect, fence=fence, lease=self._lease)
+        self._check_blobs(decided.new)
+        self.head = decided.head
+        self.new += decided.new
+        self._ids.update((record.id, record) for record in decided.new)
+        self._spilled.update(spilled)
+        return decided.records
+
+    def find(self, id: str) -> Record | None:
+        return self._ids.get(id) or self._find(id)
+
+    def _check_blobs(self, records: Sequence[Record]) -> None:
+        for record in records:
+            for hash in record.blobs if isinstance(record, Entry) else ():
+                if self._shared.blobs.find(hash) is None:
+                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
+
+    def lines(self, thread: bytes) -> list[bytes]:
+        of = len(self.new)
+        return [
+            record_line(thread, record, blob=self._spilled.get(record.id), left=of - n, of=of)
+            for n, record in enumerate(self.new, start=1)
+        ]
+
+
+# --- making a thread: its file appears whole, or not at all ---
+
+
+def create_thread(shared: Shared, draft: ThreadDraft, spilled: Mapping[str, str]) -> None:
+    journal = shared.journal(draft.id)
+    source = None
+    if draft.origin is not None and not os.path.lexists(journal.path):
+        source = _source(shared, draft.origin)  # before we hold anything of our own
+    with journal.mutex, journal.lock.held(EXCLUSIVE, shared.busy_seconds):
+        if os.path.lexists(journal.path):
+            journal.catch_up(exclusive=True)
+            _check_recreated(shared, journal, draft)
+            return
+        if os.fstat(journal.lock.descriptor).st_size:
+            shared.disk.truncate(journal.lock.descriptor, 0)  # the lease of a purged thread
+        data = _contents(draft, source, spilled)
+        put_file(shared.disk, shared.place.threads, os.path.basename(journal.path), data)
+        shared.mark(shared.place.mark(draft.id))
+
+
+def _source(shared: Shared, origin: Origin) -> Source | None:
+    """Where the entry lies that a fork begins at: in its origin, or in what that inherited."""
+    journal = shared.journal(origin.thread)
+    with journal.mutex:
+        journal.refresh_index()
+        if origin.entry is None:
+            return None
+        where = shared.index.find(journal.no, origin.entry)
+        entry = None if where is None else shared.records([where], journal)[0]
+    if where is None or not isinstance(entry, Entry):
+        raise NotFound("entry", origin.entry)
+    check_origin(origin, entry)
+    return Source(entry.thread, shared.index.key(where.no >> 32), entry.seq)
+
+
+def _check_recreated(shared: Shared, journal: Journal, draft: ThreadDraft) -> None:
+    with shared.index.lock:
+        info = rows.thread_row(shared.index.db, SPACE, draft.id).info(shared.index.db)
+    span = rows.everything_of(journal.no)
+    first = journal.records(shared.index.places(span, limit=len(draft.facts)))
+    check_recreated(info, first, draft)
+
+
+def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
+    origin = draft.origin or Origin("", None, None)
+    head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
+    facts = plan(head, draft.facts, lambda id: None).new
+    thread = draft.id.encode("utf-8")
+    of = len(facts)
+    lines = [
+        record_line(thread, fact, blob=spilled.get(fact.id), left=of - n, of=of)
+        for n, fact in enumerate(facts, start=1)
+    ]
+    return b"".join([header_line(Header(new_id(), draft, source)), *lines])

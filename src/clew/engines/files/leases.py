@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from clew.core.lease_rules import Instant, LeaseState
+from clew.core.lines import is_sound, summed
+from clew.core.model import Lease
 from clew.engines.files.disk import Disk
-from clew.engines.files.lines import is_sound, summed
-from clew.leasing import Instant, LeaseState
-from clew.model import Lease
 
 SLOT_BYTES = 8192  # an owner and a turn of 512 bytes each, escaped
 END_BYTES = 64

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from clew.core.errors import Unavailable, Unsupported
 from clew.engines.files.disk import Disk
-from clew.errors import Unavailable, Unsupported
 
 SHARED = fcntl.LOCK_SH
 EXCLUSIVE = fcntl.LOCK_EX

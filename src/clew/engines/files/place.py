@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+from blake3 import blake3
 from msgspec import Struct
 
-from clew.codec import new_id
-from clew.engines.files import names
+from clew.core.codec import new_id
+from clew.core.drafts import check_namespace
+from clew.core.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.core.lines import UNREADABLE
+from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.files.disk import Disk
-from clew.engines.files.lines import UNREADABLE
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.sqlite.place import refuse_network
-from clew.errors import Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.engines.shared.file_system import refuse_network
 
 FORMAT = "clew.files"
 VERSION = 1
@@ -46,7 +49,7 @@ class Place:
         self.recovered = f"{self.root}/recovered"
 
     def thread(self, id: str) -> str:
-        return f"{self.threads}/{names.stem(id)}.jsonl"
+        return f"{self.threads}/{stem(id)}.jsonl"
 
     def husk(self, key: str) -> str:
         """What forks still need of a purged thread. The key was read from a file: it is checked."""
@@ -55,10 +58,10 @@ class Place:
         return f"{self.purged}/{key}.jsonl"
 
     def lock(self, id: str) -> str:
-        return f"{self.locks}/{names.anonymous(id)}"
+        return f"{self.locks}/{anonymous(id)}"
 
     def mark(self, id: str) -> str:
-        return f"{self.changed}/{names.stem(id)}"
+        return f"{self.changed}/{stem(id)}"
 
     def restore_index(self) -> None:
         """Make its folder again; the index itself is made when a store is next opened."""
@@ -223,3 +226,98 @@ def _hold(places: Iterable[Place], kind: int, refusal: str) -> list[FileLock]:
 def release(locks: Iterable[FileLock]) -> None:
     for lock in locks:
         lock.close()
+
+
+# --- file names for thread ids: two ids never share one, on any file system ---
+
+STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
+_HEAD = 100
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+_STEM = re.compile(r"[a-z0-9%_~-]+")
+_ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{n}" for port in ("com", "lpt") for n in range(10)
+}
+
+
+def stem(id: str) -> str:
+    """The name of a thread's file, without its ending."""
+    data = id.encode("utf-8")
+    name = "".join([_ESCAPED[byte] for byte in data])
+    if name in _DEVICES:
+        name = f"%{data[0]:02x}{name[1:]}"
+    if len(name) > STEM_MAX:
+        name = f"{name[:_HEAD]}~{blake3(data).hexdigest()}"
+    return name
+
+
+def is_stem(name: str) -> bool:
+    """Whether a name can be one of these."""
+    return _STEM.fullmatch(name) is not None
+
+
+def unescaped(stem: str) -> str:
+    """The id that a name was made of, if it was not too long."""
+    data = re.sub(rb"%([0-9a-f]{2})", lambda m: bytes.fromhex(m[1].decode()), stem.encode())
+    return data.decode("utf-8", "replace")
+
+
+def anonymous(id: str) -> str:
+    """A name that does not tell the id: lock files outlive what is purged."""
+    return blake3(id.encode("utf-8")).hexdigest()[:40]
+
+
+# --- namespaces as folders: each but the default one is a store of its own ---
+
+ROOM = "namespaces"
+
+
+def home(root: Path, namespace: str) -> Path:
+    """The folder that a namespace has."""
+    if namespace == DEFAULT_NAMESPACE:
+        return root
+    return root / ROOM / stem(namespace)
+
+
+def enter(root: Path, namespace: str, disk: Disk, *, create: bool) -> list[Place]:
+    """The place of a namespace, made if need be; behind it the one that it lies in, if any."""
+    above = prepare(root, disk, create=create)
+    if namespace == DEFAULT_NAMESPACE:
+        return [above]
+    folder = home(root, namespace)
+    for part in (root / ROOM, folder):
+        if os.path.lexists(part) and not stat.S_ISDIR(os.lstat(part).st_mode):
+            raise Unsupported(f"{part} must be a folder, and no symbolic link")
+    return [prepare(folder, disk, create=create, namespace=namespace), above]
+
+
+def namespaces(root: Path) -> dict[str, Path]:
+    """Every namespace with its folder, the default one first.
+
+    The name stands in the marker. If that cannot be read, the folder's own name tells it.
+    """
+    found = {DEFAULT_NAMESPACE: root}
+    try:
+        folders = [path for path in (root / ROOM).iterdir() if _is_folder(path)]
+    except OSError:
+        return found
+    for name, folder in sorted((_name_of(folder), folder) for folder in folders):
+        found.setdefault(name, folder)
+    return found
+
+
+def _is_folder(path: Path) -> bool:
+    if not is_stem(path.name) or not stat.S_ISDIR(os.lstat(path).st_mode):
+        return False
+    return (path / MARKER).exists() or (path / "threads").is_dir()
+
+
+def _name_of(folder: Path) -> str:
+    try:
+        name = check_namespace(read_marker(folder / MARKER).namespace)
+        if stem(name) == folder.name:
+            return name
+    except (ClewError, OSError):
+        pass
+    name = unescaped(folder.name)
+    return name if stem(name) == folder.name else f"lost-{folder.name[-32:]}"

@@ -14,19 +14,19 @@ from pathlib import Path
 import apsw
 from msgspec.structs import replace
 
-from clew.engine import Keep
-from clew.engines.files import names
+from clew.core.engine import Keep
+from clew.core.errors import NotFound
+from clew.core.lines import Header, Source, header_line, record_line
+from clew.core.model import Purged, Swept
+from clew.engines.files import place
+from clew.engines.files.handle import Shared
 from clew.engines.files.journal import Journal
-from clew.engines.files.lines import Header, Source, header_line, record_line
 from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
-from clew.engines.files.shared import Shared
-from clew.engines.files.surveying import Survey
-from clew.engines.sqlite import purge as sql
-from clew.engines.sqlite import rows
-from clew.engines.sqlite.query import every, value
-from clew.errors import NotFound
-from clew.model import Purged, Swept
+from clew.engines.files.survey import Survey
+from clew.engines.shared.tables import purge as sql
+from clew.engines.shared.tables import rows
+from clew.engines.shared.tables.rows import every, value
 
 
 def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
@@ -64,7 +64,7 @@ def _purge(shared: Shared, thread: str) -> Purged:
 def _remove_cuts(shared: Shared, thread: str) -> None:
     """What was set aside of its torn ends goes too."""
     for name in os.listdir(shared.place.recovered):
-        if name.endswith(".cut") and name.rsplit("-", 2)[0] == names.stem(thread):
+        if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
             remove_quietly(shared.disk, f"{shared.place.recovered}/{name}")
 
 

@@ -17,8 +17,8 @@ import re
 
 from msgspec import Struct
 
-from clew.engines.files.lines import Line, is_sound, take_apart
-from clew.errors import Corrupt
+from clew.core.errors import Corrupt
+from clew.core.lines import Line, is_sound, take_apart
 
 SECTOR_BYTES = 512
 _NULS = re.compile(rb"\0+")

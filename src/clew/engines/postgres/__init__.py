@@ -6,7 +6,7 @@ still that one. `connections` lends connections, repeats what may be repeated an
 deadline; `wire` is one connection. `establishing` makes and recognises the schema, `serving` says
 what an acknowledgement of this server means. `check` verifies: `moment` reads, `streams` go through
 the tables side by side, `replay` compares. For the command line: `migrating` and `rls` change the
-schema, `examining` is for the doctor.
+schema, `doctor` is for the doctor.
 """
 
 from clew.engines.postgres.engine import PostgresEngine

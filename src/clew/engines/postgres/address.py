@@ -10,7 +10,7 @@ import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from clew.errors import InvalidInput
+from clew.core.errors import InvalidInput
 
 SCHEMA = "clew"
 OWN_PARAMETERS = ("schema", "namespace")

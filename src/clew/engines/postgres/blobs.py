@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from clew.codec import digest
-from clew.engine import Keep
-from clew.engines._packing import Packed, unpack
+from clew.core.codec import digest
+from clew.core.engine import Keep
+from clew.core.errors import NotFound
+from clew.core.model import Swept
 from clew.engines.postgres.rows import to_bytes, to_hash
 from clew.engines.postgres.wire import Wire, array
-from clew.errors import NotFound
-from clew.model import Swept
+from clew.engines.shared.compression import Packed, unpack
 
 if TYPE_CHECKING:
-    from clew.engines.postgres.finding import Book
+    from clew.engines.postgres.lookup import Book
 
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
 SWEEP_BATCH = 5000

@@ -11,21 +11,10 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.checks import check_namespace
-from clew.engine import Keep, Progress
-from clew.engines._packing import Packed, pack
-from clew.engines.postgres import blobs, creating, listening, reading
-from clew.engines.postgres.address import Sql, parse
-from clew.engines.postgres.connections import Connections, Work
-from clew.engines.postgres.establishing import connect, establish
-from clew.engines.postgres.finding import Book
-from clew.engines.postgres.heads import Heads
-from clew.engines.postgres.journal import APPEND_ENTRY, Append
-from clew.engines.postgres.leases import Step
-from clew.engines.postgres.listening import Listener
-from clew.engines.postgres.purge import Purge
-from clew.errors import InvalidInput, Unavailable
-from clew.model import (
+from clew.core.drafts import check_namespace
+from clew.core.engine import Keep, Progress
+from clew.core.errors import InvalidInput, Unavailable
+from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
@@ -44,6 +33,16 @@ from clew.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.engines.postgres import blobs, listen, read, write
+from clew.engines.postgres.address import Sql, parse
+from clew.engines.postgres.leases import Step
+from clew.engines.postgres.listen import Listener
+from clew.engines.postgres.lookup import Book, Heads
+from clew.engines.postgres.pool import Connections, Work
+from clew.engines.postgres.purge import Purge
+from clew.engines.postgres.schema import connect, establish
+from clew.engines.postgres.write import APPEND_ENTRY, Append
+from clew.engines.shared.compression import Packed, pack
 
 T = TypeVar("T")
 
@@ -142,7 +141,7 @@ class PostgresEngine:
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
         packed = _pack(draft.facts)
-        made: ThreadInfo = self._write(creating.create, draft, packed)
+        made: ThreadInfo = self._write(write.create, draft, packed)
         return made
 
     def append(
@@ -198,17 +197,17 @@ class PostgresEngine:
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
-        info: ThreadInfo = self._read(reading.thread, id)[1]
+        info: ThreadInfo = self._read(read.thread, id)[1]
         return info
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         if query.order == "updated":
-            self._write(reading.relist)
-        page: Page[ThreadInfo] = self._read(reading.threads, query)
+            self._write(read.relist)
+        page: Page[ThreadInfo] = self._read(read.threads, query)
         return page
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
-        found: list[Record] = self._read(reading.read, thread, after, limit)
+        found: list[Record] = self._read(read.read, thread, after, limit)
         return found
 
     def path(
@@ -219,16 +218,16 @@ class PostgresEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        found: list[Entry] = self._read(reading.path, thread, leaf, after, limit)
+        found: list[Entry] = self._read(read.path, thread, leaf, after, limit)
         return found
 
     def segments(self, thread: str) -> list[Segment]:
-        found: list[Segment] = self._read(reading.segments, thread)
+        found: list[Segment] = self._read(read.segments, thread)
         return found
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
         deadline = time.monotonic() + timeout_seconds
-        no, seq = self._read(reading.number_and_seq, thread)
+        no, seq = self._read(read.number_and_seq, thread)
         if seq > after or timeout_seconds <= 0:
             return bool(seq > after)
         listener = self._listening()
@@ -236,10 +235,10 @@ class PostgresEngine:
         try:
             while True:
                 if listener.works:
-                    self._write(listening.watch, thread)
-                if self._read(reading.number_and_seq, thread)[1] > after:
+                    self._write(listen.watch, thread)
+                if self._read(read.number_and_seq, thread)[1] > after:
                     return True
-                seconds = listening.left(deadline)
+                seconds = listen.left(deadline)
                 if not seconds:
                     return False
                 listener.wait(no, after, seconds)
@@ -259,12 +258,12 @@ class PostgresEngine:
         return found
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.postgres import check  # loaded when it is asked for: most never do
+        from clew.engines.postgres.verify import check  # loaded when it is asked for: most never do
 
         yield from check.check(self._connections, self._book, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
-        found: Stats = self._read(reading.stats)
+        found: Stats = self._read(read.stats)
         return found
 
     def close(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from clew.codec import digest_fields
+from clew.core.codec import digest_fields
+from clew.core.errors import NotFound
+from clew.core.lease_rules import LeaseState, step_lease
+from clew.core.model import Lease, LeaseRequest
 from clew.engines.postgres import rows
-from clew.engines.postgres.finding import Book
+from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.wire import Wire
-from clew.errors import NotFound
-from clew.leasing import LeaseState, step_lease
-from clew.model import Lease, LeaseRequest
 
 _LOOK = (
     f"SELECT no, clew.now_us(), {rows.LEASE} FROM clew.threads"

@@ -7,10 +7,10 @@ one function on the server; it is committed when its answer has come, which a lo
 
 from __future__ import annotations
 
-from clew.engines.postgres.finding import Book
+from clew.core.errors import NotFound
+from clew.core.model import Purged
+from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.wire import Wire
-from clew.errors import NotFound
-from clew.model import Purged
 
 
 class Purge:

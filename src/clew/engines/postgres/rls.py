@@ -12,13 +12,12 @@ from msgspec import Struct
 from psycopg import errors as states
 from psycopg.sql import Literal
 
-from clew.checks import check_name, check_namespace
-from clew.engines._migrate import optional
+from clew.core.drafts import check_name, check_namespace
+from clew.core.errors import InvalidInput, Unavailable, Unsupported
 from clew.engines.postgres.address import Address, Sql, rename
-from clew.engines.postgres.errors import text_of
-from clew.engines.postgres.establishing import lock_migrations
-from clew.engines.postgres.wire import Wire
-from clew.errors import InvalidInput, Unavailable, Unsupported
+from clew.engines.postgres.schema import lock_migrations
+from clew.engines.postgres.wire import Wire, text_of
+from clew.engines.shared.migrations import optional
 
 NOT_HELD = "CL005"
 _ROLE_BYTES_MAX = 63

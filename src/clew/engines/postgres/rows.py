@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from clew.engines._packing import unpack
+from clew.core.errors import Corrupt
+from clew.core.lease_rules import Instant, LeaseState
+from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
+from clew.core.reducer import Head
 from clew.engines.postgres.wire import Row
-from clew.errors import Corrupt
-from clew.leasing import Instant, LeaseState
-from clew.model import Entry, Fact, Move, Origin, Record, ThreadInfo
-from clew.state import Head
+from clew.engines.shared.compression import unpack
 
 ENTRY, MOVE, FACT = 0, 1, 2
 ERA = "postgres"  # there is one clock, the server's, and it does not begin anew

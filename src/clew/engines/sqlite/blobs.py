@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 
 import apsw
 
-from clew.codec import digest
-from clew.engine import Keep
-from clew.engines._packing import Packed, unpack
-from clew.engines.sqlite.query import every, one
-from clew.errors import Corrupt, NotFound
-from clew.model import Swept
+from clew.core.codec import digest
+from clew.core.engine import Keep
+from clew.core.errors import NotFound
+from clew.core.model import Swept
+from clew.engines.shared.compression import Packed, unpack
+from clew.engines.shared.tables.purge import UNUSED
+from clew.engines.shared.tables.rows import every, one
 
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
 
@@ -33,13 +34,6 @@ def put(db: apsw.Connection, space: int, blob: Packed, now_us: int) -> int:
         (space, blob.hash, blob.size, blob.codec, digest(blob.data), now_us, blob.data),
     )
     return db.last_insert_rowid()
-
-
-def fetch(db: apsw.Connection, no: int | None) -> bytes:
-    row = one(db, "SELECT hash, size, codec, data FROM blobs WHERE no = ?", (no,))
-    if row is None:
-        raise Corrupt(f"blob no. {no}", "it is missing")
-    return unpack(*row)
 
 
 def get(db: apsw.Connection, space: int, hash: str) -> bytes:
@@ -68,7 +62,7 @@ def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
 def sweep(db: apsw.Connection, space: int, before_us: int, keep: Keep | None) -> Swept:
     """Remove the blobs that no record uses, that were put before a time, and nobody wants."""
     mine = "SELECT no FROM blobs WHERE space = ?"  # then by number: as they lie in the file
-    query = f"SELECT no, size, hash FROM blobs b WHERE no IN ({mine}) AND put_us <= ? AND {_UNUSED}"
+    query = f"SELECT no, size, hash FROM blobs b WHERE no IN ({mine}) AND put_us <= ? AND {UNUSED}"
     rows = every(db, query, (space, before_us))
     wanted = keep({hash for _, _, hash in rows}) if keep is not None and rows else set()
     gone = [(no, size) for no, size, hash in rows if hash not in wanted]
@@ -76,14 +70,4 @@ def sweep(db: apsw.Connection, space: int, before_us: int, keep: Keep | None) ->
     return Swept(blobs=len(gone), size_bytes=sum(size for _, size in gone))
 
 
-def remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:
-    """Remove those of the blobs that no record uses any more."""
-    for no in blobs:
-        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {_UNUSED}", (no,))
-
-
 _BY_HASH = "SELECT no FROM blobs WHERE space = ? AND hash = ?"
-_UNUSED = (
-    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
-    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
-)

@@ -7,7 +7,6 @@ own bookkeeping of them do not survive a fork while a connection is open.
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 import weakref
@@ -17,11 +16,11 @@ from pathlib import Path
 
 import apsw
 
+from clew.core.errors import ClewError, Closed, Corrupt, Unavailable, Unsupported
+from clew.engines.shared.file_system import sync_folder
+from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.errors import translate
-from clew.engines.sqlite.format import is_older, migrate, recognise
-from clew.engines.sqlite.query import garbled
-from clew.errors import Closed, Unavailable, Unsupported
+from clew.engines.sqlite.schema import is_older, migrate, recognise
 
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
@@ -153,7 +152,7 @@ class Connections:
             lock = self._lock(db)
             self._use_wal(db)
             self._migrate(db, lock)
-            place.sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
             return lock
         except BaseException as error:
             if lock is not None:
@@ -273,26 +272,6 @@ class Log:
         return self._pages >= self._limit
 
 
-def patience(seconds: float) -> Callable[[int], bool]:
-    """A busy handler: wait for other processes in short random naps, up to a limit.
-
-    SQLite's own backs off to 100 ms, which starves whoever has waited longest.
-    """
-    deadline = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal deadline
-        now = time.monotonic()
-        if tries == 0:
-            deadline = now + seconds
-        if now >= deadline:
-            return False
-        time.sleep(random.uniform(0.0001, 0.002))
-        return True
-
-    return wait
-
-
 def _wait_for(done: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not done():
@@ -347,3 +326,39 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_after_fork_in_parent,
         after_in_child=_after_fork_in_child,
     )
+
+
+# --- apsw's errors as Clew's, in one place ---
+
+# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
+UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
+
+
+def translate(error: apsw.Error, place: str) -> ClewError:
+    """What a failed statement means. The caller decides whether the handle is poisoned."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return Unavailable(f"{place} is being written by another process; nothing was written")
+        case _ if _is_full(error):
+            return Unavailable(f"the disk of {place} is full; nothing was written")
+        case apsw.CorruptError():
+            return Corrupt(place, f"SQLite says: {error}; run clew verify")
+        case apsw.NotADBError():
+            return Unsupported(f"{place} is not a SQLite file")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return Unavailable(f"{place} cannot be written: {error}", retryable=False)
+        case apsw.TooBigError():
+            return Unavailable(f"a value is too large for SQLite: {error}", retryable=False)
+        case _:
+            return Unavailable(f"SQLite failed on {place}: {error}", retryable=False)
+
+
+def _is_full(error: apsw.Error) -> bool:
+    """On a full disk there may be no room even for the memory that a log's readers share."""
+    no_room = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
+    return no_room or isinstance(error, apsw.FullError)
+
+
+def poisons(error: apsw.Error) -> bool:
+    """After a failed write or sync nobody knows what is on disk, and a later sync may lie."""
+    return isinstance(error, apsw.IOError)

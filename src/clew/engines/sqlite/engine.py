@@ -11,17 +11,11 @@ from typing import Any, Literal, TypeVar
 import apsw
 from msgspec import UNSET, UnsetType
 
-from clew.checks import check_namespace
-from clew.engine import Keep, Progress
-from clew.engines import _clock
-from clew.engines._commit import GroupCommit, Ticket
-from clew.engines._packing import Packed, pack
-from clew.engines.sqlite import blobs, journal, leases, purge, reading, rows, spaces
-from clew.engines.sqlite.connections import Connections
-from clew.engines.sqlite.errors import poisons, translate
-from clew.errors import ClewError, InvalidInput, NotFound, Unavailable
-from clew.leasing import Instant
-from clew.model import (
+from clew.core.drafts import check_namespace
+from clew.core.engine import Keep, Progress
+from clew.core.errors import ClewError, InvalidInput, NotFound, Unavailable
+from clew.core.lease_rules import Instant
+from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
@@ -41,6 +35,12 @@ from clew.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.engines.shared.clock import now
+from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.group_commit import GroupCommit, Ticket
+from clew.engines.shared.tables import namespaces, purge, read, rows
+from clew.engines.sqlite import blobs, leases, write
+from clew.engines.sqlite.connections import Connections, poisons, translate
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class SQLiteEngine:
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
         vfs: str | None = None,
-        clock: Callable[[], Instant] = _clock.now,
+        clock: Callable[[], Instant] = now,
     ) -> None:
         if durability not in _SYNCHRONOUS:
             raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
@@ -92,14 +92,14 @@ class SQLiteEngine:
         self._changed = threading.Condition()
         self._waiting = 0
 
-    def _settle(self, namespace: str, *, create: bool) -> spaces.Space:
+    def _settle(self, namespace: str, *, create: bool) -> namespaces.Space:
         """The namespace that this handle works in, for good."""
         if namespace == DEFAULT_NAMESPACE:
-            return spaces.DEFAULT
+            return namespaces.DEFAULT
         with self._connections.reader() as db:
-            found = spaces.find(db, namespace)
+            found = namespaces.find(db, namespace)
         if found is None and create:
-            return self._write(lambda db: spaces.make(db, namespace))
+            return self._write(lambda db: namespaces.make(db, namespace))
         if found is None:
             raise NotFound("namespace", namespace)
         return found
@@ -121,7 +121,7 @@ class SQLiteEngine:
     def create(self, draft: ThreadDraft) -> ThreadInfo:
         packed = _pack(draft.facts)
         return self._write(
-            lambda db: journal.create(db, self._lineages, self._space, draft, packed, self._clock)
+            lambda db: write.create(db, self._lineages, self._space, draft, packed, self._clock)
         )
 
     def append(
@@ -134,7 +134,7 @@ class SQLiteEngine:
     ) -> list[Record]:
         packed = _pack(drafts)
         return self._write(
-            lambda db: journal.append(
+            lambda db: write.append(
                 db,
                 self._lineages,
                 self._space.no,
@@ -260,18 +260,18 @@ class SQLiteEngine:
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         space = self._space.no
         with self._connections.reader() as db:
-            if query.order == "created" or not reading.too_many_unlisted(db, space):
-                return reading.threads(db, space, query)
+            if query.order == "created" or not read.too_many_unlisted(db, space):
+                return read.threads(db, space, query)
         try:
-            self._write(lambda db: journal.relist(db, space))
+            self._write(lambda db: write.relist(db, space))
         except Unavailable:
             pass  # somebody else writes: the list is right without it, only slower
         with self._connections.reader() as db:
-            return reading.threads(db, space, query)
+            return read.threads(db, space, query)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._connections.reader() as db:
-            return reading.read(db, self._space.no, thread, after, limit)
+            return read.read(db, self._space.no, thread, after, limit)
 
     def path(
         self,
@@ -283,11 +283,11 @@ class SQLiteEngine:
     ) -> list[Entry]:
         with self._connections.reader() as db:
             space = self._space.no
-            return reading.path(db, self._lineages, space, thread, leaf, after, limit)
+            return read.path(db, self._lineages, space, thread, leaf, after, limit)
 
     def segments(self, thread: str) -> list[Segment]:
         with self._connections.reader() as db:
-            return reading.segments(db, self._space.no, thread)
+            return read.segments(db, self._space.no, thread)
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
         """Woken by writers of this process; other processes' commits are looked for in between."""
@@ -318,15 +318,15 @@ class SQLiteEngine:
             return set(blobs.numbers(db, self._space.no, hashes))
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.sqlite import check  # loaded when it is asked for: most never do
+        from clew.engines.sqlite import verify  # loaded when it is asked for: most never do
 
         # One snapshot for as long as it takes: writers go on, only the log cannot start anew.
         with self._connections.reader() as db:
-            yield from check.check(db, self._space, quick=quick, progress=progress)
+            yield from verify.check(db, self._space, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
         with self._connections.reader() as db:
-            return reading.stats(db, self._space.no)
+            return read.stats(db, self._space.no)
 
     def close(self) -> None:
         self._connections.close()

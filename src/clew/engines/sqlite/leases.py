@@ -5,11 +5,11 @@ from __future__ import annotations
 import apsw
 from msgspec.structs import astuple
 
-from clew.codec import digest_fields
-from clew.engines.sqlite import rows
-from clew.engines.sqlite.query import one
-from clew.leasing import Instant, LeaseState, step_lease
-from clew.model import Lease, LeaseRequest
+from clew.core.codec import digest_fields
+from clew.core.lease_rules import Instant, LeaseState, step_lease
+from clew.core.model import Lease, LeaseRequest
+from clew.engines.shared.tables import rows
+from clew.engines.shared.tables.rows import one
 
 NAMES = "fence, owner, turn, created_us, until_us, until_ns, era"
 COLUMNS = ", ".join(f"l.{name}" for name in NAMES.split(", "))

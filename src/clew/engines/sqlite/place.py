@@ -9,18 +9,12 @@ from pathlib import Path
 
 import apsw
 
-from clew.errors import NotFound, Unavailable, Unsupported
+from clew.core.errors import NotFound, Unavailable, Unsupported
+from clew.engines.shared.file_system import refuse_network, sync_folder
 
 # Before this version two connections that write and checkpoint at once could corrupt a
 # database (the WAL-reset bug), so an older library gets a store for itself alone.
 SAFE_VERSION = 3_051_003
-
-# WAL needs shared memory, which these file systems do not give to more than one host.
-NETWORK_FILE_SYSTEMS = frozenset(
-    "9p afs beegfs ceph cifs coda davfs fuse.ceph fuse.gcsfuse fuse.glusterfs fuse.rclone "
-    "fuse.s3fs fuse.sshfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs smb3 smbfs "
-    "wekafs".split()
-)
 
 
 def prepare(path: Path, *, create: bool) -> None:
@@ -53,46 +47,6 @@ def _refuse_other_than_file(path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
-
-
-def refuse_network(folder: Path, mounts: str | None = None) -> None:
-    kind = file_system(folder, mounts)
-    if kind in NETWORK_FILE_SYSTEMS:
-        raise Unsupported(
-            f"{folder} is on a network file system ({kind}), where SQLite's write-ahead log is not "
-            "safe; put the store on a local disk"
-        )
-
-
-def file_system(folder: Path, mounts: str | None = None) -> str | None:
-    """The type of the file system that holds a folder, where the system tells."""
-    if mounts is None:
-        try:
-            mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
-        except OSError:
-            return None
-    target = os.path.realpath(folder)
-    best, kind = -1, None
-    for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        point = left.split(" ")[4].encode().decode("unicode_escape")  # spaces come as \040
-        inside = target == point or target.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:
-            best, kind = len(point), right.split(" ")[0]
-    return kind
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. SQLite does this too, but ignores its failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise Unavailable(
-            f"{folder} cannot be synced: {error.strerror}", retryable=False
-        ) from error
-    finally:
-        os.close(descriptor)
 
 
 def library_version() -> int:

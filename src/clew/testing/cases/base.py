@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from clew import drafts
-from clew.engine import Engine
-from clew.errors import ClewError
-from clew.model import (
+from clew.core import drafts
+from clew.core.engine import Engine
+from clew.core.errors import ClewError
+from clew.core.model import (
     DEFAULT_NAMESPACE,
     Entry,
     EntryDraft,

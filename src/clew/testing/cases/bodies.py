@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew import codec
-from clew.errors import InvalidInput, NotFound
+from clew.core import codec
+from clew.core.errors import InvalidInput, NotFound
 from clew.testing.cases.base import Cases, Place, entry, refused, thread, whole
 
 CASES = Cases()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clew import drafts
-from clew.engine import Engine
-from clew.errors import InvalidInput, LeaseHeld, LeaseLost, NotFound
-from clew.model import Acquire, ClearExpired, Inspect, Lease, Release, Renew
+from clew.core import drafts
+from clew.core.engine import Engine
+from clew.core.errors import InvalidInput, LeaseHeld, LeaseLost, NotFound
+from clew.core.model import Acquire, ClearExpired, Inspect, Lease, Release, Renew
 from clew.testing.cases.base import (
     T0,
     Cases,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clew.codec import digest
-from clew.engine import Engine
-from clew.errors import Conflict, InvalidInput, LeaseHeld, NotFound, TooLarge
-from clew.model import (
+from clew.core.codec import digest
+from clew.core.engine import Engine
+from clew.core.errors import Conflict, InvalidInput, LeaseHeld, NotFound, TooLarge
+from clew.core.model import (
     DEFAULT_NAMESPACE,
     Acquire,
     Inspect,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clew import drafts
-from clew.errors import NotFound
-from clew.model import Segment
+from clew.core import drafts
+from clew.core.errors import NotFound
+from clew.core.model import Segment
 from clew.testing.cases.base import (
     T0,
     Cases,

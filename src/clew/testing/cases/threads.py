@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clew import drafts
-from clew.engine import Engine
-from clew.errors import AlreadyExists, Conflict, NotFound
-from clew.model import FactDraft, Origin, ThreadQuery
+from clew.core import drafts
+from clew.core.engine import Engine
+from clew.core.errors import AlreadyExists, Conflict, NotFound
+from clew.core.model import FactDraft, Origin, ThreadQuery
 from clew.testing.cases.base import (
     T0,
     Cases,

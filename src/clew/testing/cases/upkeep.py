@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from itertools import permutations
 
-from clew.engine import Engine
-from clew.errors import Closed
-from clew.model import Inspect, ThreadQuery
+from clew.core.engine import Engine
+from clew.core.errors import Closed
+from clew.core.model import Inspect, ThreadQuery
 from clew.testing.cases.base import (
     Cases,
     Place,

@@ -1,0 +1,140 @@
+"""Snapshots as the command line names and draws them."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from clew.cli._exits import UsageError
+from clew.cli._screen import Screen
+from clew.cli._text import plural, size
+from clew.core.errors import NotFound
+from clew.snapshots.model import Plan, Restored, Rewound, Snapshot
+from clew.snapshots.rewind import SAFETY
+from clew.thread import Thread
+
+SHORT_ID = 14
+NAMED_MAX = 20  # of what was left out
+
+
+def add_snapshot(parser: argparse.ArgumentParser, *names: str, help: str) -> None:
+    parser.add_argument(*names, metavar="SNAPSHOT", help=f"{help}; id, or its first letters")
+
+
+def find(thread: Thread, prefix: str | None) -> Snapshot:
+    """The snapshot with this id, or the only one whose id begins so.
+
+    None asks for the newest that somebody meant to take: not one that a rewind took on its way.
+    """
+    snapshots = thread.snapshots.list()
+    if prefix is None:
+        meant = [one for one in snapshots if one.label not in SAFETY.values()]
+        if not meant:
+            raise UsageError("this thread has no snapshots yet; clew snapshot take makes one")
+        return thread.snapshots.get(meant[0].id)
+    found = [snapshot.id for snapshot in snapshots if snapshot.id.startswith(prefix)]
+    if len(found) > 1 and prefix not in found:
+        raise UsageError(f"{prefix!r} begins the ids of {len(found)} snapshots")
+    if not found:
+        raise NotFound("snapshot", prefix)
+    return thread.snapshots.get(prefix if prefix in found else found[0])
+
+
+def short_ids(snapshots: list[Snapshot]) -> dict[str, str]:
+    """Of each id as many letters as tell it from the others."""
+    size = SHORT_ID
+    ids = [snapshot.id for snapshot in snapshots]
+    while len({id[:size] for id in ids}) < len(ids):
+        size += 1
+    return {id: id[:size] for id in ids}
+
+
+def value(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as JSON."""
+    fields: dict[str, Any] = msgspec.to_builtins(snapshot)
+    fields.pop("time_us")
+    return fields | {"time": snapshot.time.isoformat()}
+
+
+_REASONS = {
+    "too_large": "too large",
+    "over_quota": "too much for one snapshot",
+    "unreadable": "cannot be read",
+    "changing": "changed while it was read",
+    "special": "no file (a pipe, a socket, a device)",
+    "collides": "differs from another name only in case or Unicode form",
+    "name": "a name that could not be restored",
+}
+
+
+def draw_left_out(screen: Screen, snapshot: Snapshot) -> None:
+    """What a snapshot does not have: counted, and the first of them named."""
+    if not snapshot.left_out_count:
+        return
+    counts = Counter[str](item.reason for item in snapshot.left_out)
+    words = ", ".join(f"{n:,} {_REASONS.get(reason, reason)}" for reason, n in counts.items())
+    screen.line((f"left out: {words}", "yellow"), fit=False)
+    for item in snapshot.left_out[:NAMED_MAX]:
+        told = f" ({size(item.size)})" if item.size else ""
+        screen.line(f"  {item.path}{told}: {_REASONS.get(item.reason, item.reason)}", fit=False)
+    if snapshot.left_out_count > NAMED_MAX:
+        screen.line((f"  … and {snapshot.left_out_count - NAMED_MAX:,} more", "dim"))
+
+
+# --- a plan as people read it before files are changed, and the question whether they shall be ---
+
+STEPS_MAX = 40
+_NAMED_MAX = 10
+_STYLES = {"create": "green", "overwrite": "yellow", "delete": "red", "mode": "magenta"}
+_DONE = {"create": "created", "overwrite": "overwritten", "delete": "deleted", "mode": "modes set"}
+
+
+def draw(screen: Screen, plan: Plan) -> None:
+    """Every step, or the first of many, and what stands in the way or stays."""
+    screen.line(("files", "bold"), f" of {plan.root}", fit=False)
+    for step in plan.steps[:STEPS_MAX]:
+        slash = "/" if step.kind == "folder" else ""
+        screen.line("  ", (f"{step.act:<9}", _STYLES[step.act]), f" {step.path}{slash}", fit=False)
+    if len(plan.steps) > STEPS_MAX:
+        screen.line((f"  … and {len(plan.steps) - STEPS_MAX:,} more", "dim"))
+    screen.line((f"  {plural(plan.unchanged, 'file')} unchanged", "dim"))
+    _named(screen, "in no snapshot, they stay", plan.kept, "dim")
+    _named(screen, "changed since the last snapshot, by somebody else", plan.foreign, "bold red")
+    _named(screen, "in the way, and in no snapshot", plan.blocked, "bold red")
+
+
+def _named(screen: Screen, what: str, paths: Sequence[str], style: str) -> None:
+    if not paths:
+        return
+    more = f" and {len(paths) - _NAMED_MAX:,} more" if len(paths) > _NAMED_MAX else ""
+    screen.line((f"  {what}: {', '.join(paths[:_NAMED_MAX])}{more}", style), fit=False)
+
+
+def counts(plan: Plan) -> str:
+    """What was done, in numbers."""
+    found = Counter[str](step.act for step in plan.steps)
+    words = [f"{found[act]:,} {word}" for act, word in _DONE.items() if found[act]]
+    return ", ".join(words) or "no file changed"
+
+
+def consent(
+    screen: Screen, options: argparse.Namespace, question: str, what: str = "changes files"
+) -> bool:
+    """Whether to go on: --yes, or a yes at the terminal. Nobody to ask is a mistake."""
+    if options.yes:
+        return True
+    said = None if getattr(options, "json", False) else screen.ask(question)
+    if said is None:
+        raise UsageError(f"this {what}: look at it with --dry-run, do it with --yes")
+    if not said:
+        screen.line("nothing was changed")
+    return said
+
+
+def plan_value(done: Rewound | Restored) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(done)
+    return fields

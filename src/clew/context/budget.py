@@ -1,0 +1,142 @@
+"""Fitting a dialogue into a budget of tokens, visibly and without breaking it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from clew.context.normalise import Block, Repair
+from clew.context.tokens import Count, count_message, middle_out
+from clew.messages.neutral import Part, Text, Thinking, ToolResult
+
+SHORTEST_CHARACTERS = 200  # a text is not cut below this
+
+
+def fit(
+    blocks: Sequence[Block], budget_tokens: int, count: Count, *, pinned: int = 0
+) -> tuple[list[Block], list[Repair]]:
+    """The newest whole turns that fit, and what was left out or cut for it.
+
+    System messages and the first `pinned` blocks (a summary) stay. The last turn, with the last
+    user request, always stays: if it alone is too large, its long texts are cut in the middle,
+    then its oldest exchanges are left out.
+    """
+    turns = split_turns(blocks, pinned)
+    fixed = turns.pop(0)
+    left = budget_tokens - _size(fixed, count)
+    kept: list[list[Block]] = []
+    while turns and left >= (size := _size(turns[-1], count)):
+        left -= size
+        kept.insert(0, turns.pop())
+    repairs: list[Repair] = []
+    if turns and not kept:
+        last, repairs = _squeeze(turns.pop(), max(left, 0), count)
+        kept.append(last)
+    systems = [block for turn in turns for block in turn if block.message.role == "system"]
+    for turn in turns:
+        first = next((entry for block in turn for entry in block.entries if entry), None)
+        repairs.append(Repair("over_budget", "a turn was left out to fit the budget", first))
+    return [*fixed, *systems, *(block for turn in kept for block in turn)], repairs
+
+
+def lean(blocks: Sequence[Block], result_characters: int) -> list[Block]:
+    """What somebody who sums up needs: without thinking, with long tool results cut."""
+    found = []
+    for block in blocks:
+        parts = tuple(
+            _cut_part(part, result_characters) if isinstance(part, ToolResult) else part
+            for part in block.message.parts
+            if not isinstance(part, Thinking)
+        )
+        if parts:
+            found.append(Block(replace(block.message, parts=parts), block.entries))
+    return found
+
+
+def split_turns(blocks: Sequence[Block], pinned: int = 0) -> list[list[Block]]:
+    """First what always stays (the pinned blocks, system messages at the start), then the turns.
+
+    A turn begins with a user message that follows the assistant's work, and goes on to the next.
+    """
+    turns: list[list[Block]] = [list(blocks[:pinned])]
+    for block in blocks[pinned:]:
+        role = block.message.role
+        if (len(turns) == 1 and role != "system") or (role == "user" and _worked(turns[-1])):
+            turns.append([])
+        turns[-1].append(block)
+    return turns
+
+
+def _worked(turn: list[Block]) -> bool:
+    return any(block.message.role in ("assistant", "tool") for block in turn)
+
+
+def _size(blocks: Sequence[Block], count: Count) -> int:
+    return sum(count_message(block.message, count) for block in blocks)
+
+
+# --- one turn that is too large -------------------------------------------------------------
+
+
+def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block], list[Repair]]:
+    repairs: list[Repair] = []
+    limit = max(_longest(turn), SHORTEST_CHARACTERS)
+    while _size(turn, count) > budget and limit > SHORTEST_CHARACTERS:
+        limit = max(limit // 2, SHORTEST_CHARACTERS)
+        turn = [_cut(block, limit) for block in turn]
+    for block in turn:
+        if any("characters left out …]" in text for text in _texts(block.message.parts)):
+            first = next(iter(block.entries), None)
+            repairs.append(Repair("truncated", "long text was cut to fit the budget", first))
+    while _size(turn, count) > budget:
+        exchange = _oldest_exchange(turn)
+        if exchange is None:
+            break
+        for block in turn[exchange[0] : exchange[1]]:
+            first = next(iter(block.entries), None)
+            repairs.append(Repair("over_budget", "an exchange was left out to fit", first))
+        del turn[exchange[0] : exchange[1]]
+    return turn, repairs
+
+
+def _oldest_exchange(turn: list[Block]) -> tuple[int, int] | None:
+    """An assistant message with the results of its calls, as long as another one follows it."""
+    starts = [i for i, block in enumerate(turn) if block.message.role == "assistant"]
+    if len(starts) < 2:
+        return None
+    end = starts[0] + 1
+    while turn[end].message.role == "tool":
+        end += 1
+    return starts[0], end
+
+
+def _longest(turn: Sequence[Block]) -> int:
+    return max((len(text) for block in turn for text in _texts(block.message.parts)), default=0)
+
+
+def _texts(parts: Sequence[Part]) -> list[str]:
+    found: list[str] = []
+    for part in parts:
+        if isinstance(part, Text):
+            found.append(part.text)
+        elif isinstance(part, ToolResult):
+            found += _texts(part.content)
+    return found
+
+
+def _cut(block: Block, limit: int) -> Block:
+    parts = tuple(_cut_part(part, limit) for part in block.message.parts)
+    if all(a is b for a, b in zip(parts, block.message.parts, strict=True)):
+        return block
+    return Block(replace(block.message, parts=parts), block.entries)
+
+
+def _cut_part(part: Part, limit: int) -> Part:
+    if isinstance(part, Text) and len(part.text) > limit:
+        return Text(text=middle_out(part.text, limit))
+    if isinstance(part, ToolResult):
+        content = tuple(_cut_part(inner, limit) for inner in part.content)
+        if any(a is not b for a, b in zip(content, part.content, strict=True)):
+            return replace(part, content=content, raw=None, format=None)
+    return part

@@ -1,0 +1,384 @@
+"""Projection: what a thread looks like to a provider, to a summary, or to a reader. Pure.
+
+    window (entries) → items (messages read) → blocks (normal form, repaired) → messages (written)
+
+The journal is not touched, and every difference between it and the result stands in the report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clew import messages
+from clew.context import budget
+from clew.context.normalise import Block, Item, Repair, normalise
+from clew.context.tokens import Count, count_message, estimate, shorten
+from clew.context.window import MESSAGE_KINDS, Window
+from clew.core.codec import decode, render
+from clew.core.errors import ClewError, InvalidInput
+from clew.core.model import Entry, cached
+from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of
+
+Purpose = Literal["provider_request", "compaction", "display"]
+PREVIEW_CHARACTERS = 240
+RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
+
+_ROLES: dict[str, Any] = {
+    "user_message": "user",
+    "assistant_message": "assistant",
+    "tool_call": "assistant",
+    "tool_result": "tool",
+    "system_message": "system",
+}
+
+
+class ContextSegment(Struct, frozen=True, kw_only=True):
+    """Where an entry went: the index of its message, and what it costs."""
+
+    entry_id: str
+    kind: str
+    message_index: int | None
+    role: str
+    tool_call_id: str | None
+    tool_name: str | None
+    token_estimate: int
+    blobs: tuple[str, ...]
+    preview: str
+
+
+class ContextReport(Struct, frozen=True, kw_only=True, dict=True):
+    """What was done on the way from the journal to the messages."""
+
+    repairs: tuple[Repair, ...] = ()
+    entries: int = 0
+    compaction: str | None = None  # the entry whose summary stands for what came before
+
+    @cached
+    def tokens(self) -> int:
+        """How many tokens the messages take. Counted when it is first asked for."""
+        measure: Callable[[], list[int]] = self.__dict__["measure"]
+        return sum(measure())
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """Messages that the provider accepts. `system` is what it takes beside them."""
+
+    format: str
+    messages: list[Any]
+    system: Any = None
+    tools: Any = None
+    model: Any = None
+    report: ContextReport
+    segments: tuple[ContextSegment, ...] = ()
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to project; see `Thread.context`."""
+
+    format: str | None = None
+    purpose: Purpose = "provider_request"
+    budget_tokens: int | None = None
+    count: Count = estimate
+    system: bool = True
+    signal_tools: Collection[str] = ()
+    segments: bool = False
+
+
+def project(window: Window, options: Options) -> Context:
+    """The context of a window."""
+    if options.purpose == "display":
+        options = replace(options, format=options.format or "plain", segments=True)
+    target = options.format or format_of(window.entries) or "plain"
+    messages.check_format(target)
+    if options.purpose not in get_args(Purpose):
+        known = ", ".join(get_args(Purpose))
+        raise InvalidInput("purpose", f"{options.purpose!r} is not one of {known}")
+    reader = _Reader(window, options)
+    items = reader.items()
+    blocks, repairs = normalise(items, target)
+    repairs = [*reader.repairs, *repairs]
+    if options.purpose == "compaction":
+        blocks = budget.lean(blocks, RESULT_CHARACTERS)
+    if options.budget_tokens is not None:
+        pinned = (
+            1 if window.compaction is not None and blocks and blocks[0].entries == [None] else 0
+        )
+        blocks, cuts = budget.fit(blocks, options.budget_tokens, options.count, pinned=pinned)
+        repairs += cuts
+    written = messages.write(target, [block.message for block in blocks], unicode=True)
+    for loss in written.losses:
+        entries = blocks[loss.index].entries
+        repairs.append(Repair(loss.code, loss.message, entries[0] if entries else None))
+    report = ContextReport(
+        repairs=tuple(repairs),
+        entries=len(window.entries),
+        compaction=None if window.compaction is None else window.compaction.id,
+    )
+    report.__dict__["measure"] = partial(_sizes, blocks, options.count)
+    return Context(
+        format=target,
+        messages=written.messages,
+        system=written.system,
+        tools=reader.tools,
+        model=reader.model,
+        report=report,
+        segments=_segments(window, blocks, written.places, options) if options.segments else (),
+    )
+
+
+def format_of(entries: Sequence[Entry]) -> str | None:
+    """The format of the newest message that names one, or that can be told by its shape."""
+    for entry in reversed(entries):
+        if entry.kind in MESSAGE_KINDS:
+            if entry.format is not None and entry.format in messages.FORMATS:
+                return entry.format
+            found = messages.detect(entry.body)
+            if found != "plain":
+                return found
+    return None
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Entries to messages: applies edits, turns summaries into messages, notes the settings."""
+
+    def __init__(self, window: Window, options: Options) -> None:
+        self.repairs: list[Repair] = []
+        self.tools: Any = None
+        self.model: Any = None
+        self._window = window
+        self._options = options
+        self._edits = _edits(window.entries)
+        self._signals: set[str] = set()
+
+    def items(self) -> list[Item]:
+        found: list[Item] = []
+        if self._window.repaired:
+            boundary = self._window.compaction
+            text = "the first entry that the compaction kept was missing"
+            self._report("boundary_repaired", text, boundary.id if boundary else None)
+        for entry in self._window.carried:
+            found += self._message(entry) if entry.kind in MESSAGE_KINDS else self._aside(entry)
+        found += self._summary()
+        for entry in self._window.entries:
+            if entry.kind in MESSAGE_KINDS:
+                found += self._message(entry)
+            else:
+                found += self._aside(entry)
+        return found
+
+    def _message(self, entry: Entry) -> list[Item]:
+        if entry.kind == "system_message" and not self._options.system:
+            return []
+        edit = self._edits.get(entry.id) if self._edits else None
+        if edit is not None:
+            self._report("edited", f"the edit {edit.id} applies", entry.id)
+            if _get(edit, "edit") != "replace":
+                return []
+            return self._read(
+                entry, _mended(_get(edit, "message")), _get(edit, "format") or entry.format
+            )
+        body = decode(entry.data)  # not entry.body, which would be kept for nobody
+        if b"\\ud" in entry.data:  # how lone surrogates are spelled, and little else
+            mended = _mended(body)
+            if mended != body:
+                text = "half a character cannot be sent; it became U+FFFD"
+                self._report("text_mended", text, entry.id)
+            body = mended
+        return self._read(entry, body, entry.format)
+
+    def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
+        try:
+            found = messages.reader(messages.known_format(format, body))(body)
+        except ClewError as error:
+            self._report("unreadable", str(error), entry.id)
+            found = [Message(role=_ROLES[entry.kind], parts=(Text(text=_as_text(body)),))]
+            if entry.kind == "tool_result":
+                found = [Message(role="user", parts=found[0].parts)]
+        if self._options.signal_tools:
+            found = [self._unsignalled(message) for message in found]
+        return [Item(entry.id, message) for message in found]
+
+    def _unsignalled(self, message: Message) -> Message:
+        """Calls that only tell the host something become words, and so do their answers."""
+        for part in message.parts:
+            if isinstance(part, ToolCall) and part.name in self._options.signal_tools:
+                self._signals.add(part.id)
+        if not any(_call_of(part) in self._signals for part in message.parts):
+            return message
+        parts: list[Part] = []
+        for part in message.parts:
+            if _call_of(part) not in self._signals:
+                parts.append(part)
+            elif isinstance(part, ToolCall):
+                parts.append(Text(text=_as_text(part.arguments)))
+            elif isinstance(part, ToolResult):
+                parts += part.content
+        return replace(message, parts=tuple(parts))
+
+    def _aside(self, entry: Entry) -> list[Item]:
+        """Entries that are no messages of their own, but may speak in a context."""
+        if entry.kind == "active_tools_change":
+            self.tools = entry.body
+        elif entry.kind == "model_change":
+            self.model = entry.body
+        elif entry.kind == "branch_summary":
+            text = _get(entry, "summary") or _as_text(entry.body)
+            return [_said(entry.id, f"<branch_summary>\n{text}\n</branch_summary>")]
+        return []
+
+    def _summary(self) -> list[Item]:
+        """The compaction as messages: the ones it brings, or one that tells what it stands for."""
+        compaction = self._window.compaction
+        if compaction is None:
+            return []
+        brought = _get(compaction, "details")
+        brought = brought.get("messages") if isinstance(brought, dict) else None
+        if isinstance(brought, list):
+            return [
+                item for body in brought for item in self._read(compaction, _mended(body), None)
+            ]
+        kept = [entry for entry in self._window.kept if entry.id not in self._edits]
+        text = summary_text(_get(compaction, "summary"), kept)
+        return [] if text is None else [_said(None, text)]
+
+    def _report(self, code: str, message: str, entry: str | None) -> None:
+        self.repairs.append(Repair(code, message, entry))
+
+
+def _mended(value: Any) -> Any:
+    """The value with U+FFFD for every lone surrogate, which no request can carry."""
+    if isinstance(value, str):
+        return _LONE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_LONE.sub("\ufffd", key): _mended(item) for key, item in value.items()}
+    return value
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def summary_text(summary: Any, kept: Sequence[Entry]) -> str | None:
+    """What a compaction says in a context; None if it has nothing to say."""
+    parts = []
+    if kept:
+        inputs = render([_plain_text(entry) for entry in kept])
+        parts.append(f"<preserved_user_inputs>\n{inputs}\n</preserved_user_inputs>")
+    if isinstance(summary, str) and summary.strip():
+        parts.append(f"<summary>\n{summary}\n</summary>")
+    if not parts:
+        return None
+    return "\n".join(["[The conversation before this point was summed up.]", *parts])
+
+
+def _plain_text(entry: Entry) -> str:
+    found = messages.view(entry.format, entry.body)
+    if not found:
+        return _as_text(entry.body)
+    texts = [part.text for message in found for part in message.parts if isinstance(part, Text)]
+    return "\n".join(texts)
+
+
+def _said(entry: str | None, text: str) -> Item:
+    return Item(entry, Message(role="user", parts=(Text(text=_mended(text)),)))
+
+
+def edited(entries: Sequence[Entry]) -> set[str]:
+    """The ids of the entries that are left out or replaced."""
+    return set(_edits(entries))
+
+
+def _edits(entries: Sequence[Entry]) -> dict[str, Entry]:
+    """The latest edit of each entry: to be left out, or replaced."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.kind == "context_edit" and _get(entry, "edit") in ("remove", "replace", "restore"):
+            target = _get(entry, "target")
+            if isinstance(target, str):
+                found[target] = entry
+    return {target: edit for target, edit in found.items() if _get(edit, "edit") != "restore"}
+
+
+def _call_of(part: Part) -> str | None:
+    if isinstance(part, ToolCall):
+        return part.id
+    return part.call if isinstance(part, ToolResult) else None
+
+
+def _as_text(body: Any) -> str:
+    if isinstance(body, str):
+        return body
+    if isinstance(body, dict) and len(body) == 1 and isinstance(next(iter(body.values())), str):
+        return str(next(iter(body.values())))
+    return render(body)
+
+
+def _get(entry: Entry, name: str) -> Any:
+    return entry.body.get(name) if isinstance(entry.body, dict) else None
+
+
+# --- segments -------------------------------------------------------------------------------
+
+
+def _sizes(blocks: Sequence[Block], count: Count) -> list[int]:
+    return [count_message(block.message, count) for block in blocks]
+
+
+def _segments(
+    window: Window, blocks: Sequence[Block], places: Sequence[int | None], options: Options
+) -> tuple[ContextSegment, ...]:
+    sizes = _sizes(blocks, options.count)
+    entries = {entry.id: entry for entry in window.entries}
+    if window.compaction is not None:
+        entries[window.compaction.id] = window.compaction
+    names = {call.id: call.name for block in blocks for call in calls_of(block.message)}
+    found = []
+    for block, place, size in zip(blocks, places, sizes, strict=True):
+        for id in block.entries:
+            source = window.compaction if id is None else entries.get(id)
+            if source is not None:
+                share = size // len(block.entries)
+                found.append(_segment(source, block.message, place, share, names))
+    return tuple(found)
+
+
+def _segment(
+    entry: Entry, message: Message, place: int | None, size: int, names: dict[str, str]
+) -> ContextSegment:
+    parts = [part for own in messages.view(entry.format, entry.body) for part in own.parts]
+    call = next((part for part in parts if isinstance(part, ToolCall | ToolResult)), None)
+    name = None if call is None else call.name or names.get(_call_of(call) or "")
+    return ContextSegment(
+        entry_id=entry.id,
+        kind=entry.kind,
+        message_index=place,
+        role=message.role,
+        tool_call_id=None if call is None else _call_of(call),
+        tool_name=name,
+        token_estimate=size,
+        blobs=entry.blobs,
+        preview=shorten(_shown(parts) or _plain_text(entry), PREVIEW_CHARACTERS),
+    )
+
+
+def _shown(parts: Sequence[Part]) -> str:
+    """What a reader would want to see of a message."""
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, ToolCall):
+            texts.append(f"{part.name}({render(part.arguments)})")
+        elif isinstance(part, ToolResult):
+            texts.append(_shown(part.content))
+    return "\n".join(texts)

@@ -1,0 +1,156 @@
+"""The window: the part of a path that still speaks for itself, after the last compaction.
+
+It is read from its end: as far back as the last compaction that is in force, then from the first
+entry that this one keeps. What lies before is not read, however long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+
+from clew.core.errors import NotFound
+from clew.core.model import Entry
+
+CHUNK, CHUNK_MAX = 256, 4096
+
+# What takes part in a conversation; all other kinds are about it.
+MESSAGE_KINDS = frozenset(
+    {"user_message", "assistant_message", "tool_call", "tool_result", "system_message"}
+)
+
+
+class PathReader(Protocol):
+    """What a thread offers to read: see `Thread.path` and `Thread.get`."""
+
+    def path(
+        self,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]: ...
+
+    def get(self, entry: str) -> Entry: ...
+
+
+class Window(Struct, frozen=True):
+    """What a projection works on, oldest first.
+
+    `compaction` stands for all that was before `entries`; `kept` are the user inputs from there
+    that it preserves, `carried` the system messages and settings that are still in force.
+    `repaired` says that its boundary was missing and had to be found.
+    """
+
+    entries: list[Entry]
+    compaction: Entry | None = None
+    kept: tuple[Entry, ...] = ()
+    carried: tuple[Entry, ...] = ()
+    repaired: bool = False
+
+
+def read_window(
+    thread: PathReader, leaf: str | UnsetType | None = UNSET, *, compacted: bool = True
+) -> Window:
+    """The window of a path. With `compacted` false it is the whole path."""
+    if not compacted:
+        return Window(_without_compactions(thread.path(leaf)))
+    tail, compaction = _back_to_compaction(thread, leaf)
+    if compaction is None:
+        return Window(_without_compactions(tail))
+    head, repaired = _kept_before(thread, compaction)
+    entries = _without_compactions([*head, *tail])
+    present = {entry.id for entry in entries}
+    return Window(
+        entries,
+        compaction,
+        _named(thread, compaction, "kept_user_entry_ids", present),
+        _named(thread, compaction, "carried_entry_ids", present),
+        repaired,
+    )
+
+
+def _back_to_compaction(
+    thread: PathReader, leaf: str | UnsetType | None
+) -> tuple[list[Entry], Entry | None]:
+    """The entries after the last compaction in force, and that compaction."""
+    chunks: list[list[Entry]] = []
+    undone: set[str] = set()
+    size = CHUNK
+    while True:
+        chunk = thread.path(leaf, limit=size)
+        for index in range(len(chunk) - 1, -1, -1):
+            entry = chunk[index]
+            if entry.kind == "context_edit":
+                undone |= _undone_by(entry)
+            elif entry.kind == "compaction" and not undone & {
+                entry.id,
+                _field(entry, "compaction_id"),
+            }:
+                chunks.append(chunk[index + 1 :])
+                return _joined(chunks), entry
+        chunks.append(chunk)
+        if len(chunk) < size or chunk[0].parent is None:
+            return _joined(chunks), None
+        leaf, size = chunk[0].parent, min(size * 2, CHUNK_MAX)
+
+
+def _kept_before(thread: PathReader, compaction: Entry) -> tuple[list[Entry], bool]:
+    """The entries before a compaction that it keeps as they are."""
+    first = _field(compaction, "first_kept_entry_id")
+    through = _field(compaction, "compacted_through_entry_id")
+    try:
+        if isinstance(first, str):
+            return thread.path(compaction.parent, after=thread.get(first).parent), False
+        if isinstance(through, str):
+            return thread.path(compaction.parent, after=through), False
+    except NotFound:
+        return _last_exchange(thread.path(compaction.parent, limit=CHUNK)), True
+    if _field(compaction, "kept_user_entry_ids"):
+        return [], False  # it says what it keeps, and that is no tail
+    return _last_exchange(thread.path(compaction.parent, limit=CHUNK)), True
+
+
+def _last_exchange(entries: Sequence[Entry]) -> list[Entry]:
+    """The last message, with the calls that it answers if it is a result."""
+    index = len(entries) - 1
+    while index >= 0 and entries[index].kind not in MESSAGE_KINDS:
+        index -= 1
+    while index > 0 and entries[index].kind in ("tool_result", "tool_call"):
+        index -= 1
+    return list(entries[max(index, 0) :])
+
+
+def _named(
+    thread: PathReader, compaction: Entry, field: str, present: set[str]
+) -> tuple[Entry, ...]:
+    """The entries that a compaction names in a field and that are not in the window anyway."""
+    ids = _field(compaction, field)
+    found: list[Entry] = []
+    for id in ids if isinstance(ids, list) else ():
+        if isinstance(id, str) and id not in present:
+            try:
+                found.append(thread.get(id))
+            except NotFound:
+                continue
+    return tuple(found)
+
+
+def _without_compactions(entries: list[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.kind != "compaction"]
+
+
+def _undone_by(edit: Entry) -> set[str]:
+    if _field(edit, "edit") != "uncompact":
+        return set()
+    return {id for id in (_field(edit, "target"), _field(edit, "compaction_id")) if id}
+
+
+def _field(entry: Entry, name: str) -> Any:
+    return entry.body.get(name) if isinstance(entry.body, dict) else None
+
+
+def _joined(chunks: list[list[Entry]]) -> list[Entry]:
+    return [entry for chunk in reversed(chunks) for entry in chunk]

@@ -1,0 +1,234 @@
+"""The door: what callers pass becomes checked drafts here, the same for every engine."""
+
+from __future__ import annotations
+
+import math
+import time as wall
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from clew.core.codec import encode, new_id
+from clew.core.errors import InvalidInput, TooLarge
+from clew.core.model import KINDS, EntryDraft, FactDraft, MoveDraft, to_us
+
+KIND_BYTES_MAX = 128
+KEY_BYTES_MAX = 1024  # a label's key holds an id
+
+
+def now_us() -> int:
+    """The wall clock."""
+    return wall.time_ns() // 1000
+
+
+def draft(
+    kind: str,
+    body: Any = None,
+    *,
+    id: str | None = None,
+    parent: str | UnsetType | None = UNSET,
+    turn: str | None = None,
+    format: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    blobs: Iterable[str] = (),
+    time: datetime | None = None,
+    clock: Callable[[], int] = now_us,
+    once: bool = False,
+) -> EntryDraft:
+    """An entry to be appended, checked: for `Thread.append` of several at once, or for retries.
+
+    Its id and time are fixed here, so appending the same draft again writes nothing twice.
+    `once` promises that it will be appended one time only.
+    """
+    return EntryDraft(
+        id=new_id() if id is None else check_name(id, "id"),
+        kind=_check_kind(kind),
+        data=encode(body),
+        time_us=clock() if time is None else to_us(time),
+        parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),
+        turn=None if turn is None else check_name(turn, "turn"),
+        format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
+        meta_data=_meta(meta),
+        blobs=tuple(map(_check_hash, blobs)) if blobs else (),
+        fresh=once and id is None,
+    )
+
+
+def _check_kind(kind: object) -> str:
+    if isinstance(kind, str) and kind in KINDS:
+        return kind
+    return check_name(kind, "kind", KIND_BYTES_MAX)
+
+
+def check_batch(entries: Any) -> list[EntryDraft]:
+    """Several drafts for one append."""
+    batch = list(entries) if isinstance(entries, Iterable) else [entries]
+    for entry in batch:
+        if not isinstance(entry, EntryDraft):
+            raise InvalidInput("append", f"takes a kind, or drafts of clew.draft(), not {entry!r}")
+    return batch
+
+
+def move(leaf: str | None, time_us: int, id: str | None = None) -> MoveDraft:
+    """A move of the leaf, checked."""
+    if leaf is not None:
+        check_name(leaf, "leaf")
+    return MoveDraft(id=mint(id), leaf=leaf, time_us=time_us)
+
+
+def facts(values: Mapping[str, Any], time_us: int) -> tuple[FactDraft, ...]:
+    """Facts to be set, checked."""
+    return tuple(_fact(key, value, time_us) for key, value in values.items())
+
+
+def _fact(key: str, value: Any, time_us: int) -> FactDraft:
+    check_name(key, "facts", KEY_BYTES_MAX)
+    if key == "title" and isinstance(value, str):
+        value = {"text": value, "status": "ready", "source": "host", "time_us": time_us}
+    data = encode(value, field=f"fact {key}")
+    check_fact(key, value)
+    return FactDraft(id=new_id(), key=key, data=data, time_us=time_us)
+
+
+def kind_for(message: Mapping[str, Any]) -> str:
+    """The kind of entry that a message of a chat becomes, by its role."""
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if role is None and isinstance(message, Mapping) and message.get("type") in _KINDS_BY_TYPE:
+        return _KINDS_BY_TYPE[message["type"]]
+    if not isinstance(role, str) or not role:
+        raise InvalidInput("message", "has no role")
+    blocks = _blocks(message)
+    if role in ("assistant", "model") and (message.get("tool_calls") or blocks & _CALLS):
+        return "tool_call"
+    if role == "user" and blocks and blocks <= _RESULTS:
+        return "tool_result"
+    return _KINDS_BY_ROLE.get(role, "custom")
+
+
+def _blocks(message: Mapping[str, Any]) -> set[str]:
+    """What a message's content is made of, by the providers' names for it."""
+    content = message.get("content") or message.get("parts")
+    if not isinstance(content, list):
+        return set()
+    found = [block for block in content if isinstance(block, dict)]
+    return {str(block.get("type") or next(iter(block), "")) for block in found}
+
+
+_KINDS_BY_TYPE = {  # items of the Responses API that have no role
+    "function_call": "tool_call",
+    "custom_tool_call": "tool_call",
+    "local_shell_call": "tool_call",
+    "computer_call": "tool_call",
+    "function_call_output": "tool_result",
+    "custom_tool_call_output": "tool_result",
+    "local_shell_call_output": "tool_result",
+    "computer_call_output": "tool_result",
+    "reasoning": "assistant_message",
+}
+_CALLS = {"tool_use", "functionCall", "function_call"}
+_RESULTS = {"tool_result", "functionResponse", "function_response"}
+_KINDS_BY_ROLE = {
+    "user": "user_message",
+    "assistant": "assistant_message",
+    "model": "assistant_message",
+    "tool": "tool_result",
+    "function": "tool_result",
+    "system": "system_message",
+    "developer": "system_message",
+}
+
+
+def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
+    if meta is None:
+        return None
+    if not isinstance(meta, Mapping):
+        raise InvalidInput("meta", f"must be an object, not {meta!r}")
+    return encode(dict(meta), field="meta", limit=META_BYTES_MAX)
+
+
+def _check_hash(hash: str) -> str:
+    if not isinstance(hash, str) or not hash.startswith("b3:") or "," in hash:
+        raise InvalidInput("blobs", f"{hash!r} is not the hash of a blob")
+    return check_name(hash, "blobs", 80)
+
+
+# --- names and facts: what may go in, the same on every engine ---
+
+ID_BYTES_MAX = 512
+NAMESPACE_BYTES_MAX = 128
+META_BYTES_MAX = 64 * 1024
+TIME_US_MIN, TIME_US_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
+TITLE_STATUSES = ("pending", "ready", "failed")
+
+
+def check_name(value: object, field: str, limit: int = ID_BYTES_MAX) -> str:
+    """An id, kind or key: text without NUL that UTF-8 can carry, 1 to `limit` bytes."""
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(field, f"must be a non-empty string, not {value!r}")
+    try:
+        size = len(value) if value.isascii() else len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "is not valid Unicode text") from None
+    if size > limit:
+        raise TooLarge(field, size=size, limit=limit)
+    if "\0" in value:
+        raise InvalidInput(field, "must not contain NUL")
+    return value
+
+
+def check_namespace(value: object) -> str:
+    return check_name(value, "namespace", NAMESPACE_BYTES_MAX)
+
+
+def seconds(value: Any, field: str) -> float:
+    """A span of time: a finite number that is not negative."""
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InvalidInput(field, f"must be a number of seconds, not {value!r}")
+    return float(value)
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and TIME_US_MIN <= value <= TIME_US_MAX
+
+
+def _is_name(value: Any) -> bool:
+    try:
+        return bool(check_name(value, "facts"))
+    except (InvalidInput, TooLarge):
+        return False
+
+
+def _is_title(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("text"), str)
+        and value.get("status", "ready") in TITLE_STATUSES
+        and isinstance(value.get("source", ""), str)
+        and isinstance(value.get("error"), str | None)
+        and (value.get("time_us") is None or _is_time(value["time_us"]))
+    )
+
+
+_FACT_SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "title": (_is_title, "an object with text, status, source, error and time_us"),
+    "tags": (lambda v: isinstance(v, list) and all(map(_is_name, v)), "a list of names"),
+    "archived": (lambda v: isinstance(v, bool), "true or false"),
+    "status": (_is_name, "a name"),
+    "workspace": (_is_name, "a name"),
+    "deleted_us": (_is_time, "a time in microseconds"),
+    "last_viewed_us": (_is_time, "a time in microseconds"),
+}
+
+
+def check_fact(key: str, value: Any) -> None:
+    """The facts that stores list and filter by have a shape; all others are free."""
+    shape = _FACT_SHAPES.get(key)
+    if shape is not None and value is not None and not shape[0](value):
+        raise InvalidInput("facts", f"{key} must be {shape[1]}, not {value!r}")
+
+
+def mint(id: str | None) -> str:
+    """The caller's id, checked, or a fresh one."""
+    return new_id() if id is None else check_name(id, "id")

@@ -1,0 +1,191 @@
+"""The waist: what every storage does, and all that the layers above may ask of it.
+
+Synchronous, speaks the domain, and safe to call from any thread. The docstrings are the
+contract; `clew.testing.conformance` holds an engine to it. Common to all methods:
+
+- A method that raises has changed nothing, unless the error's `committed` says otherwise.
+- `NotFound` names the thread, entry or blob. A deleted thread is found by `thread`, `read`,
+  `path`, `segments` and `lease`; only `append` refuses it (but takes its restoration).
+- After `close` every method raises `Closed`.
+- Values given and returned are frozen; nothing is shared with the engine's own state.
+- An engine is opened for one namespace of a store. What is in another one is not there: not found,
+  not listed, not counted, not in the way, and not to be told from what nobody has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from msgspec import UNSET, UnsetType
+
+from clew.core.model import (
+    Draft,
+    Entry,
+    Lease,
+    LeaseRequest,
+    Page,
+    Problem,
+    Properties,
+    Purged,
+    Record,
+    Segment,
+    Stats,
+    Swept,
+    ThreadDraft,
+    ThreadInfo,
+    ThreadQuery,
+)
+
+Progress = Callable[[int, int], None]
+"""Told how much of a long work is done, and of how much. What is counted is the work's own."""
+
+Keep = Callable[[set[str]], set[str]]
+"""Asked which of some blobs must not be removed, though no record names them."""
+
+
+class Engine(Protocol):
+    @property
+    def properties(self) -> Properties:
+        """Capabilities as data; fixed while the engine is open."""
+        ...
+
+    def create(self, draft: ThreadDraft) -> ThreadInfo:
+        """Make a thread, with its first facts, as one atomic step.
+
+        With `origin` the thread is a fork: it shares the path to that entry by reference, at
+        a cost that does not depend on its length. `origin.entry` None gives an empty thread.
+        An entry that the origin thread inherited from its own origin will do as well.
+
+        The same draft again returns what is stored: creating is idempotent on the id while
+        created_us, parent, origin and first facts agree. Otherwise AlreadyExists, also when
+        the thread there is deleted. NotFound: the origin's thread or entry does not exist.
+        """
+        ...
+
+    def thread(self, id: str) -> ThreadInfo:
+        """A thread's metadata, also of a deleted one. NotFound if there is none."""
+        ...
+
+    def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        """One page of threads: newest first by `order`, then by id. Reads no entry.
+
+        The page's cursor continues after its last item; threads created or updated in between
+        are neither repeated nor do they shift the rest.
+        """
+        ...
+
+    def append(
+        self,
+        thread: str,
+        drafts: Sequence[Draft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Record]:
+        """The only write to a journal: all drafts, or none, as consecutive records.
+
+        Returns one record per draft, in order. When it returns, they are as durable as
+        `properties.durability` says. An entry without `parent` is a child of the entry before
+        it in the batch, the first one of the leaf; the leaf moves to the last entry written.
+
+        Idempotent on ids: a draft whose id is stored in the thread (or on the path that it
+        inherited) with the same content gives the stored record; with other content Conflict.
+        (A `fresh` draft is new by the caller's word; an engine need not look.)
+        If all are stored, nothing else is checked, so that a retry always resolves.
+
+        `expect` is the leaf the caller knows, None for before the root: Conflict if it differs.
+        `fence` must be that of the live lease, else LeaseLost. Without it, entries and moves
+        are refused with LeaseHeld while somebody holds the lease; facts are not.
+        InvalidInput: an unknown parent, leaf or blob. NotFound: no such thread, or deleted.
+        """
+        ...
+
+    def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        """The change feed: the thread's own records with seq > after, by seq without a gap.
+
+        What a fork inherited is not in its feed; `path` crosses over to it.
+        """
+        ...
+
+    def path(
+        self,
+        thread: str,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        """The entries from the root to `leaf` (default: the thread's), oldest first.
+
+        `after` cuts off what lies up to and including that entry, `limit` keeps the newest:
+        neither reads what it leaves out. NotFound: the leaf is not in the thread, or `after`
+        is not on the path.
+        """
+        ...
+
+    def segments(self, thread: str) -> list[Segment]:
+        """The shape of the thread's own tree, by first_seq: its runs of entries."""
+        ...
+
+    def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
+        """Block until the thread has a record with seq > after, by any process. False: timeout."""
+        ...
+
+    def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
+        """Acquire, renew, release, inspect or clear the right to write.
+
+        Time is the engine's own, never the caller's. Acquire gives a fence greater than all
+        before it; LeaseHeld while one is live, also for the same owner. Renew: LeaseLost
+        unless the fence is the live one. Release of another fence does nothing. Inspect gives
+        the live lease or None. ClearExpired gives what it removed or None.
+        """
+        ...
+
+    def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:
+        """Store bytes by their hash; all or none. What is there already is not written again."""
+        ...
+
+    def get_blob(self, hash: str) -> bytes:
+        """The bytes, checked against their hash: NotFound, or Corrupt."""
+        ...
+
+    def has_blobs(self, hashes: Iterable[str]) -> set[str]:
+        """Those of the hashes whose blobs are stored."""
+        ...
+
+    def purge(self, thread: str) -> Purged:
+        """Remove a thread for good, but for the entries on paths that forks share.
+
+        Those are removed with the last fork that needs them. The id is free again at once.
+        """
+        ...
+
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
+        """Remove blobs that no record refers to and that were put longer ago than the grace.
+
+        `keep` is asked about them first, while nothing else is written: it may read, and names
+        those that stay. Blobs that refer to blobs are the caller's own affair.
+        """
+        ...
+
+    def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
+        """Read everything, recompute every hash, and name each thing that is not as written.
+
+        Problems come as they are found. `quick` reads the structure only: threads, the order
+        and the chain of records, that blobs are there; not the bodies, and so not the hashes
+        over them. `progress` is told of it in records, or whatever the engine counts.
+        """
+        ...
+
+    def stats(self) -> Stats:
+        """Counts and sizes. May read indexes, does not read bodies."""
+        ...
+
+    def close(self) -> None:
+        """Finish running writes and let go of everything. Closing twice is fine."""
+        ...
+
+
+ANY = UNSET
+"""The default of `expect`: append to whatever the leaf is."""

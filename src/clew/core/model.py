@@ -1,0 +1,418 @@
+"""The nouns: frozen data that goes into the waist (drafts) and comes out of it (records).
+
+Supplied and assigned fields are split: a draft holds what the caller says, a record adds what
+the engine decided (thread, seq, parent, hash). Bodies are carried as canonical JSON bytes and
+decoded when they are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, Literal, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+from clew.core.codec import decode
+from clew.core.errors import InvalidInput
+
+# --- a property that is computed when it is first looked at ---
+
+T = TypeVar("T")
+
+
+class cached(Generic[T]):  # used like property
+    """A property that is computed once and kept. Unlike functools' it takes no lock in 3.11."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> T:
+        if owner is None:
+            return self  # type: ignore[return-value]
+        value = owner.__dict__[self._name] = self._compute(owner)
+        return value
+
+
+PAGE_MAX = 1000
+DEFAULT_NAMESPACE = "default"
+KINDS = frozenset(
+    "thread_info turn_marker user_message assistant_message tool_call tool_result system_message "
+    "model_change active_tools_change compaction branch_summary context_edit run_failure usage "
+    "label event snapshot custom".split()
+)
+TURN_STATUSES = ("started", "save_point", "completed", "waiting", "failed", "aborted")
+
+Order = Literal["created", "updated"]
+Durability = Literal["full", "relaxed", "none"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_time(time_us: int) -> datetime:
+    """Microseconds since the epoch as an aware UTC datetime, exactly."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def to_us(time: datetime, field: str = "time") -> int:
+    """An aware datetime as microseconds since the epoch; naive ones are refused."""
+    if time.tzinfo is None:
+        raise InvalidInput(field, "datetime has no time zone; use datetime.now(UTC)")
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+# --- records: what comes out ----------------------------------------------------------------
+
+
+class Record(Struct, frozen=True, gc=False):
+    """Anything with a `seq` in a thread's log. `thread` is the one it was written in."""
+
+    thread: str
+    seq: int
+    id: str
+    time_us: int
+    hash: str
+
+    @property
+    def time(self) -> datetime:
+        return to_time(self.time_us)
+
+
+class Entry(Record, frozen=True, gc=False):
+    """An immutable record in the tree. `hash` covers its content and its parent's hash."""
+
+    parent: str | None
+    kind: str
+    data: bytes
+    turn: str | None = None
+    format: str | None = None
+    meta_data: bytes | None = None
+    blobs: tuple[str, ...] = ()
+
+    @property
+    def body(self) -> Any:
+        """The body as a JSON value: decoded at each look, so what you get is yours to change.
+
+        Keep it if you look often. `data` has the bytes.
+        """
+        return decode(self.data)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What stands beside the body: provider, model, metadata of yours."""
+        return {} if self.meta_data is None else decode(self.meta_data)
+
+
+class Move(Record, frozen=True, gc=False):
+    """The leaf was moved to `leaf`; None stands for before the root."""
+
+    leaf: str | None
+
+
+class Fact(Record, frozen=True, gc=False):
+    """A piece of the thread's metadata was set; the latest of a key wins, null removes it."""
+
+    key: str
+    data: bytes
+
+    @property
+    def value(self) -> Any:
+        return decode(self.data)
+
+
+# --- drafts: what goes in -------------------------------------------------------------------
+
+
+class EntryDraft(Struct, frozen=True, kw_only=True):
+    """An entry to append. Without `parent` it becomes a child of the leaf.
+
+    `fresh` says that the id was minted for this one call, so that nobody need look whether it is
+    stored already.
+    """
+
+    id: str
+    kind: str
+    data: bytes
+    time_us: int
+    parent: str | UnsetType | None = UNSET
+    turn: str | None = None
+    format: str | None = None
+    meta_data: bytes | None = None
+    blobs: tuple[str, ...] = ()
+    fresh: bool = False
+
+
+class MoveDraft(Struct, frozen=True, kw_only=True):
+    id: str
+    leaf: str | None
+    time_us: int
+
+
+class FactDraft(Struct, frozen=True, kw_only=True):
+    id: str
+    key: str
+    data: bytes
+    time_us: int
+
+
+Draft = EntryDraft | MoveDraft | FactDraft
+
+
+class Origin(Struct, frozen=True):
+    """Where a fork began. `entry` and `hash` are None for a fork from before the root."""
+
+    thread: str
+    entry: str | None
+    hash: str | None
+
+
+class ThreadDraft(Struct, frozen=True, kw_only=True):
+    """A thread to create; with `origin` it shares the path to that entry by reference."""
+
+    id: str
+    created_us: int
+    parent: str | None = None
+    origin: Origin | None = None
+    facts: tuple[FactDraft, ...] = ()
+
+
+# --- threads --------------------------------------------------------------------------------
+
+
+class Title(Struct, frozen=True):
+    """A title and how it came about; `status` pending and failed have no usable text yet."""
+
+    text: str
+    status: str = "ready"
+    source: str = "host"
+    error: str | None = None
+    time: datetime | None = None
+
+
+class ThreadInfo(Struct, frozen=True, dict=True):
+    """What a store knows about a thread without reading its entries."""
+
+    id: str
+    created_us: int
+    updated_us: int
+    seq: int
+    leaf: str | None
+    parent: str | None
+    origin: Origin | None
+    fact_data: Mapping[str, bytes]
+
+    @property
+    def created_at(self) -> datetime:
+        return to_time(self.created_us)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When the last entry or leaf move was written. Facts do not touch it."""
+        return to_time(self.updated_us)
+
+    @cached
+    def facts(self) -> dict[str, Any]:
+        return {key: decode(data) for key, data in self.fact_data.items()}
+
+    @property
+    def title(self) -> Title | None:
+        value = self.facts.get("title")
+        if value is None:
+            return None
+        time_us = value.get("time_us")
+        return Title(
+            value["text"],
+            value.get("status", "ready"),
+            value.get("source", "host"),
+            value.get("error"),
+            None if time_us is None else to_time(time_us),
+        )
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self.facts.get("tags", ()))
+
+    @property
+    def status(self) -> str | None:
+        return self.facts.get("status")
+
+    @property
+    def workspace(self) -> str | None:
+        return self.facts.get("workspace")
+
+    @property
+    def archived(self) -> bool:
+        return bool(self.facts.get("archived", False))
+
+    @property
+    def last_viewed_at(self) -> datetime | None:
+        return self._time("last_viewed_us")
+
+    @property
+    def deleted_at(self) -> datetime | None:
+        return self._time("deleted_us")
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Names that were given to entries: entry id → name."""
+        return {
+            key.removeprefix("label."): value
+            for key, value in self.facts.items()
+            if key.startswith("label.")
+        }
+
+    def _time(self, key: str) -> datetime | None:
+        time_us = self.facts.get(key)
+        return None if time_us is None else to_time(time_us)
+
+
+class ThreadQuery(Struct, frozen=True, kw_only=True):
+    """Which threads, in which order. Newest first; `cursor` continues a page."""
+
+    order: Order = "created"
+    archived: bool | None = False
+    deleted: bool = False
+    tag: str | None = None
+    workspace: str | None = None
+    status: str | None = None
+    parent: str | None = None
+    origin: str | None = None
+    prefix: str | None = None
+    after_us: int | None = None
+    before_us: int | None = None
+    limit: int = 50
+    cursor: tuple[int, str] | None = None
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Some items and, where there are more, the cursor for the next call."""
+
+    items: list[T]
+    cursor: str | None = None
+
+
+def encode_cursor(time_us: int, id: str) -> str:
+    return f"{time_us}.{id}"
+
+
+def decode_cursor(cursor: str) -> tuple[int, str]:
+    time_us, dot, id = cursor.partition(".")
+    if not dot or not id or not re.fullmatch(r"-?[0-9]{1,18}", time_us):
+        raise InvalidInput("cursor", f"{cursor!r} is not one that a page gave")
+    return int(time_us), id
+
+
+class Segment(Struct, frozen=True):
+    """A run of consecutive entries, each the child of the one before it.
+
+    `parent` is the entry that the first one hangs on, perhaps in another thread.
+    """
+
+    parent: str | None
+    first: str
+    last: str
+    first_seq: int
+    last_seq: int
+
+
+# --- leases ---------------------------------------------------------------------------------
+
+
+class Lease(Struct, frozen=True):
+    """The right to write a thread until a time. `fence` only grows, with every acquisition."""
+
+    thread: str
+    owner: str
+    turn: str | None
+    fence: int
+    created_us: int
+    until_us: int
+
+    @property
+    def created_at(self) -> datetime:
+        return to_time(self.created_us)
+
+    @property
+    def until(self) -> datetime:
+        return to_time(self.until_us)
+
+
+class Acquire(Struct, frozen=True):
+    owner: str
+    ttl_seconds: float
+    turn: str | None = None
+
+
+class Renew(Struct, frozen=True):
+    fence: int
+    ttl_seconds: float
+
+
+class Release(Struct, frozen=True):
+    fence: int
+
+
+class Inspect(Struct, frozen=True):
+    """Ask for the live lease."""
+
+
+class ClearExpired(Struct, frozen=True):
+    """Remove a lease that expired or, with a cutoff, one that was acquired before it."""
+
+    cutoff_us: int | None = None
+
+
+LeaseRequest = Acquire | Renew | Release | Inspect | ClearExpired
+
+
+# --- reports --------------------------------------------------------------------------------
+
+
+class Properties(Struct, frozen=True, kw_only=True):
+    """What an engine can do, as data."""
+
+    engine: str
+    place: str
+    durability: Durability
+    acknowledged: str
+    processes: bool
+    version: str
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class Stats(Struct, frozen=True, kw_only=True):
+    threads: int
+    deleted: int
+    entries: int
+    records: int
+    blobs: int
+    blob_bytes: int
+    stored_bytes: int
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    """What a purge removed, and what stays because forks still need it."""
+
+    thread: str
+    records: int
+    kept: int
+    kept_for: tuple[str, ...]
+
+
+class Swept(Struct, frozen=True, kw_only=True):
+    blobs: int
+    size_bytes: int
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One thing that is not as it was written, with its place. `namespace`: other than default."""
+
+    code: str
+    message: str
+    thread: str | None = None
+    seq: int | None = None
+    entry: str | None = None
+    blob: str | None = None
+    namespace: str | None = None

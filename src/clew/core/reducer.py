@@ -1,0 +1,363 @@
+"""The reducer: the rules of the journal as pure functions, without I/O.
+
+`plan` decides what a batch of drafts becomes; every engine calls it inside its transaction, so
+that the rules exist once. `ThreadState` applies records; it is the memory engine, and what the
+other engines are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from clew.core.codec import decode
+from clew.core.drafts import check_fact
+from clew.core.errors import (
+    AlreadyExists,
+    ClewError,
+    Conflict,
+    InvalidInput,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+)
+from clew.core.hashes import entry_hash, fact_hash, move_hash
+from clew.core.model import (
+    Draft,
+    Entry,
+    EntryDraft,
+    Fact,
+    FactDraft,
+    Lease,
+    Move,
+    MoveDraft,
+    Origin,
+    Record,
+    Segment,
+    ThreadDraft,
+    ThreadInfo,
+    to_time,
+)
+
+Find = Callable[[str], Record | None]
+
+
+class Head(Struct, frozen=True):
+    """What the next append must know about a thread: where it stands."""
+
+    thread: str
+    seq: int = 0
+    leaf: str | None = None
+    leaf_hash: str | None = None
+    tail: str | None = None  # the last entry written here; its child continues the segment
+    updated_us: int = 0
+    deleted_us: int | None = None
+
+
+class Plan(Struct):
+    """What a batch becomes: a record per draft, those of them that are new, the head after."""
+
+    head: Head
+    records: list[Record]
+    new: list[Record]
+    starts: dict[str, str | None]  # new entries that open a segment → the entry they hang on
+
+
+# --- appending ------------------------------------------------------------------------------
+
+
+def plan(
+    head: Head,
+    drafts: Sequence[Draft],
+    find: Find,
+    *,
+    expect: str | UnsetType | None = UNSET,
+    fence: int | None = None,
+    lease: Lease | None = None,
+) -> Plan:
+    """Decide a batch as a whole, or raise and change nothing.
+
+    `find` looks up a record by id among those visible in the thread; `lease` is the live one.
+    What is stored already is answered before any other check, so that a retry after an unknown
+    outcome succeeds even if the thread has moved on.
+    """
+    stored: dict[str, Record] = {}
+    for draft in drafts:
+        if isinstance(draft, EntryDraft) and draft.fresh:
+            continue
+        record = find(draft.id)
+        if record is not None:
+            stored[draft.id] = record
+    if len(stored) < len(drafts):
+        _check_lease(head.thread, drafts, fence, lease)
+        if expect is not UNSET and expect != head.leaf:
+            raise Conflict(
+                f"thread {head.thread!r} stands on {head.leaf!r}, not on {expect!r}",
+                expected=expect,
+                actual=head.leaf,
+            )
+    planner = _Planner(head, find, stored)
+    records = [planner.take(draft) for draft in drafts]
+    return Plan(planner.head, records, planner.new, planner.starts)
+
+
+def _check_lease(
+    thread: str, drafts: Sequence[Draft], fence: int | None, lease: Lease | None
+) -> None:
+    """Entries and moves need the lease while there is one; facts may be set by anybody."""
+    if fence is not None:
+        if lease is None or lease.fence != fence:
+            current = None if lease is None else lease.fence
+            raise LeaseLost(thread, fence=fence, current=current)
+    elif lease is not None and not all(isinstance(draft, FactDraft) for draft in drafts):
+        raise LeaseHeld(thread, owner=lease.owner, until=lease.until)
+
+
+class _Planner:
+    """The head as it moves through a batch."""
+
+    def __init__(self, head: Head, find: Find, known: dict[str, Record]) -> None:
+        self.head = head
+        self.new: list[Record] = []
+        self.starts: dict[str, str | None] = {}
+        self._find = find
+        self._known = known
+        # Where the next entry without a parent hangs: on the entry before it in the batch.
+        self._at = (head.leaf, head.leaf_hash)
+
+    def take(self, draft: Draft) -> Record:
+        known = self._known.get(draft.id)
+        if known is not None:
+            _check_same(draft, known)
+            if isinstance(known, Entry):
+                self._at = (known.id, known.hash)
+            return known
+        self._check_alive(draft)
+        if isinstance(draft, EntryDraft):
+            record: Record = self._take_entry(draft)
+        elif isinstance(draft, MoveDraft):
+            record = self._take_move(draft)
+        else:
+            record = self._take_fact(draft)
+        self._known[record.id] = record
+        self.new.append(record)
+        return record
+
+    def _check_alive(self, draft: Draft) -> None:
+        deleted_us = self.head.deleted_us
+        restoring = isinstance(draft, FactDraft) and draft.key == "deleted_us"
+        if deleted_us is not None and not restoring:
+            raise NotFound("thread", self.head.thread, deleted_at=to_time(deleted_us))
+
+    def _take_entry(self, draft: EntryDraft) -> Entry:
+        head = self.head
+        parent, parent_hash = self._at
+        if draft.parent is not UNSET:
+            parent, parent_hash = draft.parent, self._hash_of(draft.parent, "parent")
+        seq = head.seq + 1
+        hash = entry_hash(draft, parent, parent_hash)
+        entry = Entry(
+            head.thread,
+            seq,
+            draft.id,
+            draft.time_us,
+            hash,
+            parent,
+            draft.kind,
+            draft.data,
+            draft.turn,
+            draft.format,
+            draft.meta_data,
+            draft.blobs,
+        )
+        if parent is None or parent != head.tail:
+            self.starts[entry.id] = parent
+        self._at = (entry.id, hash)
+        self.head = Head(head.thread, seq, entry.id, hash, entry.id, draft.time_us, head.deleted_us)
+        return entry
+
+    def _take_move(self, draft: MoveDraft) -> Move:
+        seq = self.head.seq + 1
+        hash = self._hash_of(draft.leaf, "leaf")
+        self._at = (draft.leaf, hash)
+        self.head = replace(
+            self.head, seq=seq, leaf=draft.leaf, leaf_hash=hash, updated_us=draft.time_us
+        )
+        digest = move_hash(self.head.thread, seq, draft)
+        return Move(self.head.thread, seq, draft.id, draft.time_us, digest, draft.leaf)
+
+    def _take_fact(self, draft: FactDraft) -> Fact:
+        value = decode(draft.data)
+        check_fact(draft.key, value)
+        seq = self.head.seq + 1
+        deleted_us = value if draft.key == "deleted_us" else self.head.deleted_us
+        self.head = replace(self.head, seq=seq, deleted_us=deleted_us)
+        digest = fact_hash(self.head.thread, seq, draft)
+        return Fact(self.head.thread, seq, draft.id, draft.time_us, digest, draft.key, draft.data)
+
+    def _hash_of(self, id: str | None, field: str) -> str | None:
+        if id is None:
+            return None
+        record = self._known.get(id) or self._find(id)
+        if not isinstance(record, Entry):
+            raise InvalidInput(field, f"thread {self.head.thread!r} has no entry {id!r}")
+        return record.hash
+
+
+def _check_same(draft: Draft, record: Record) -> None:
+    """The same id may be written twice only with the same content. Times do not count."""
+    same: bool
+    if isinstance(draft, EntryDraft) and isinstance(record, Entry):
+        same = (
+            (draft.kind, draft.data, draft.turn, draft.format, draft.meta_data, draft.blobs)
+            == (
+                record.kind,
+                record.data,
+                record.turn,
+                record.format,
+                record.meta_data,
+                record.blobs,
+            )
+        ) and draft.parent in (UNSET, record.parent)
+    elif isinstance(draft, MoveDraft) and isinstance(record, Move):
+        same = draft.leaf == record.leaf
+    elif isinstance(draft, FactDraft) and isinstance(record, Fact):
+        same = (draft.key, draft.data) == (record.key, record.data)
+    else:
+        same = False
+    if not same:
+        raise Conflict(
+            f"id {draft.id!r} is stored already with other content", expected=draft, actual=record
+        )
+
+
+def check_origin(origin: Origin, entry: Entry) -> None:
+    """A fork names the hash of the entry that it begins at; it must be that very entry."""
+    if origin.hash != entry.hash:
+        raise Conflict(
+            f"entry {entry.id!r} has another hash than the fork expects",
+            expected=origin.hash,
+            actual=entry.hash,
+        )
+
+
+def check_recreated(info: ThreadInfo, first: Sequence[Record], draft: ThreadDraft) -> None:
+    """Creating again what was created so is fine; any other thread is in the way.
+
+    `first` are the thread's first records, as many as the draft has facts.
+    """
+    same = (info.created_us, info.parent, info.origin) == (
+        draft.created_us,
+        draft.parent,
+        draft.origin,
+    )
+    said = [(fact.key, fact.data) for fact in first if isinstance(fact, Fact)]
+    same = same and said == [(fact.key, fact.data) for fact in draft.facts]
+    if not same or info.deleted_at is not None:
+        raise AlreadyExists("thread", draft.id, deleted_at=info.deleted_at)
+
+
+# --- one thread -----------------------------------------------------------------------------
+
+
+class ThreadState:
+    """One thread as the sum of its records. `inherited` is the path that a fork shares."""
+
+    def __init__(self, draft: ThreadDraft, inherited: Iterable[Entry] = ()) -> None:
+        self.draft = draft
+        self.inherited = {entry.id: entry for entry in inherited}
+        self.records: list[Record] = []
+        self.facts: dict[str, Fact] = {}
+        self._own: dict[str, Record] = {}
+        self._segments: list[list[Entry]] = []
+        origin = draft.origin or Origin("", None, None)
+        self.head = Head(
+            draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us
+        )
+
+    def find(self, id: str) -> Record | None:
+        return self._own.get(id) or self.inherited.get(id)
+
+    def entry(self, id: str) -> Entry:
+        record = self.find(id)
+        if not isinstance(record, Entry):
+            raise NotFound("entry", id)
+        return record
+
+    def apply(self, record: Record) -> None:
+        """Take over one record that `plan` made. Records come in the order of their seq."""
+        if record.seq != self.head.seq + 1:
+            raise ClewError(f"record {record.seq} does not follow {self.head.seq}")
+        self.records.append(record)
+        self._own[record.id] = record
+        if isinstance(record, Entry):
+            self._apply_entry(record)
+        elif isinstance(record, Move):
+            hash = None if record.leaf is None else self.entry(record.leaf).hash
+            self.head = replace(
+                self.head,
+                seq=record.seq,
+                leaf=record.leaf,
+                leaf_hash=hash,
+                updated_us=record.time_us,
+            )
+        elif isinstance(record, Fact):
+            self._apply_fact(record)
+
+    def _apply_entry(self, entry: Entry) -> None:
+        if entry.parent is not None and entry.parent == self.head.tail:
+            self._segments[-1].append(entry)
+        else:
+            self._segments.append([entry])
+        self.head = replace(
+            self.head,
+            seq=entry.seq,
+            leaf=entry.id,
+            leaf_hash=entry.hash,
+            tail=entry.id,
+            updated_us=entry.time_us,
+        )
+
+    def _apply_fact(self, fact: Fact) -> None:
+        value = fact.value
+        if value is None:
+            self.facts.pop(fact.key, None)
+        else:
+            self.facts[fact.key] = fact
+        deleted_us = value if fact.key == "deleted_us" else self.head.deleted_us
+        self.head = replace(self.head, seq=fact.seq, deleted_us=deleted_us)
+
+    def path(
+        self, leaf: str | None, *, after: str | None = None, limit: int | None = None
+    ) -> list[Entry]:
+        """The entries to `leaf`, oldest first: those after `after`, at most the last `limit`."""
+        found: list[Entry] = []
+        while leaf is not None and leaf != after:
+            entry = self.entry(leaf)
+            found.append(entry)
+            leaf = entry.parent
+        if after is not None and leaf is None:
+            raise NotFound("entry", after)
+        return found[:limit][::-1]
+
+    def segments(self) -> list[Segment]:
+        return [
+            Segment(run[0].parent, run[0].id, run[-1].id, run[0].seq, run[-1].seq)
+            for run in self._segments
+        ]
+
+    def info(self) -> ThreadInfo:
+        draft, head = self.draft, self.head
+        facts = {key: fact.data for key, fact in self.facts.items()}
+        return ThreadInfo(
+            draft.id,
+            draft.created_us,
+            head.updated_us,
+            head.seq,
+            head.leaf,
+            draft.parent,
+            draft.origin,
+            facts,
+        )

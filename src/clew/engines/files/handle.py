@@ -1,0 +1,264 @@
+"""What all threads of an open store share: its place, disk, index, blobs, and its poison."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from clew.core.errors import ClewError, Closed, Corrupt, NotFound, Unavailable
+from clew.core.lease_rules import Instant
+from clew.core.lines import Source
+from clew.core.model import Record
+from clew.engines.files.blobs import Blobs
+from clew.engines.files.disk import GuardedDisk
+from clew.engines.files.index import INDEX_ERRORS, Index, Where
+from clew.engines.files.locks import Gate, is_ours
+from clew.engines.files.place import Place
+from clew.engines.files.thread_file import read_header
+from clew.engines.shared.tables import rows
+from clew.engines.shared.tables.rows import one
+
+if TYPE_CHECKING:
+    from clew.engines.files.journal import Journal
+
+OPEN_MAX = 128  # files that are kept open, each with its lock
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+T = TypeVar("T")
+
+
+class Shared:
+    def __init__(
+        self,
+        place: Place,
+        disk: GuardedDisk,
+        *,
+        busy_seconds: float,
+        clock: Callable[[], Instant],
+        index: Index | None = None,
+    ) -> None:
+        self.place = place
+        self.disk = disk
+        self.busy_seconds = busy_seconds
+        self.clock = clock
+        self.index = index or Index(place.index)
+        self.blobs = Blobs(place, disk)
+        self.gate = Gate(f"{place.locks}/gate", busy_seconds)
+        self.changed = threading.Condition()
+        self.waiting = 0
+        self.closed = False
+        self.pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._journals: OrderedDict[str, Journal] = OrderedDict()
+
+    # --- whether this handle may go on ---
+
+    def check(self) -> None:
+        if self.disk.poison is not None:
+            raise Closed(self.disk.poison)
+        if self.closed:
+            raise Closed(f"{self.place.root} was closed")
+        if self.pid != os.getpid():
+            text = f"{self.place.root} was opened by process {self.pid}, which forked; "
+            raise Closed(text + "open it again here")
+
+    @contextmanager
+    def writing_to(self, path: str) -> Iterator[None]:
+        """The system's errors as ours: what was left behind, and what to do."""
+        try:
+            yield
+        except OSError as error:
+            raise self.explain(path, error) from error
+
+    def explain(self, path: str, error: OSError) -> Unavailable:
+        if self.disk.poison is not None:
+            return _because(error, self.disk.poison, retryable=False, committed=None)
+        if error.errno in _FULL:
+            return _because(error, f"the disk of {path} is full; nothing was written")
+        text = f"{path}: {error.strerror or error}; nothing was written"
+        return _because(error, text, retryable=False)
+
+    def twin(self, index: Index) -> Shared:
+        """The same store with another index."""
+        return Shared(
+            self.place, self.disk, busy_seconds=self.busy_seconds, clock=self.clock, index=index
+        )
+
+    # --- telling others ---
+
+    def mark(self, path: str) -> None:
+        """Note that a thread has changed, for whoever lists; after the write, so none is missed."""
+        if not os.access(path, os.F_OK):
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            except OSError:
+                pass  # a list may show the thread as it was, until it is next looked at
+
+    def notify(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    # --- threads ---
+
+    def journal(self, id: str) -> Journal:
+        return self._get(self.place.thread(id), id, husk=False)
+
+    def husk(self, source: Source) -> Journal:
+        return self._get(self.place.husk(source.key), source.thread, husk=True)
+
+    def _get(self, path: str, id: str, *, husk: bool) -> Journal:
+        from clew.engines.files.journal import Journal
+
+        with self._mutex:
+            found = self._journals.get(path)
+            if found is None:
+                name = None if husk else os.path.basename(path).removesuffix(".jsonl")
+                found = self._journals[path] = Journal(self, id, path, name)
+            self._journals.move_to_end(path)
+            idle = self._evict()
+        for journal in idle:
+            try:
+                journal.retire()
+            finally:
+                journal.mutex.release()
+        return found
+
+    def _evict(self) -> list[Journal]:
+        """The files that were not used for longest, unless somebody is at work on them."""
+        idle: list[Journal] = []
+        for path in list(self._journals)[: max(0, len(self._journals) - OPEN_MAX)]:
+            journal = self._journals[path]
+            # We ourselves may be at work on it, and then could take its mutex once more.
+            busy = is_ours(journal.mutex) or not journal.commits.idle
+            if not busy and journal.mutex.acquire(blocking=False):
+                idle.append(self._journals.pop(path))
+        return idle
+
+    def journals(self) -> list[Journal]:
+        with self._mutex:
+            return list(self._journals.values())
+
+    def ensure(self, source: Source, *, husk: bool = False, deep: bool = False) -> None:
+        """Make sure that the index has the record that a fork begins at, and its own path.
+
+        Of what is left of a purged fork (`husk`) no path may run through that record; then it
+        may be gone, but not the file.
+        """
+        if not deep and self._has(source):
+            return
+        line = self._line(source, deep=deep)
+        _refresh(line)
+        if not husk and not self._has(source):
+            _refresh(line, afresh=True)  # the index may have been made anew behind our back
+        if not husk and not self._has(source):
+            text = f"record {source.seq}, which a fork begins at, is not there"
+            raise Corrupt(f"thread {source.thread!r}", text)
+
+    def _has(self, source: Source) -> bool:
+        return self.index.has(rows.number(self.index.number(source.key), source.seq))
+
+    def _line(self, source: Source, *, deep: bool) -> list[Journal]:
+        """The file that a fork begins in, the one that this begins in, and so on.
+
+        Unless `deep`, only as far as the index does not have what they begin at.
+        """
+        line: list[Journal] = []
+        passed: set[str] = set()  # damage may lead in a circle
+        at: Source | None = source
+        while at is not None and at.key not in passed:
+            passed.add(at.key)
+            line.append(self.owner(at))
+            try:
+                at = read_header(line[-1].path).source
+            except FileNotFoundError:
+                break
+            if at is not None and not deep and self._has(at):
+                break
+        return line
+
+    def owner(self, source: Source) -> Journal:
+        """The file that holds a record: the thread's own, or what a purge left of it."""
+        # Only a look at the header: to refresh the thread could lead back here.
+        try:
+            live = read_header(self.place.thread(source.thread)).key == source.key
+        except (FileNotFoundError, ClewError):
+            live = False
+        return self.journal(source.thread) if live else self.husk(source)
+
+    def records(self, places: Sequence[Where], own: Journal) -> list[Record]:
+        """The records at places of several files, in their order."""
+        found: list[Record] = []
+        at = 0
+        while at < len(places):
+            thread = places[at].no >> 32
+            end = at
+            while end < len(places) and places[end].no >> 32 == thread:
+                end += 1
+            journal = own if thread == own.no else self._by_number(thread)
+            with journal.mutex:
+                if journal is not own:
+                    journal.refresh()
+                found += journal.records(places[at:end])
+            at = end
+        return found
+
+    def _by_number(self, no: int) -> Journal:
+        with self.index.lock:
+            row = one(
+                self.index.db,
+                "SELECT t.id, f.key, f.name FROM files f JOIN threads t ON t.no = f.no"
+                " WHERE f.no = ?",
+                (no,),
+            )
+        if row is None:
+            raise Corrupt("index", f"thread no. {no} is not there")
+        id, key, name = row
+        return self.husk(Source(id, key, 0)) if name is None else self.journal(id)
+
+    # --- an index that fails is done without ---
+
+    def with_index(self, work: Callable[[], T]) -> T:
+        """Do something; if the index is why it fails, do it again with an empty one in memory."""
+        try:
+            return work()
+        except INDEX_ERRORS:
+            self.index.fall_back()
+            return work()
+
+    # --- ending ---
+
+    def close(self) -> None:
+        self.closed = True
+        for journal in self.journals():
+            with journal.mutex:
+                journal.retire()
+        self.index.close()
+        self.gate.close()
+
+    def abandon(self) -> None:
+        """In a forked child: close what was inherited, and touch nothing else."""
+        for journal in list(self._journals.values()):
+            journal.close()
+        self.gate.close()
+
+
+def _refresh(line: Sequence[Journal], *, afresh: bool = False) -> None:
+    """The oldest first, so that none of them needs to call for the next."""
+    for owner in reversed(line):
+        with owner.mutex:
+            try:
+                owner.refresh_index(afresh=afresh)
+            except NotFound:
+                text = "a fork begins in it, but its file is not there"
+                raise Corrupt(f"thread {owner.id!r}", text) from None
+
+
+def _because(error: OSError, text: str, **fields: Any) -> Unavailable:
+    failure = Unavailable(text, **fields)
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,1 @@
+"""Repairing a files store: `workshop` is alone with a copy, `salvage` reads the lines left."""

@@ -1,0 +1,135 @@
+"""Where a store of files is repaired: alone with it, on a copy, in a folder beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from clew.core.errors import FormatTooNew, NotFound, Unsupported
+from clew.core.maintenance import Salvage
+from clew.engines.files import place
+from clew.engines.files.doctor import FilesWhole
+from clew.engines.files.engine import FilesEngine
+from clew.engines.files.locks import FileLock
+from clew.engines.files.place import MARKER, ROOMS, VERSION, Place, alone, release
+from clew.engines.files.repair.salvage import FilesSalvage
+from clew.engines.shared import swap
+
+
+class FilesWorkshop:
+    """See `clew.salvage.Workshop`."""
+
+    def __init__(self, path: Path, stamp: str) -> None:
+        self._path = path = path.absolute()
+        self.place = str(path)
+        self._swap = swap.Swap(path, stamp)
+        self.finished = self._swap.finish()
+        if not path.is_dir():
+            raise NotFound("store", str(path))
+        if not (path / "threads").is_dir() and not (path / MARKER).exists():
+            raise Unsupported(f"{path} is not a Clew store of files; left as it is")
+        self._locks: list[FileLock] = []
+        try:
+            self._hold(path)
+            self._spaces = place.namespaces(path)  # nobody makes another one now
+            for folder in list(self._spaces.values())[1:]:
+                self._hold(folder)
+            self._swap.begin()
+            self._copy = self._swap.folder / "damaged"
+            self._new = self._swap.folder / "repaired"
+            shutil.copytree(path, self._copy, symlinks=True, ignore=_foreign)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, folder: Path) -> None:
+        (folder / "locks").mkdir(mode=0o700, exist_ok=True)
+        self._locks += alone([Place(folder)])
+
+    def open_copy(self) -> FilesWhole:
+        return FilesWhole(self._copy)
+
+    def salvage(self) -> list[Salvage]:
+        found: list[Salvage] = []
+        for name, folder in self._spaces.items():
+            where = folder.relative_to(self._path)
+            _refuse_newer(self._copy / where / MARKER)
+            found.append(FilesSalvage(self._copy / where, name, str(where)))
+        if not any(part.threads() for part in found) and any(self._copy.rglob("threads/*")):
+            raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
+        strangers = sorted(set(os.listdir(self._path)) - _OURS)
+        if strangers:
+            notes = found[0].notes
+            notes.append(f"not Clew's, and still with the original: {', '.join(strangers)}")
+        return found
+
+    def create(self, namespace: str) -> FilesEngine:
+        return FilesEngine(self._new, namespace=namespace)
+
+    def open_new(self) -> FilesWhole:
+        return FilesWhole(self._new)
+
+    def finish(self, ids: dict[tuple[str, str], str]) -> None:
+        """Leases are no records, but their fences must go on growing; cut tails are kept."""
+        for (namespace, _), id in ids.items():
+            name = f"locks/{place.anonymous(id)}"
+            old, new = self._homes(namespace)
+            if (old / name).is_file():
+                shutil.copyfile(old / name, new / name)
+        for namespace in self._spaces:
+            old, new = self._homes(namespace)
+            for file in (old / "recovered").glob("*"):
+                if file.is_file() and not file.is_symlink():
+                    shutil.copyfile(file, new / "recovered" / file.name)
+
+    def _homes(self, namespace: str) -> tuple[Path, Path]:
+        """The folder of a namespace in the copy, and in the new store."""
+        where = self._spaces[namespace].relative_to(self._path)
+        return self._copy / where, place.home(self._new, namespace)
+
+    def reindex(self) -> bool:
+        """The index is a cache: without it, the next one who opens the store makes it anew."""
+        for folder in self._spaces.values():
+            shutil.rmtree(folder / "index", ignore_errors=folder != self._path)
+        return True
+
+    def swap(self) -> str:
+        return self._swap.run(self._new)
+
+    def keep(self) -> str:
+        return self._swap.keep()
+
+    def close(self) -> None:
+        self._swap.close()
+        release(self._locks)
+
+
+_OURS = {".gitignore", MARKER, place.ROOM, *(room for room in ROOMS if "/" not in room)}
+
+
+def _foreign(folder: Any, found: list[str]) -> set[str]:
+    """What is not copied: neither files nor folders, and what is not Clew's."""
+    top = Path(folder)
+    skipped = {name for name in found if not _is_plain(top / name)}
+    if MARKER in found or "threads" in found:
+        skipped |= set(found) - _OURS
+    return skipped
+
+
+def _is_plain(path: Path) -> bool:
+    mode = os.lstat(path).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _refuse_newer(marker: Path) -> None:
+    try:
+        version = msgspec.json.decode(marker.read_bytes(), type=dict).get("version")
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return  # damaged itself
+    if isinstance(version, int) and version > VERSION:
+        raise FormatTooNew(str(marker.parent), found=version, known=VERSION)

@@ -1,0 +1,84 @@
+"""Opening the files of threads with care: a store's folder may hold anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from clew.core.errors import Corrupt, FormatTooNew, Unavailable, Unsupported
+from clew.core.lines import VERSION, Header, declared_version, parse_header
+
+HEADER_BYTES_MAX = 32 * 1024
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class ThreadFile:
+    """The file of a thread, opened to be read and appended to, with its header."""
+
+    def __init__(self, path: str, id: str, *, husk: bool) -> None:
+        self.path = path
+        self.descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | _SAFELY)
+        try:
+            self.inode = os.fstat(self.descriptor).st_ino
+            line = _first_line(self.descriptor)
+            self.header = _header(path, line)
+            if self.header.draft.id != id or self.header.purged != husk:
+                raise Corrupt(path, f"it is the file of thread {self.header.draft.id!r}")
+        except BaseException:
+            self.close()
+            raise
+        self.start = len(line) + 1  # of the first record
+
+    def look(self) -> os.stat_result:
+        return os.fstat(self.descriptor)
+
+    def read(self, start: int, length: int) -> bytes:
+        data = os.pread(self.descriptor, length, start)
+        while len(data) < length:
+            more = os.pread(self.descriptor, length - len(data), start + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def _first_line(descriptor: int) -> bytes:
+    line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
+    return line if newline else b""
+
+
+def _header(path: str, line: bytes) -> Header:
+    version = declared_version(line)
+    if version is not None and version > VERSION:
+        raise FormatTooNew(path, found=version, known=VERSION)
+    return parse_header(line, f"{path} line 1")
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a file that must be a file: not a link, not a pipe, not a folder."""
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS) and flags & os.O_RDWR:
+            return open_regular(path, flags & ~os.O_RDWR)
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
+        raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
+    return descriptor
+
+
+def read_header(path: str) -> Header:
+    if not os.path.lexists(path):
+        raise FileNotFoundError(path)
+    descriptor = open_regular(path, os.O_RDONLY | _SAFELY)
+    try:
+        return _header(path, _first_line(descriptor))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,120 @@
+"""Where threads stand, as this process saw them last.
+
+An append is planned on the remembered head and sent at once; the server refuses it when the
+thread has moved on, and then the head is read anew. So a guess costs nothing but itself, and what
+is remembered need never be right.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from clew.core.model import Record
+from clew.engines.postgres import rows
+from clew.engines.postgres.address import Sql
+from clew.engines.postgres.rows import Place, Stand
+from clew.engines.postgres.wire import Wire
+
+REMEMBERED_MAX = 4096
+_STRIPES = 1024
+
+
+class Heads:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Stand] = OrderedDict()
+        # Writers of one thread in one process take turns, rather than spoil each other's guess.
+        self._turns = [threading.Lock() for _ in range(_STRIPES)]
+
+    def turn(self, thread: str) -> threading.Lock:
+        return self._turns[hash(thread) % _STRIPES]
+
+    def guess(self, thread: str) -> Stand | None:
+        return self._known.get(thread)
+
+    def note(self, thread: str, stand: Stand) -> None:
+        with self._lock:
+            self._known[thread] = stand
+            self._known.move_to_end(thread)
+            if len(self._known) > REMEMBERED_MAX:
+                self._known.popitem(last=False)
+
+    def forget(self, thread: str) -> None:
+        with self._lock:
+            self._known.pop(thread, None)
+
+
+# --- looking up records by id, among those that are visible in a thread ---
+
+
+class Book:
+    """What writing to one namespace of one store needs to know."""
+
+    def __init__(self, sql: Sql, space: int, namespace: str, heads: Heads) -> None:
+        self.sql = sql
+        self.space = space
+        self.namespace = namespace
+        self.heads = heads
+
+
+class Finder:
+    """Looks up records that are visible in a thread, and remembers where they are."""
+
+    def __init__(
+        self, wire: Wire, book: Book, stand: Stand, unheard: set[str] | None = None
+    ) -> None:
+        self._wire = wire
+        self._book = book
+        self._stand = stand
+        self._known: dict[str, Record | None] = dict.fromkeys(unheard or ())
+        self._places: dict[str, Place] = {}
+        if stand.last is not None and stand.leaf is not None:
+            self._known[stand.last.id] = stand.last
+            self._places[stand.last.id] = stand.leaf
+
+    def __call__(self, id: str) -> Record | None:
+        if id not in self._known:
+            self.fetch([id])
+        return self._known[id]
+
+    def fetch(self, ids: Iterable[str]) -> None:
+        """Look up several at once."""
+        wanted = [id for id in ids if id not in self._known]
+        if not wanted:
+            return
+        self._known.update(dict.fromkeys(wanted))
+        stand = self._stand
+        origin = stand.origin or (None, None)
+        found = self._wire.every(
+            self._book.sql(_FIND), (wanted, self._book.space, stand.no, *origin, self._book.space)
+        )
+        for row in found:
+            record = rows.to_record(row)
+            self._known[record.id] = record
+            self._places[record.id] = (row[0], row[2])
+
+    def place(self, id: str | None, new: Sequence[Record]) -> Place | None:
+        """Where an entry is, or will be."""
+        if id is None:
+            return None
+        for record in new:
+            if record.id == id:
+                return self._stand.no, record.seq
+        if id in self._places:
+            return self._places[id]
+        return self._stand.leaf  # the only entry that a plan may know without asking
+
+
+# The limit keeps the planner, which knows nothing of new tables, from reading them all.
+_FIND = f"""
+SELECT {rows.RECORD.format(name="t.id")}
+  FROM unnest(%s::text[]) AS wanted (id)
+ CROSS JOIN LATERAL clew.locate(%s, %s, %s, %s, wanted.id, false) AS at
+ CROSS JOIN LATERAL (
+   SELECT * FROM clew.records
+    WHERE space = %s AND thread = at.thread AND seq = at.seq LIMIT 1) AS r
+  JOIN clew.threads t ON t.space = r.space AND t.no = r.thread
+  {rows.WITH_BODY}
+"""

@@ -1,0 +1,270 @@
+"""Recognising a store in a database, making it, and bringing its schema up to date.
+
+All of it is one transaction under a lock: of several workers that start at once one migrates, and
+whoever is interrupted leaves nothing half made.
+"""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+from msgspec import Struct
+from psycopg import errors as states
+
+from clew.core.errors import ClewError, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.core.model import DEFAULT_NAMESPACE
+from clew.engines.postgres.address import Address, Sql, has_several_hosts, rename
+from clew.engines.postgres.pool import options
+from clew.engines.postgres.server import Server, ask, refuse_unfit
+from clew.engines.postgres.wire import (
+    READ_ONLY,
+    DeadlinePassed,
+    Wire,
+    is_transient,
+    text_of,
+    translate,
+)
+from clew.engines.shared.migrations import migrations
+
+MARK = "The format of a Clew store"
+_PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.05, 1.0
+
+
+class Established(Struct, frozen=True):
+    """A store that is ready: its server, and the number of the namespace."""
+
+    server: Server
+    space: int
+
+
+def establish(
+    address: Address, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
+) -> Established:
+    """Connect, recognise or make the store, and find the namespace.
+
+    A server that is starting, or that is just being replaced, is waited for. Where nobody answers
+    at all the address may be wrong, and that is told at once.
+    """
+    deadline, pause = time.monotonic() + patience_seconds, _PAUSE_SECONDS_MIN
+    while True:
+        try:
+            return _establish(address, namespace, create, migrate, deadline)
+        except DeadlinePassed:
+            raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
+        except psycopg.Error as error:
+            if not _passes(error, address) or time.monotonic() + pause >= deadline:
+                tell = _refusal if isinstance(error, _Refused) else translate
+                raise tell(error, address.place) from error
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+
+def _establish(
+    address: Address, namespace: str, create: bool, migrate: bool, deadline: float
+) -> Established:
+    wire = _connect(address, deadline)
+    try:
+        server = ask(wire)
+        refuse_unfit(server, address.place)
+        bring_up_to_date(wire, address, create=create, migrate=migrate)
+        return Established(server, _space(wire, address, namespace, create))
+    finally:
+        wire.close()
+
+
+def connect(address: Address, patience_seconds: float) -> Wire:
+    """A connection of its own, or an error that says what is wrong with the address."""
+    try:
+        return _connect(address, time.monotonic() + patience_seconds)
+    except _Refused as error:
+        raise _refusal(error, address.place) from error
+
+
+class _Refused(psycopg.OperationalError):
+    """There is no connection to be had."""
+
+
+def _connect(address: Address, deadline: float) -> Wire:
+    try:
+        # Nothing is prepared: whether there is a pooler in between is not known yet.
+        wire = Wire.connect(address.conninfo, **options(pooler=True))
+    except psycopg.Error as error:
+        raise _Refused(str(error)) from error
+    wire.deadline = deadline
+    return wire
+
+
+# What a server says while it comes or goes, or is full; the client gives it as text only.
+_PASSING = (
+    "the database system is starting up",
+    "the database system is shutting down",
+    "the database system is in recovery mode",
+    "the database system is not yet accepting connections",
+    "too many clients already",
+    "remaining connection slots are reserved",
+)
+
+
+def _passes(error: psycopg.Error, address: Address) -> bool:
+    """Whether somebody is there who will take us soon."""
+    if not isinstance(error, _Refused):
+        return is_transient(error) and error.sqlstate != READ_ONLY
+    text = str(error)
+    # One of several may be about to become the primary.
+    elected = "session is read-only" in text and has_several_hosts(address.conninfo)
+    return elected or any(said in text for said in _PASSING)
+
+
+_REFUSALS = (
+    ("password authentication failed", "check the user and the password in the address"),
+    ("no password supplied", "put a password in the address, PGPASSWORD or ~/.pgpass"),
+    ("no pg_hba.conf entry", "allow this host, user and database in the server's pg_hba.conf"),
+    ("session is read-only", "no host of the address is a primary that takes writes now"),
+)
+
+
+def _refusal(error: psycopg.Error, place: str) -> ClewError:
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    for part, advice in _REFUSALS:
+        if part in text:
+            return Unavailable(f"{place}: {_last(text)}; {advice}", retryable="read-only" in part)
+    if "database" in text and "does not exist" in text:
+        return NotFound("database", place)
+    if "role" in text and "does not exist" in text:
+        return Unavailable(
+            f"{place}: {_last(text)}; create it, or name another user", retryable=False
+        )
+    return Unavailable(f"{place} cannot be reached: {text}; is the server running there?")
+
+
+def _last(text: str) -> str:
+    """What the server said, without what the client put before it."""
+    return text.rpartition("FATAL:")[2].strip() or text
+
+
+# --- the schema -----------------------------------------------------------------------------
+
+
+def bring_up_to_date(wire: Wire, address: Address, *, create: bool, migrate: bool) -> int:
+    """Make the schema or migrate it, if that is wanted and needed; its version."""
+    known = len(migrations("postgres"))
+    found = version(wire, address)
+    if found == known:
+        return known
+    if found > known:
+        raise FormatTooNew(address.place, found=found, known=known)
+    if found == 0 and not create:
+        raise NotFound("store", address.place)
+    if not migrate:
+        state = f"has format {found}, and this Clew needs {known}" if found else "is not set up"
+        raise Unsupported(f"{address.place} {state}; run: clew migrate")
+    with wire.transaction():
+        lock_migrations(wire, address)
+        found = version(wire, address)  # somebody may have been faster
+        if found > known:
+            raise FormatTooNew(address.place, found=found, known=known)
+        if found < known:
+            _run(wire, address, found)
+    return known
+
+
+def lock_migrations(wire: Wire, address: Address) -> None:
+    """Whoever changes a schema does it alone, until the transaction ends."""
+    wire.execute(lock_statement(address.schema))
+
+
+def lock_statement(schema: str) -> str:
+    return f"SELECT pg_advisory_xact_lock(hashtextextended('clew.migrate.{schema}', 0));"
+
+
+_LOOK = """
+SELECT n.oid IS NOT NULL,
+       coalesce(has_schema_privilege(n.oid, 'USAGE'), false),
+       (SELECT count(*) FROM pg_class c WHERE c.relnamespace = n.oid),
+       (SELECT obj_description(c.oid, 'pg_class') FROM pg_class c
+         WHERE c.relnamespace = n.oid AND c.relname = 'format')
+  FROM (SELECT 1) AS one LEFT JOIN pg_namespace n ON n.nspname = %s
+"""
+
+
+def version(wire: Wire, address: Address) -> int:
+    """The version of the store's schema, 0 if there is none."""
+    row = wire.one(_LOOK, (address.schema,))
+    assert row is not None
+    exists, usable, tables, mark = row
+    if exists and not usable:
+        raise Unsupported(
+            f"{address.place}: the role may not use the schema {address.schema!r}; "
+            f"let its owner run: GRANT USAGE ON SCHEMA {address.schema} TO the role"
+        )
+    if mark == MARK:
+        found = wire.value(Sql(address.schema)("SELECT max(version) FROM clew.format"))
+        return int(found or 0)
+    if tables:
+        raise Unsupported(
+            f"{address.place}: the schema {address.schema!r} holds {tables} tables or indexes that "
+            "are not Clew's; choose another one: ?schema=NAME at the end of the address"
+        )
+    return 0
+
+
+def _run(wire: Wire, address: Address, found: int) -> None:
+    try:
+        wire.execute(script(address.schema, found))
+    except states.InsufficientPrivilege as error:
+        raise Unsupported(
+            f"{address.place}: the role may not make Clew's tables ({text_of(error)}); let the "
+            "database's owner run what this prints: clew migrate --sql"
+        ) from error
+
+
+def script(schema: str, found: int = 0) -> str:
+    """What brings a schema from a version to the newest, for a DBA to read and run."""
+    # IF NOT EXISTS would ask for the right to make schemas also where there is nothing to make.
+    make = f"IF to_regnamespace('{schema}') IS NULL THEN CREATE SCHEMA {schema}; END IF;"
+    parts = [f"DO $$ BEGIN {make} END $$;"]
+    todo = migrations("postgres")[found:]
+    parts += [rename(migration.sql, schema) for migration in todo]
+    parts.append(f"DELETE FROM {schema}.format;")
+    parts.append(
+        f"INSERT INTO {schema}.format (version, migrated_us) "
+        f"VALUES ({found + len(todo)}, {schema}.now_us());"
+    )
+    return "\n".join(parts)
+
+
+def _space(wire: Wire, address: Address, namespace: str, create: bool) -> int:
+    """The number of a namespace, which is made when it is first opened."""
+    sql = Sql(address.schema)
+    find = sql("SELECT no::bigint FROM clew.namespaces WHERE name = %s")
+    found = wire.value(find, (namespace,))
+    if found is None:
+        if not create and namespace != DEFAULT_NAMESPACE:
+            raise NotFound("namespace", namespace)
+        _make_space(wire, address, namespace)
+        found = wire.value(find, (namespace,))
+    return int(found)
+
+
+def _make_space(wire: Wire, address: Address, namespace: str) -> None:
+    sql = "INSERT INTO clew.namespaces (name) VALUES (%s) ON CONFLICT (name) DO NOTHING"
+    try:
+        wire.execute(Sql(address.schema)(sql), (namespace,))
+    except states.InsufficientPrivilege as error:
+        role = wire.info.user
+        raise Unsupported(
+            f"{address.place}: the role {role!r} was not granted the namespace {namespace!r}, and "
+            f"may not make it; let the owner run: clew migrate --rls --grant {role}={namespace}"
+        ) from error
+
+
+def namespaces(wire: Wire, address: Address) -> list[str]:
+    """The namespaces of a store that there is."""
+    if version(wire, address) == 0:
+        raise NotFound("store", address.place)
+    sql = Sql(address.schema)("SELECT name FROM clew.namespaces ORDER BY name")
+    return [str(name) for (name,) in wire.every(sql)]
+
+
+__all__ = ["Established", "bring_up_to_date", "connect", "establish", "script"]

@@ -1,0 +1,153 @@
+"""Group commit: writers that come while another one is at work share the next transaction.
+
+The first writer leads: it takes everybody who waits into one transaction and one sync. When it
+is done, it hands the lead to the next who waits, so that nobody works for others for ever. A
+lone writer leads at once, and pays two uncontended locks for it.
+
+Where a sync is slow, the leader first gives those of the last batch a moment to come back:
+without it two halves of the writers would take turns, each waiting for the other's sync.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from clew.core.errors import Unavailable
+
+T = TypeVar("T")
+BATCH_MAX = 64
+SLOW_COMMIT_SECONDS = 0.0005  # below this, waiting for others costs more than it saves
+GATHER_SECONDS_MAX = 0.002
+
+
+class Ticket(Generic[T]):
+    """One piece of work and what became of it."""
+
+    __slots__ = ("error", "leads", "ready", "result", "work")
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self.work = work
+        self.ready: threading.Lock | None = None
+        self.leads = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def outcome(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
+
+
+class GroupCommit:
+    """Runs works in shared transactions. `transact` commits a batch and fills in its tickets."""
+
+    def __init__(self, transact: Callable[[list[Ticket[Any]]], None]) -> None:
+        self._transact = transact
+        self._mutex = threading.Lock()
+        self._queue: list[Ticket[Any]] = []
+        self._leading = False
+        self._writers = 1  # how many were at work around the last commit
+        self._patience_seconds = 0.0
+        self._arrived = threading.Condition(self._mutex)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is at work or waits."""
+        with self._mutex:
+            return not self._leading
+
+    def run(self, work: Callable[[Any], T]) -> T:
+        ticket = Ticket(work)
+        try:
+            self._enter(ticket)
+            if not ticket.leads:
+                self._wait(ticket)
+            if ticket.leads:
+                self._lead(ticket)
+        except BaseException:
+            # Ctrl-C, at any moment: step back, and pass the lead on if it is ours, so that the
+            # others do not wait for ever.
+            self._step_back(ticket)
+            raise
+        return ticket.outcome()
+
+    def _enter(self, ticket: Ticket[Any]) -> None:
+        with self._mutex:
+            ticket.leads = not self._leading
+            self._leading = True
+            if not ticket.leads:
+                ticket.ready = threading.Lock()
+                ticket.ready.acquire()
+            self._queue.append(ticket)
+            self._arrived.notify()
+
+    def _wait(self, ticket: Ticket[Any]) -> None:
+        """Until somebody has committed the ticket, or made it the leader."""
+        assert ticket.ready is not None
+        ticket.ready.acquire()
+
+    def _lead(self, ticket: Ticket[Any]) -> None:
+        with self._mutex:
+            if self._patience_seconds and len(self._queue) < self._writers:
+                self._gather()
+            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        began = time.monotonic()
+        try:
+            self._transact(batch)
+        except BaseException as error:
+            _fail(batch, error)
+        took = time.monotonic() - began
+        with self._mutex:
+            self._writers = len(batch) + len(self._queue)
+            slow = took > SLOW_COMMIT_SECONDS
+            self._patience_seconds = min(took / 2, GATHER_SECONDS_MAX) if slow else 0.0
+            self._promote()
+            ticket.leads = False
+        try:
+            _wake(batch)
+        except BaseException:
+            _wake(batch)
+            raise
+
+    def _gather(self) -> None:
+        """Wait for those who are about to come, where that is worth it. Holds the mutex."""
+        everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
+        self._arrived.wait_for(everybody, self._patience_seconds)
+
+    def _promote(self) -> None:
+        """Give the lead to the next who waits. Holds the mutex."""
+        if not self._queue:
+            self._leading = False
+            return
+        heir = self._queue[0]
+        assert heir.ready is not None
+        if not heir.leads:
+            heir.leads = True
+            heir.ready.release()
+
+    def _step_back(self, ticket: Ticket[Any]) -> None:
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            if ticket.leads:
+                self._promote()
+                ticket.leads = False
+
+
+def _wake(batch: list[Ticket[Any]]) -> None:
+    for ticket in batch:
+        if ticket.ready is not None and ticket.ready.locked():
+            ticket.ready.release()
+
+
+def _fail(batch: list[Ticket[Any]], error: BaseException) -> None:
+    """The leader was interrupted: it gets its exception, the others learn that it is unknown."""
+    batch[0].error = error
+    for ticket in batch[1:]:
+        ticket.error = Unavailable(
+            "the commit was interrupted; whether it happened is unknown: retry with the same ids",
+            committed=None,
+        )

@@ -1,0 +1,146 @@
+"""Removing a thread for good, but for the entries that forks share with it.
+
+What forks need stays under the thread's row, which nobody can see any more (shelf 3). It goes
+with the last fork that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apsw
+
+from clew.core.model import Purged
+from clew.engines.shared.tables import rows
+from clew.engines.shared.tables.facts import PURGED
+from clew.engines.shared.tables.rows import Range, every, one, value
+
+
+def purge(db: apsw.Connection, space: int, thread: str) -> Purged:
+    row = rows.thread_row(db, space, thread)
+    for table in ("facts", "tags", "leases"):
+        db.execute(f"DELETE FROM {table} WHERE thread = ?", (row.no,))
+    db.execute(
+        "UPDATE threads SET shelf = ?, leaf = NULL, leaf_hash = NULL, tail = NULL,"
+        " deleted_us = NULL, status = NULL, workspace = NULL WHERE no = ?",
+        (PURGED, row.no),
+    )
+    removed, kept, kept_for = _remove_unneeded(db, row.no)
+    if not kept:
+        _drop(db, row.no)
+    _collect(db, row.origin_no)
+    return Purged(thread=thread, records=removed, kept=kept, kept_for=kept_for)
+
+
+def _remove_unneeded(db: apsw.Connection, no: int) -> tuple[int, int, tuple[str, ...]]:
+    """Remove the records of a purged thread that no fork's path runs through."""
+    forks, needed = needs(db, no)
+    mine = rows.everything_of(no)
+    before = _count(db, mine)
+    # Inside of what is needed, moves and facts are of no use to a fork, and may hold what was
+    # meant to go: only entries stay.
+    doomed = [
+        (record,)
+        for record, type in every(db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", mine)
+        if type != rows.ENTRY or not any(first <= record <= last for first, last in needed)
+    ]
+    bodies = [value(db, "SELECT blob FROM records WHERE no = ?", record) for record in doomed]
+    db.executemany("DELETE FROM blob_uses WHERE record = ?", doomed)
+    db.executemany("DELETE FROM records WHERE no = ?", doomed)
+    # Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
+    _remove_unused(db, [blob for blob in bodies if blob is not None])
+    firsts = {first for first, _ in needed}
+    for (first,) in every(db, "SELECT first FROM segments WHERE first BETWEEN ? AND ?", mine):
+        if first not in firsts:
+            db.execute("DELETE FROM segments WHERE first = ?", (first,))
+    return len(doomed), before - len(doomed), forks
+
+
+def _count(db: apsw.Connection, span: Range) -> int:
+    return int(value(db, "SELECT count(*) FROM records WHERE no BETWEEN ? AND ?", span) or 0)
+
+
+def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
+    """The forks whose paths run through a thread, and the ranges of it that they need."""
+    forks: list[str] = []
+    needed: set[Range] = set()
+    passed: dict[int, bool] = {}
+    todo = [no]
+    seen = {no}
+    while todo:
+        source = todo.pop()
+        found = every(
+            db,
+            "SELECT no, id, shelf, origin_no FROM threads WHERE origin_no BETWEEN ? AND ?",
+            rows.everything_of(source),
+        )
+        for fork, id, shelf, origin_no in found:
+            if fork not in seen:
+                seen.add(fork)
+                todo.append(fork)
+            if shelf == PURGED:
+                continue  # nobody reads it; those who fork it count for themselves
+            if _runs_through(db, no, origin_no, needed, passed):
+                forks.append(id)
+    return tuple(sorted(forks)), sorted(needed)
+
+
+def _runs_through(
+    db: apsw.Connection, no: int, end: int, needed: set[Range], passed: dict[int, bool]
+) -> bool:
+    """Whether the path to a record runs through a thread; the ranges of it that it needs.
+
+    The paths of forks of forks are the same further up: what was `passed` is not walked again.
+    """
+    walked: list[Range] = []
+    through = False
+    for first, last in rows.path_ranges(db, end):
+        if last in passed:
+            through = passed[last]
+            break
+        walked.append((first, last))
+    for first, last in reversed(walked):
+        if first >> 32 == no:
+            needed.add((first, last))
+            through = True
+        passed[last] = through
+    return through
+
+
+def _collect(db: apsw.Connection, origin_no: int | None) -> None:
+    """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
+    first = True
+    while origin_no is not None:
+        source = origin_no >> 32
+        row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (source,))
+        if row is None or row[0] != PURGED:
+            return  # whatever is above, it needs itself
+        removed, left, _ = _remove_unneeded(db, source)
+        if not left:
+            _drop(db, source)
+        elif first and not removed:
+            return  # somebody else needs what it began at, and so all that is above
+        first = False
+        origin_no = row[1]
+
+
+def _drop(db: apsw.Connection, no: int) -> None:
+    """Remove a row. What is left of its forks hangs on what it hung on, so it can be found."""
+    db.execute(
+        "UPDATE threads SET origin_no = (SELECT origin_no FROM threads WHERE no = ?)"
+        " WHERE origin_no BETWEEN ? AND ? AND shelf = ?",
+        (no, *rows.everything_of(no), PURGED),
+    )
+    db.execute("DELETE FROM threads WHERE no = ?", (no,))
+
+
+def _remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:
+    """Remove those of the blobs that no record uses any more."""
+    for no in blobs:
+        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (no,))
+
+
+UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
+    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
+)

@@ -1,0 +1,246 @@
+"""Reading: the feed, paths, the shape of the tree, pages of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import apsw
+from msgspec import UNSET, UnsetType
+
+from clew.core.errors import Corrupt, NotFound
+from clew.core.model import (
+    Entry,
+    Page,
+    Record,
+    Segment,
+    Stats,
+    ThreadInfo,
+    ThreadQuery,
+    encode_cursor,
+)
+from clew.engines.shared.tables import rows
+from clew.engines.shared.tables.facts import ARCHIVED, DELETED, IN_USE
+from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
+
+UNLISTED_MAX = 256
+
+
+def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -> list[Record]:
+    row = rows.thread_row(db, space, thread)
+    return list(rows.scan(db, rows.everything_of(row.no, after), entries_only=False, limit=limit))
+
+
+def path(
+    db: apsw.Connection,
+    lineages: Lineages,
+    space: int,
+    thread: str,
+    leaf: str | UnsetType | None,
+    after: str | None,
+    limit: int | None,
+) -> list[Entry]:
+    spans = path_spans(db, lineages, space, thread, leaf, after)
+    return _read_spans(db, list(spans)) if limit is None else _read_newest(db, spans, limit)
+
+
+def path_spans(
+    db: apsw.Connection,
+    lineages: Lineages,
+    space: int,
+    thread: str,
+    leaf: str | UnsetType | None,
+    after: str | None,
+) -> Iterable[Range]:
+    """The ranges of records that hold a path, the newest first, each found when it is asked for."""
+    row = rows.thread_row(db, space, thread)
+    lineage = lineages.of(db, row.origin_no)
+    end = row.leaf if leaf is UNSET else leaf
+    if end is None:
+        if after is not None:
+            raise NotFound("entry", after)
+        return ()
+    place = _place(db, row, lineage, end)
+    if after is None:
+        return rows.path_ranges(db, place)
+    return _spans(db, place, _place(db, row, lineage, after), after)
+
+
+def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> int:
+    place = rows.locate(db, row.no, lineage, id)
+    if place is None:
+        raise NotFound("entry", id)
+    return place
+
+
+def _spans(db: apsw.Connection, place: int, stop: int, after: str) -> list[Range]:
+    """The ranges of a path, newest first, down to the entry after `stop`."""
+    spans: list[Range] = []
+    for first, last in rows.path_ranges(db, place):
+        if first <= stop <= last:
+            return [*spans, (stop + 1, last)]
+        spans.append((first, last))
+    raise NotFound("entry", after)
+
+
+def _read_spans(db: apsw.Connection, spans: list[Range]) -> list[Entry]:
+    entries: list[Entry] = []
+    for span in reversed(spans):
+        entries.extend(rows.scan(db, span, entries_only=True))
+    return entries
+
+
+def _read_newest(db: apsw.Connection, spans: Iterable[Range], limit: int) -> list[Entry]:
+    entries: list[Entry] = []
+    for span in spans:
+        left = limit - len(entries)
+        if left <= 0:
+            break
+        entries.extend(rows.scan(db, span, entries_only=True, limit=left, newest_first=True))
+    entries.reverse()
+    return entries
+
+
+def segments(db: apsw.Connection, space: int, thread: str) -> list[Segment]:
+    """Each segment with its ends: the last entry before the next segment's first is its last."""
+    first, last = rows.everything_of(rows.thread_row(db, space, thread).no)
+    query = "SELECT first FROM segments WHERE first BETWEEN ? AND ? ORDER BY first"
+    starts = [row[0] for row in every(db, query, (first, last))]
+    return [_segment(db, start, end) for start, end in pairwise([*starts, last + 1])]
+
+
+def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
+    query = "SELECT no, id, parent FROM records WHERE no BETWEEN ? AND ? AND type = 0 ORDER BY no"
+    head = one(db, f"{query} ASC LIMIT 1", (start, end - 1))
+    tail = one(db, f"{query} DESC LIMIT 1", (start, end - 1))
+    if head is None or tail is None:
+        raise Corrupt(f"record no. {start}", "a segment begins here, but no entry does")
+    return Segment(head[2], head[1], tail[1], head[0] & rows.SEQ_MAX, tail[0] & rows.SEQ_MAX)
+
+
+# --- pages of threads -----------------------------------------------------------------------
+
+
+def too_many_unlisted(db: apsw.Connection, space: int) -> bool:
+    """Whether sorting the threads that are not in the index would cost more than a page should."""
+    some = "SELECT 1 FROM threads WHERE space = ? AND listed_us IS NULL LIMIT ?"
+    found = value(db, f"SELECT count(*) FROM ({some})", (space, UNLISTED_MAX + 1))
+    return bool(found > UNLISTED_MAX)
+
+
+def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadInfo]:
+    """Ordered index scans, merged: the cost is the page, not the store."""
+    column = f"{query.order}_us"
+    found: list[ThreadRow] = []
+    for shelf in _shelves(query):
+        for part in _PARTS[query.order]:
+            sql, bindings = _select(space, query, column, shelf, *part)
+            found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
+    found.sort(key=lambda row: (-getattr(row, column), row.id))
+    page = [row.info(db) for row in found[: query.limit]]
+    if len(found) <= query.limit:
+        return Page(page)
+    last = found[query.limit - 1]
+    return Page(page, encode_cursor(getattr(last, column), last.id))
+
+
+# By update there are two sorts of threads: those in the index, and those that have changed since.
+_PARTS = {
+    "created": (("created_us", "TRUE"),),
+    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
+}
+
+
+def _shelves(query: ThreadQuery) -> tuple[int, ...]:
+    if query.deleted:
+        return (DELETED,)
+    if query.archived is None:
+        return (IN_USE, ARCHIVED)
+    return (ARCHIVED,) if query.archived else (IN_USE,)
+
+
+def _select(
+    space: int, query: ThreadQuery, column: str, shelf: int, order: str, part: str
+) -> tuple[str, dict[str, Any]]:
+    selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
+    # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
+    clauses = ["shelf = :shelf" if selective == (None,) * 5 else "+shelf = :shelf"]
+    # And by tag alone the threads are known by their numbers.
+    by_tag = query.tag is not None and selective.count(None) == 4
+    clauses += ["+space = :space" if by_tag else "space = :space", part]
+    bindings: dict[str, Any] = {"space": space, "shelf": shelf, "limit": query.limit + 1}
+    for name in ("workspace", "status", "parent", "origin"):
+        value = getattr(query, name)
+        if value is not None:
+            clauses.append(f"{name} = :{name}")
+            bindings[name] = value
+    if query.tag is not None:
+        clauses.append("no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
+        bindings["tag"] = query.tag
+    if query.prefix is not None:
+        clauses.append("shelf < 3 AND id >= :prefix AND (:prefix_end IS NULL OR id < :prefix_end)")
+        bindings |= {"prefix": query.prefix, "prefix_end": after_prefix(query.prefix)}
+    if query.after_us is not None:
+        clauses.append(f"{column} > :after")
+        bindings["after"] = query.after_us
+    if query.before_us is not None:
+        clauses.append(f"{column} < :before")
+        bindings["before"] = query.before_us
+    if query.cursor is not None:
+        clauses.append(f"{order} <= :time AND ({order} < :time OR id > :id)")
+        bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
+    where = " AND ".join(clauses)
+    return (
+        f"SELECT {rows.THREAD} FROM threads WHERE {where} ORDER BY {order} DESC, id LIMIT :limit"
+    ), bindings
+
+
+def after_prefix(prefix: str) -> str | None:
+    """The least text greater than all that begin with a prefix; None if there is none."""
+    for end in range(len(prefix), 0, -1):
+        point = ord(prefix[end - 1]) + 1
+        if point <= 0x10FFFF:
+            # Surrogates are no characters: after U+D7FF comes U+E000.
+            return prefix[: end - 1] + chr(0xE000 if point == 0xD800 else point)
+    return None
+
+
+def stats(db: apsw.Connection, space: int | None) -> Stats:
+    """What a namespace has, or all of them together.
+
+    How large the file is tells only those who have it for themselves.
+    """
+    where, bindings = ("TRUE", ()) if space is None else ("space = ?", (space,))
+
+    def row(sql: str) -> list[int]:
+        return [number or 0 for number in one(db, sql, bindings) or ()]
+
+    threads, deleted = row(
+        "SELECT count(*) FILTER (WHERE shelf < 2), count(*) FILTER (WHERE shelf = 2)"
+        f" FROM threads WHERE {where}"
+    )
+    records, entries, record_bytes = row(
+        "SELECT count(*), count(*) FILTER (WHERE r.type = 0),"
+        " sum(ifnull(length(r.body), 0) + ifnull(length(r.meta), 0))"
+        " FROM threads t CROSS JOIN records r"
+        f" ON r.no BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX} WHERE {where}"
+    )
+    count, blob_bytes, packed_bytes = row(
+        "SELECT count(*), sum(size), sum(length(data)) FROM blobs"
+        f" WHERE no IN (SELECT no FROM blobs WHERE {where})"
+    )
+    alone = space is None or value(db, "SELECT count(*) FROM namespaces") == 1
+    return Stats(
+        threads=threads,
+        deleted=deleted,
+        entries=entries,
+        records=records,
+        blobs=count,
+        blob_bytes=blob_bytes,
+        stored_bytes=file_bytes(db) if alone else record_bytes + packed_bytes,
+    )
+
+
+def file_bytes(db: apsw.Connection) -> int:
+    return int(value(db, "PRAGMA page_count") * value(db, "PRAGMA page_size"))

@@ -1,0 +1,304 @@
+"""Rows to records and back, and how to find one: the parts that reading and writing share."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apsw
+from msgspec import Struct
+
+from clew.core.errors import Corrupt, NotFound
+from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
+from clew.engines.shared.compression import unpack
+
+ENTRY, MOVE, FACT = 0, 1, 2
+SEQ_MAX = 0xFFFF_FFFF
+
+Range = tuple[int, int]  # the numbers of the first and the last record
+
+_COLUMNS = "no, id, time_us, hash, parent, kind, body, turn, format, meta, blobs, blob, type"
+_HEADS = _COLUMNS.replace("body", "iif(type = 0, NULL, body)").replace("meta", "NULL")
+_INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_FIND = f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?"
+
+
+def number(thread: int, seq: int) -> int:
+    """The number of a record: its thread's, then its seq."""
+    return thread << 32 | seq
+
+
+# --- one record -----------------------------------------------------------------------------
+
+
+def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
+    no, id, time_us, hash, parent, kind, body, turn, format, meta, uses, blob, type = row
+    seq = no & SEQ_MAX
+    if type == MOVE:
+        return Move(thread, seq, id, time_us, hash, parent)
+    if body is None:
+        body = fetch_blob(db, blob)
+    if type == FACT:
+        return Fact(thread, seq, id, time_us, hash, kind, body)
+    names = () if uses is None else tuple(uses.split(","))
+    return Entry(thread, seq, id, time_us, hash, parent, kind, body, turn, format, meta, names)
+
+
+def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
+    """Write a record; `blob` holds its body when that is large."""
+    start = (no, record.id, record.time_us, record.hash)
+    if isinstance(record, Entry):
+        body = record.data if blob is None else None
+        uses = ",".join(record.blobs) or None
+        row: Row = (
+            *start,
+            *(record.parent, record.kind, body, record.turn, record.format, record.meta_data),
+            *(uses, blob, ENTRY),
+        )
+    elif isinstance(record, Move):
+        row = (*start, record.leaf, *(None,) * 7, MOVE)
+    else:
+        assert isinstance(record, Fact)
+        body = record.data if blob is None else None
+        row = (*start, None, record.key, body, *(None,) * 4, blob, FACT)
+    db.execute(_INSERT, row)
+
+
+# --- finding --------------------------------------------------------------------------------
+
+
+class Lineages:
+    """The ranges of entries that forks inherit. They never change, so they are remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Range, ...]] = {}
+
+    def of(self, db: apsw.Connection, origin: int | None) -> tuple[Range, ...]:
+        if origin is None:
+            return ()
+        found = self._known.get(origin)
+        if found is None:
+            found = tuple(path_ranges(db, origin))
+            if len(self._known) > 1000:
+                self._known.clear()
+            self._known[origin] = found
+        return found
+
+
+def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
+    """The path to an entry as ranges of records, the newest first: one lookup a segment."""
+    at: int | None = no
+    passed: set[int] = set()  # damage may lead in a circle
+    while at is not None:
+        row = one(
+            db,
+            "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
+            " ORDER BY first DESC LIMIT 1",
+            (number(at >> 32, 0), at),
+        )
+        if row is None:
+            raise Corrupt(f"record no. {at}", "it is in no segment")
+        if row[0] in passed:
+            raise Corrupt(f"record no. {row[0]}", "its segment hangs on itself")
+        passed.add(row[0])
+        yield row[0], at
+        at = row[1]
+
+
+def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str) -> int | None:
+    """The number of an entry that is visible in a thread: its own, or on the path it inherits."""
+    row = one(db, _LOCATE, (id, thread))
+    return locate_inherited(db, lineage, id) if row is None else int(row[0])
+
+
+_LOCATE = "SELECT no FROM records WHERE id = ? AND no >> 32 = ? AND type = 0"
+
+
+def locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> int | None:
+    for thread in dict.fromkeys(first >> 32 for first, _ in lineage):
+        row = one(db, _LOCATE, (id, thread))
+        if row is not None and any(first <= row[0] <= last for first, last in lineage):
+            return int(row[0])
+    return None
+
+
+def find(
+    db: apsw.Connection, thread: int, name: str, lineage: tuple[Range, ...], id: str
+) -> Record | None:
+    """The record with an id among those visible in a thread."""
+    row = one(db, _FIND, (id, thread))
+    if row is not None:
+        return to_record(db, name, row)
+    no = locate_inherited(db, lineage, id) if lineage else None
+    if no is None:
+        return None
+    record: Record = next(scan(db, (no, no), entries_only=True))
+    return record
+
+
+def scan(
+    db: apsw.Connection,
+    span: Range,
+    *,
+    entries_only: bool,
+    limit: int = -1,
+    newest_first: bool = False,
+) -> Iterator[Any]:
+    """The records of a range, in order."""
+    name = name_of(db, span[0] >> 32)
+    only = "AND type = 0" if entries_only else ""
+    direction = "DESC" if newest_first else "ASC"
+    found = raw(db, span, f"{only} ORDER BY no {direction} LIMIT ?", limit)
+    return (to_record(db, name, row) for row in found)
+
+
+def raw(
+    db: apsw.Connection,
+    span: Range,
+    rest: str = "ORDER BY no",
+    *bindings: Any,
+    heads: bool = False,
+) -> Iterator[Row]:
+    """The rows of a range, as `to_record` takes them; `heads`: entries without body and meta."""
+    columns = _HEADS if heads else _COLUMNS
+    sql = f"SELECT {columns} FROM records WHERE no BETWEEN ? AND ? {rest}"
+    return each(db, sql, (*span, *bindings))
+
+
+def everything_of(thread: int, after: int = 0) -> Range:
+    """The range of a thread's records with a greater seq."""
+    return number(thread, after) + 1, number(thread, SEQ_MAX)
+
+
+def name_of(db: apsw.Connection, thread: int) -> str:
+    row = one(db, "SELECT id FROM threads WHERE no = ?", (thread,))
+    if row is None:
+        raise Corrupt(f"thread no. {thread}", "its row is missing")
+    return str(row[0])
+
+
+# --- threads --------------------------------------------------------------------------------
+
+THREAD = (
+    "no, id, created_us, updated_us, seq, leaf, parent, origin, origin_entry, origin_hash,"
+    " origin_no"
+)
+
+
+class ThreadRow(Struct, frozen=True):
+    """A thread's row. `origin_no` is the last record of the path that it shares."""
+
+    no: int
+    id: str
+    created_us: int
+    updated_us: int
+    seq: int
+    leaf: str | None
+    parent: str | None
+    origin: str | None
+    origin_entry: str | None
+    origin_hash: str | None
+    origin_no: int | None
+
+    def info(self, db: apsw.Connection) -> ThreadInfo:
+        origin = None
+        if self.origin is not None:
+            origin = Origin(self.origin, self.origin_entry, self.origin_hash)
+        facts = facts_of(db, self.no)
+        return ThreadInfo(
+            self.id,
+            self.created_us,
+            self.updated_us,
+            self.seq,
+            self.leaf,
+            self.parent,
+            origin,
+            facts,
+        )
+
+
+def thread_row(db: apsw.Connection, space: int, id: str) -> ThreadRow:
+    query = f"SELECT {THREAD} FROM threads WHERE space = ? AND id = ? AND shelf < 3"
+    row = one(db, query, (space, id))
+    if row is None:
+        raise NotFound("thread", id)
+    return ThreadRow(*row)
+
+
+def facts_of(db: apsw.Connection, thread: int) -> dict[str, bytes]:
+    rows = every(
+        db,
+        "SELECT f.key, r.body, r.blob FROM facts f JOIN records r ON r.no = f.record"
+        " WHERE f.thread = ? ORDER BY f.key",
+        (thread,),
+    )
+    return {key: body if body is not None else fetch_blob(db, blob) for key, body, blob in rows}
+
+
+# --- asking SQLite: a row, all rows, or one value ---
+
+Row = tuple[Any, ...]
+Bindings = Sequence[Any] | Mapping[str, Any]
+
+
+def one(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> Row | None:
+    try:
+        return db.execute(sql, bindings).fetchone()
+    except UnicodeDecodeError as error:
+        raise garbled(db, error) from error
+
+
+def every(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> list[Row]:
+    try:
+        return db.execute(sql, bindings).fetchall()
+    except UnicodeDecodeError as error:
+        raise garbled(db, error) from error
+
+
+def each(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> Iterator[Row]:
+    """Row after row, for those who may stop early or keep little."""
+    try:
+        yield from db.execute(sql, bindings)
+    except UnicodeDecodeError as error:
+        raise garbled(db, error) from error
+
+
+def value(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> Any:
+    try:
+        return db.execute(sql, bindings).get
+    except UnicodeDecodeError as error:
+        raise garbled(db, error) from error
+
+
+def garbled(db: apsw.Connection, error: UnicodeDecodeError) -> Corrupt:
+    """SQLite hands out damaged text as it is; what cannot be decoded was not written by us."""
+    return Corrupt(db.filename, f"text is not UTF-8: {error}; run clew verify")
+
+
+def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
+    row = one(db, "SELECT hash, size, codec, data FROM blobs WHERE no = ?", (no,))
+    if row is None:
+        raise Corrupt(f"blob no. {no}", "it is missing")
+    return unpack(*row)
+
+
+def patience(seconds: float) -> Callable[[int], bool]:
+    """A busy handler: wait for other processes in short random naps, up to a limit.
+
+    SQLite's own backs off to 100 ms, which starves whoever has waited longest.
+    """
+    deadline = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + seconds
+        if now >= deadline:
+            return False
+        time.sleep(random.uniform(0.0001, 0.002))
+        return True
+
+    return wait

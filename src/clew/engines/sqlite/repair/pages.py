@@ -1,0 +1,179 @@
+"""The rows of a SQLite file, page by page, without asking SQLite.
+
+When the root of a table is destroyed, SQLite reaches none of its rows, although nearly all of them
+are there: each leaf page describes itself. This reads those. Whether a row is what was written
+is for others to judge, by its hash.
+
+https://www.sqlite.org/fileformat2.html
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from clew.engines.shared.migrations import migrations
+
+Bytes = bytes | mmap.mmap
+PAGE_BYTES = 4096
+_LEAF = 0x0D
+_PAYLOAD_MAX = 1 << 31
+_INLINE_MAX = PAGE_BYTES - 35
+_INLINE_MIN = (PAGE_BYTES - 12) * 32 // 255 - 23
+_SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
+
+
+class Broken(ValueError):
+    """A cell that cannot be read."""
+
+
+def rows(data: Bytes) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The number and the values of every row on every leaf page that is legible."""
+    for start in range(0, len(data), PAGE_BYTES):
+        page = data[start : start + PAGE_BYTES]
+        head = 100 if start == 0 else 0
+        if len(page) < PAGE_BYTES or page[head] != _LEAF:
+            continue
+        count = int.from_bytes(page[head + 3 : head + 5], "big")
+        for n in range(min(count, PAGE_BYTES // 4)):
+            at = head + 8 + 2 * n
+            try:
+                yield _cell(data, page, int.from_bytes(page[at : at + 2], "big"))
+            except (Broken, IndexError, UnicodeDecodeError):
+                continue
+
+
+def child_pointers(page: bytes, head: int) -> list[int]:
+    """Where the numbers of the pages below stand in an inner page of a table; none in a leaf."""
+    if page[head] == _LEAF:
+        return []
+    count = int.from_bytes(page[head + 3 : head + 5], "big")
+    cells = (head + 12 + 2 * n for n in range(count))
+    return [*(int.from_bytes(page[at : at + 2], "big") for at in cells), head + 8]
+
+
+def _cell(data: Bytes, page: bytes, at: int) -> tuple[int, tuple[Any, ...]]:
+    size, at = _varint(page, at)
+    number, at = _varint(page, at)
+    if size > _PAYLOAD_MAX:
+        raise Broken("its size")
+    return number, _values(_payload(data, page, at, size))
+
+
+def _payload(data: Bytes, page: bytes, at: int, size: int) -> bytes:
+    """The bytes of a row: what does not fit into its page goes on in others."""
+    if size <= _INLINE_MAX:
+        return page[at : at + size]
+    inline = _INLINE_MIN + (size - _INLINE_MIN) % (PAGE_BYTES - 4)
+    inline = inline if inline <= _INLINE_MAX else _INLINE_MIN
+    parts = [page[at : at + inline]]
+    following = int.from_bytes(page[at + inline : at + inline + 4], "big")
+    left = size - inline
+    while left > 0:
+        start = (following - 1) * PAGE_BYTES
+        more = data[start : start + PAGE_BYTES]
+        if following == 0 or len(more) < PAGE_BYTES:
+            raise Broken("its rest is not there")
+        parts.append(more[4 : 4 + left])
+        left -= PAGE_BYTES - 4
+        following = int.from_bytes(more[:4], "big")
+    return b"".join(parts)
+
+
+def _values(payload: bytes) -> tuple[Any, ...]:
+    head, at = _varint(payload, 0)
+    kinds: list[int] = []
+    while at < head:
+        kind, at = _varint(payload, at)
+        kinds.append(kind)
+    values: list[Any] = []
+    for kind in kinds:
+        size = _SIZES[kind] if kind in _SIZES else (kind - 12) // 2
+        if kind in (10, 11) or at + size > len(payload):
+            raise Broken("its values")
+        values.append(_value(kind, payload[at : at + size]))
+        at += size
+    return tuple(values)
+
+
+def _value(kind: int, raw: bytes) -> Any:
+    if kind == 0:
+        return None
+    if kind in (8, 9):
+        return kind - 8
+    if kind <= 6:
+        return int.from_bytes(raw, "big", signed=True)
+    if kind == 7:
+        raise Broken("no table of ours has such numbers")
+    return raw.decode("utf-8") if kind % 2 else raw
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for n in range(8):
+        byte = data[at + n]
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + n + 1
+    return value << 8 | data[at + 8], at + 9
+
+
+# --- a second view of a damaged SQLite store: the rows on its pages, in a database of their own ---
+
+# By how many columns a row has. Rows that were written before a column was added lack it.
+_TABLES = {
+    13: "records",
+    19: "threads",
+    20: "threads",
+    7: "blobs",
+    8: "blobs",
+    9: "leases",
+    2: "namespaces",
+}
+
+
+def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
+    """The rows of a damaged file in a new database; None if SQLite can read all of it."""
+    if _is_sound(damaged):
+        return None
+    db = apsw.Connection(str(path))
+    db.pragma("journal_mode", "off")
+    db.pragma("synchronous", "off")
+    for migration in migrations("sqlite"):
+        db.execute(migration.sql)
+    inserts = {count: _insert(db, table, count) for count, table in _TABLES.items()}
+    with damaged.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data, db:
+        for number, values in rows(data):
+            if len(values) == 2 and not isinstance(values[1], str):
+                continue  # a segment
+            if len(values) in inserts and values[0] is None:
+                _try(db, inserts[len(values)], (number, *values[1:]))
+    return db
+
+
+def _is_sound(path: Path) -> bool:
+    db = apsw.Connection(str(path))
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return bool(db.execute("PRAGMA integrity_check(1)").get == "ok")
+    except (apsw.Error, UnicodeDecodeError):
+        return False
+    finally:
+        db.close(True)
+
+
+def _insert(db: apsw.Connection, table: str, count: int) -> str:
+    columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")][:count]
+    marks = ",".join("?" * count)
+    return f"INSERT OR IGNORE INTO {table} ({','.join(columns)}) VALUES ({marks})"
+
+
+def _try(db: apsw.Connection, sql: str, values: tuple[Any, ...]) -> None:
+    try:
+        db.execute(sql, values)
+    except (apsw.Error, OverflowError, UnicodeError):
+        pass  # not a row of ours, or damaged

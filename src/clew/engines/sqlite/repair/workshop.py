@@ -1,0 +1,245 @@
+"""Where a SQLite store is repaired: alone with it, on a copy, in a folder beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import apsw
+from msgspec.structs import astuple
+
+from clew.core.errors import FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.core.lease_rules import LeaseState
+from clew.core.maintenance import Salvage
+from clew.engines.shared import clock, swap
+from clew.engines.shared.migrations import migrations
+from clew.engines.shared.tables.rows import Row
+from clew.engines.sqlite import leases
+from clew.engines.sqlite.connections import UNREADABLE, translate
+from clew.engines.sqlite.doctor import SQLiteWhole
+from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.repair.pages import PAGE_BYTES, child_pointers, rescue
+from clew.engines.sqlite.repair.salvage import SQLiteSalvage
+from clew.engines.sqlite.schema import APPLICATION_ID
+
+_LEASE = f"thread, {leases.NAMES}, hash"
+
+
+class SQLiteWorkshop:
+    """See `clew.salvage.Workshop`."""
+
+    def __init__(self, path: Path, stamp: str) -> None:
+        self._path = path = path.absolute()
+        self.place = str(path)
+        self._swap = swap.Swap(path, stamp, companions=("-wal", "-shm"))
+        if not path.is_file() and not swap.note_of(path).exists():
+            raise NotFound("store", str(path))
+        self._swapped = path.with_name(path.name + "-lock").exists()
+        self._lock = _alone(path)
+        self._found: SQLiteSalvage | None = None
+        try:
+            self.finished = self._swap.finish()
+            self._swap.begin()
+            self._copy = self._swap.folder / "damaged.db"
+            self._new = self._swap.folder / "repaired.db"
+            for end in ("", "-wal"):
+                if path.with_name(path.name + end).exists():
+                    shutil.copyfile(str(path) + end, str(self._copy) + end)
+        except BaseException:
+            self.close()
+            raise
+
+    def open_copy(self) -> SQLiteWhole:
+        return SQLiteWhole(self._copy)
+
+    def salvage(self) -> list[Salvage]:
+        _fit(self._copy)
+        db = _open(self._copy)
+        ours = _has_tables(db) and _is_ours(db)
+        if not _has_tables(db):
+            _refuse_foreign(db, self._path)
+            db.close()
+            _transplant(self._copy, self._swap.folder / "empty.db")
+            db = _open(self._copy)
+        _refuse_newer(db, self._path)
+        self._found = SQLiteSalvage(db, rescue(self._copy, self._swap.folder / "rescued.db"))
+        if self._found.is_empty and not ours:
+            raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
+        return list(self._found.namespaces())
+
+    def create(self, namespace: str) -> SQLiteEngine:
+        return SQLiteEngine(self._new, namespace=namespace)
+
+    def open_new(self) -> SQLiteWhole:
+        return SQLiteWhole(self._new)
+
+    def finish(self, ids: dict[tuple[str, str], str]) -> None:
+        """Leases are no records, but their fences must go on growing."""
+        threads = {key: (namespace, id) for (namespace, key), id in ids.items()}
+        new = apsw.Connection(str(self._new))
+        try:
+            for row in self._leases():
+                _insert_lease(new, *threads.get(str(row[0]), ("", "")), row)
+            # Closing checkpoints too, but does not say so when it could not: what is still in the
+            # log would not come along.
+            if new.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall() != [(0, 0, 0)]:
+                raise Unavailable(f"the log of {self._new} cannot be emptied")
+        except apsw.Error as error:
+            raise translate(error, str(self._new)) from error
+        finally:
+            new.close(True)
+
+    def _leases(self) -> list[Row]:
+        db = _open(self._copy)
+        found: list[Row] = []
+        try:
+            found.extend(db.execute(f"SELECT {_LEASE} FROM leases"))
+        except UNREADABLE:
+            pass  # whoever held one is gone: nobody else has the store open
+        finally:
+            db.close(True)
+        return found
+
+    def reindex(self) -> bool:
+        return False  # it lies among the records, in one file
+
+    def swap(self) -> str:
+        wal = self._new.with_name(self._new.name + "-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise Unavailable(f"the log of {self._new} was not emptied; nothing was changed")
+        self._swapped = True
+        return self._swap.run(self._new)
+
+    def keep(self) -> str:
+        return self._swap.keep()
+
+    def close(self) -> None:
+        if self._found is not None:
+            self._found.close()
+        self._swap.close()
+        if not self._swapped:  # nothing of ours beside what may be somebody else's file
+            self._path.with_name(self._path.name + "-lock").unlink()
+        os.close(self._lock)
+
+
+def _insert_lease(db: apsw.Connection, namespace: str, thread: str, row: Row) -> None:
+    state = LeaseState(*row[1:-1])
+    if leases.lease_hash(thread, state) != row[-1]:
+        # Damaged: it is over, and no fence that was ever given may be given again.
+        state = LeaseState(fence=clock.now().wall_us)
+    try:
+        db.execute(
+            f"INSERT OR IGNORE INTO leases ({_LEASE})"
+            " SELECT t.no, ?,?,?,?,?,?,?,? FROM threads t JOIN namespaces n ON n.no = t.space"
+            " WHERE n.name = ? AND t.id = ? AND t.shelf < 3",
+            (*astuple(state), leases.lease_hash(thread, state), namespace, thread),
+        )
+    except apsw.ConstraintError:
+        pass  # it is damaged itself
+
+
+def _alone(path: Path) -> int:
+    """The store's lock for one alone; the lock file stays, so that it goes on to be the same."""
+    import fcntl
+
+    lock = path.with_name(path.name + "-lock")
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise Unavailable(
+            f"{path} is in use; close every program that has it open, then repair it"
+        ) from None
+    return descriptor
+
+
+def _open(path: Path) -> apsw.Connection:
+    db = apsw.Connection(str(path))
+    db.set_busy_timeout(0)
+    return db
+
+
+def _fit(path: Path) -> None:
+    """Let the header of a copy that was cut off say how many pages there really are.
+
+    SQLite reads nothing at all of a file that is shorter than its header says.
+    """
+    size = path.stat().st_size // PAGE_BYTES
+    with path.open("r+b") as file:
+        if int.from_bytes(file.read(32)[28:], "big") > size:
+            file.seek(28)
+            file.write(size.to_bytes(4, "big"))
+
+
+def _has_tables(db: apsw.Connection) -> bool:
+    try:
+        found = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+        db.execute("SELECT count(*) FROM (SELECT 1 FROM records LIMIT 0)").fetchall()
+    except UNREADABLE:
+        return False
+    return {"threads", "records", "segments", "facts", "tags", "leases", "blobs"} <= found
+
+
+def _is_ours(db: apsw.Connection) -> bool:
+    return bool(db.pragma("application_id") == APPLICATION_ID)
+
+
+def _refuse_foreign(db: apsw.Connection, path: Path) -> None:
+    """A database in good order that has none of our tables is somebody else's."""
+    try:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema")]
+    except UNREADABLE:
+        return
+    if names and not _is_ours(db):
+        raise Unsupported(f"{path} is a SQLite database, but not a Clew store; left as it is")
+
+
+def _refuse_newer(db: apsw.Connection, path: Path) -> None:
+    """A newer format is none of our business, unless the number alone is damaged."""
+    known = migrations("sqlite")
+    found = db.pragma("user_version")
+    if found > len(known) and not _has_our_schema(db):
+        raise FormatTooNew(str(path), found=found, known=len(known))
+
+
+def _has_our_schema(db: apsw.Connection) -> bool:
+    """Of this format, or of one before it."""
+    query = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+    found = db.execute(query).fetchall()
+    fresh = apsw.Connection(":memory:")
+    for migration in migrations("sqlite"):
+        fresh.execute(migration.sql)
+        if found == fresh.execute(query).fetchall():
+            return True
+    return False
+
+
+def _transplant(path: Path, scratch: Path) -> None:
+    """Give a copy whose schema is damaged the one of an empty store.
+
+    Tables are made once, in one order, when a store is new, so they lie on the same pages in every
+    store; indexes that a migration made anew may not, and are then of no use. The schema itself
+    goes behind everything else. Unused pages are not listed any more: no matter to a reader.
+    """
+    SQLiteEngine(scratch).close()
+    fresh = scratch.read_bytes()
+    first = bytearray(fresh[:PAGE_BYTES])
+    size = max(path.stat().st_size, len(fresh)) // PAGE_BYTES
+    leaves: list[bytes] = []
+    for at in child_pointers(fresh[:PAGE_BYTES], 100):
+        child = int.from_bytes(first[at : at + 4], "big")
+        leaves.append(fresh[(child - 1) * PAGE_BYTES : child * PAGE_BYTES])
+        first[at : at + 4] = (size + len(leaves)).to_bytes(4, "big")
+    first[28:32] = (size + len(leaves)).to_bytes(4, "big")
+    first[32:40] = bytes(8)  # no free pages
+    first[92:96] = first[24:28]  # the size above is valid for this change counter
+    with path.open("r+b") as file:
+        file.truncate(size * PAGE_BYTES)
+        file.write(first)
+        file.seek(0, os.SEEK_END)
+        file.write(b"".join(leaves))
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists():
+        wal.unlink()  # it may hold the damaged pages again

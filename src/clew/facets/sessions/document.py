@@ -1,0 +1,243 @@
+"""The session document, and what a list knows of it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import takewhile
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from clew.context.tokens import characters
+from clew.core.errors import InvalidInput
+from clew.core.model import ThreadInfo
+from clew.facets import _base
+from clew.messages import view
+from clew.messages.neutral import Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
+
+UsageByModel = dict[str, dict[str, Any]]
+
+
+class Event(Struct, frozen=True):
+    """Something that a UI or a tunnel was told; `data` is any JSON value."""
+
+    event_id: str
+    stream_id: str = ""
+    type: str = ""
+    data: Any = None
+
+
+class Sync(Struct):
+    """What of a document is stored, as far as the document knows: true while the leaf is this."""
+
+    known: bool = False
+    leaf: str | None = None
+    messages: list[Any] = []
+    unseen: list[Any] = []  # messages of others, which the document does not have
+    events: list[Event] = []
+    facts: dict[str, bytes] = {}
+    title: str = ""
+    workspace: str = ""
+    calls: list[dict[str, Any]] = []  # usage that is still to be written
+
+
+@dataclass
+class Session:
+    """A session as a document: yours to change, stored by `Sessions.save` and the append calls.
+
+    `usage` is summed by model. `events_complete` says that no event is missing. `cost` is any
+    JSON value. `sync` is the store's own note of what is stored. A document is not meant to be
+    shared by threads; each may load its own.
+    """
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    title: str = ""
+    workspace: str = ""
+    vendor: str = ""
+    endpoint: str = ""
+    model: str = ""
+    messages: list[Any] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    events_complete: bool = False
+    cost: Any = None
+    usage: UsageByModel = field(default_factory=dict)
+    sync: Sync = field(default_factory=Sync, repr=False, compare=False)
+
+    def has_user_interaction(self) -> bool:
+        """Whether a user has said or shown something; see the function of this name."""
+        return has_user_interaction(self)
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """What a list knows about a session without reading its messages."""
+
+    id: str
+    created_at: datetime
+    updated_at: datetime
+    title: str
+    title_source: str | None
+    workspace: str
+    workspace_id: str
+    vendor: str
+    endpoint: str
+    model: str
+    events_complete: bool
+    cost: Any
+    usage: UsageByModel
+
+
+def has_user_interaction(session: Session) -> bool:
+    """Whether there is a user's message with text that is not blank, or with an image or a file.
+
+    Results of tools do not count.
+    """
+    return any(_is_interaction(body) for body in session.messages)
+
+
+def _is_interaction(body: Any) -> bool:
+    found = view(None, body)
+    if not found:  # it cannot be read: better one session too many than one lost
+        return isinstance(body, dict) and body.get("role") == "user" and bool(body.get("content"))
+    return any(_says_something(part) for part in _user_parts(found))
+
+
+def _says_something(part: Part) -> bool:
+    if isinstance(part, Text):
+        return bool(part.text.strip())
+    return not isinstance(part, ToolResult | ToolCall | Thinking)
+
+
+def _user_parts(found: Iterable[Message]) -> list[Part]:
+    return [part for message in found if message.role == "user" for part in message.parts]
+
+
+def first_user_text(messages: Iterable[Any]) -> str:
+    """The first text of a user that is not blank; empty if there is none."""
+    for body in messages:
+        for part in _user_parts(view(None, body)):
+            if isinstance(part, Text) and part.text.strip():
+                return part.text
+    return ""
+
+
+# --- from the facts of a thread -------------------------------------------------------------
+
+
+def info_of(info: ThreadInfo) -> SessionInfo:
+    facts, title = info.facts, info.title
+    return SessionInfo(
+        id=_base.key_of(info),
+        created_at=info.created_at,
+        updated_at=info.updated_at,
+        title="" if title is None else title.text,
+        title_source=None if title is None else title.source,
+        workspace=facts.get("workspace_path") or info.workspace or "",
+        workspace_id=facts.get("workspace_id") or "",
+        vendor=facts.get("vendor") or "",
+        endpoint=facts.get("endpoint") or "",
+        model=facts.get("model") or "",
+        events_complete=bool(facts.get("events_complete")),
+        cost=facts.get("cost"),
+        usage=facts.get("usage") or {},
+    )
+
+
+def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> Session:
+    """A document with the metadata of a thread; it knows that all of this is stored."""
+    known = info_of(info)
+    session = Session(
+        id=known.id,
+        created_at=known.created_at,
+        updated_at=known.updated_at,
+        title=known.title,
+        workspace=known.workspace,
+        vendor=known.vendor,
+        endpoint=known.endpoint,
+        model=known.model,
+        messages=messages,
+        events=events,
+        events_complete=known.events_complete,
+        cost=known.cost,
+        usage=known.usage,
+    )
+    session.sync = Sync(
+        known=True,
+        leaf=info.leaf,
+        facts=dict(info.fact_data),
+        title=known.title,
+        workspace=known.workspace,
+        events=list(events),
+    )
+    return session
+
+
+# --- titles made of the first words of a session ---
+
+TITLE_CHARACTERS = 60
+
+
+def title_from(text: str, limit: int = TITLE_CHARACTERS) -> str:
+    """The beginning of a text as one line: whole words where it can, whole characters always."""
+    flat = " ".join(_clean(text[: limit * 20]).split())
+    if len(flat) <= limit and len(text) <= limit * 20:
+        return flat
+    kept = _beginning(flat, limit - 1)
+    words, space, _ = kept.rpartition(" ")
+    if space and flat[len(kept) : len(kept) + 1] not in ("", " ") and len(words) * 2 >= limit:
+        kept = words
+    return kept.rstrip() + "…"
+
+
+def _beginning(text: str, limit: int) -> str:
+    """As many whole characters as fit."""
+    ends: list[int] = []
+    for character in characters(text[: limit * 2]):
+        ends.append((ends[-1] if ends else 0) + len(character))
+    fitting = list(takewhile(lambda end: end <= limit, ends))
+    return text[: fitting[-1]] if fitting else ""
+
+
+def _clean(text: str) -> str:
+    return "".join(
+        point
+        for point in valid_text(text)
+        if point.isspace() or unicodedata.category(point) != "Cc"
+    )
+
+
+def valid_text(text: str) -> str:
+    """Text that every encoding takes: halves of characters are joined, or marked as such."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# --- what a call to a model has used: an entry each, and the sums by model ---
+
+
+def call_body(usage: Usage | Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The body of a usage entry: the model, and the provider's numbers as they are."""
+    numbers = asdict(usage) if isinstance(usage, Usage) else usage
+    if not isinstance(numbers, Mapping):
+        raise InvalidInput("usage", f"must be an object of numbers, not {usage!r}")
+    for name, value in numbers.items():
+        if _is_number(value) and value < 0:
+            raise InvalidInput("usage", f"must not be negative, but is {value}", path=f"$.{name}")
+    return {**numbers, "model": model}
+
+
+def add_call(totals: dict[str, dict[str, Any]], call: Mapping[str, Any]) -> None:
+    """Add a call's numbers to the sums of its model; what is no number is passed over."""
+    total = totals.setdefault(call["model"], {"calls": 0})
+    total["calls"] += 1
+    for name, value in call.items():
+        if _is_number(value):
+            total[name] = total.get(name, 0) + value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,411 @@
+"""The sessions of a store."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from clew import messages
+from clew.context.window import read_window
+from clew.core.errors import ClewError, Conflict, LeaseHeld, NotFound
+from clew.core.model import Entry, Page, ThreadInfo, to_us
+from clew.facets import _base
+from clew.facets._base import Address
+from clew.facets.sessions import save
+from clew.facets.sessions.document import (
+    Event,
+    Session,
+    SessionInfo,
+    Sync,
+    add_call,
+    call_body,
+    document_of,
+    has_user_interaction,
+    info_of,
+)
+from clew.facets.sessions.markdown import export_session_markdown
+from clew.facets.sessions.save import Checkpoint
+from clew.facets.sessions.workspace import (
+    current_workspace_path,
+    fact_name,
+    identity_tag,
+    normalize_workspace_path,
+    workspace_identity,
+)
+from clew.messages.neutral import Usage
+from clew.store import Store
+from clew.thread import Thread
+
+_TRIES = 100
+_PAGE = 200
+
+Messages = list[Any]
+
+
+class Sessions:
+    """The sessions of a store, by id.
+
+    Calls that take a session or an id: with the document they store all that is new in it and
+    keep it up to date, with the id they write that one thing and need nothing else.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def new(
+        self,
+        vendor: str = "",
+        endpoint: str = "",
+        model: str = "",
+        *,
+        workspace: str | None = None,
+        id: str | None = None,
+    ) -> Session:
+        """A document that is not stored before a user has spoken in it.
+
+        The workspace is the current folder unless one is given.
+        """
+        now = self.store.now()
+        fresh = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(8)}"
+        path = current_workspace_path() if workspace is None else workspace
+        return Session(
+            id=_address(fresh if id is None else id).key,
+            created_at=now,
+            updated_at=now,
+            workspace=normalize_workspace_path(path),
+            vendor=vendor,
+            endpoint=endpoint,
+            model=model,
+        )
+
+    # --- writing ---
+
+    def save(
+        self, session: Session, *, format: str | None = None, fence: int | None = None
+    ) -> bool:
+        """Store what is new in the document; False, and nothing, if no user has spoken yet.
+
+        Nothing stored is rewritten or dropped. What others have appended since the document was
+        loaded stays, and what is new here comes after it. If messages that were stored already
+        are changed, the changed history stands for the old one from here on, as a checkpoint
+        does; `load(full=True)` still gives the old one. A deleted session comes back. LeaseHeld
+        while somebody holds the lease of the thread; the holder gives its `fence`.
+        """
+        return self._write(session, format, fence=fence)
+
+    def append_message(
+        self,
+        session: Session | str,
+        message: Any,
+        *,
+        usage: Usage | Mapping[str, Any] | None = None,
+        model: str | None = None,
+        format: str | None = None,
+        fence: int | None = None,
+    ) -> bool:
+        """Append a message, and what the call that made it has used.
+
+        The first text of a user becomes the title, if there is none. False if it stays in the
+        document only, because no user has spoken yet. On an error the document is as before.
+        """
+        document = self._document(session)
+        _base.message_draft(self.store, message, format)
+        calls = [] if usage is None else [call_body(usage, model or document.model)]
+        document.messages.append(messages.as_body(message))
+        document.sync.calls.extend(calls)
+        try:
+            stored = self._write(document, format, fence=fence, sure_messages=1)
+        except BaseException:
+            document.messages.pop()
+            document.sync.calls = document.sync.calls[: len(document.sync.calls) - len(calls)]
+            raise
+        if not stored:
+            for call in calls:
+                add_call(document.usage, call)
+        return stored
+
+    def append_event(
+        self, session: Session | str, event: Event, *, fence: int | None = None
+    ) -> bool:
+        """Append an event of a UI or a tunnel. False if it stays in the document for now."""
+        document = self._document(session)
+        save.check_event(event)
+        document.events.append(event)
+        try:
+            return self._write(document, None, fence=fence, sure_events=1)
+        except BaseException:
+            document.events.pop()
+            raise
+
+    def append_checkpoint(
+        self,
+        session: Session | str,
+        compacted_messages: Messages,
+        token_count: int,
+        *,
+        fence: int | None = None,
+    ) -> None:
+        """Let a compacted history stand for all before it, so that a resume need not compact.
+
+        `load` gives the compacted messages and what comes after; nothing is deleted, and
+        `load(full=True)` gives all. The messages of the document stay as they are. With the
+        document, messages that others have appended since it was loaded come after as well;
+        with the id, the checkpoint stands for all that is stored.
+        """
+        _base.check_count(token_count, "token_count")
+        bodies = _base.as_bodies(compacted_messages, "compacted_messages")
+        _base.message_drafts(self.store, bodies, None)
+        checkpoint = Checkpoint(bodies, token_count)
+        self._write(self._document(session), None, fence=fence, checkpoint=checkpoint)
+
+    def ensure_meta(self, session: Session) -> bool:
+        """Store the metadata if the session is not stored, but no message. False as in `save`.
+
+        For callers that write the messages by id.
+        """
+        bare = copy.copy(session)
+        bare.messages, bare.events = [], []
+        at = _address(session.id)
+        if not session.sync.known and _base.find_info(self.store, at) is None:
+            if not has_user_interaction(session):
+                return False
+            _base.ensure(self.store, at, time=session.created_at)
+            bare.sync = Sync(known=True)
+            self._write(bare, None)
+        return True
+
+    def set_title(self, session: Session | str, text: str, *, source: str = "user") -> None:
+        """Name a session; `source` says who did: user, provider (a model) or host. NotFound."""
+        id = session.id if isinstance(session, Session) else session
+        Thread(self.store, self._info(id).id).set_title(text, source=source)
+        if isinstance(session, Session):
+            session.title = session.sync.title = text
+
+    def delete(self, id: str) -> None:
+        """Put a tombstone on a session; fine if there is none. LeaseHeld while it is at work."""
+        _base.tombstone(self.store, _address(id))
+
+    def restore(self, id: str) -> None:
+        """Take the tombstone away again. NotFound if there is no such session."""
+        at = _address(id)
+        if _base.find_info(self.store, at) is None:
+            raise NotFound("session", id)
+        self.store.restore(at.thread)
+
+    def cleanup_older_than(self, time: datetime) -> int:
+        """Delete the sessions that were last updated before a time; how many they were.
+
+        Tombstones: `restore` brings each back. One that is leased, or written to meanwhile, and
+        archived ones stay.
+        """
+        before_us = to_us(time)
+        found = _base.infos(
+            self.store, FACET, cursor=None, limit=_PAGE, before_us=before_us, archived=False
+        )
+        return sum(self._bury(info) for info in found)
+
+    def _bury(self, info: ThreadInfo) -> bool:
+        batch = _base.burial(info, self.store.clock())
+        try:
+            self.store.engine.append(info.id, batch, expect=info.leaf)
+        except (Conflict, LeaseHeld, NotFound):
+            return False
+        return True
+
+    # --- reading ---
+
+    def load(self, id: str, *, full: bool = False, events: bool = True) -> Session:
+        """The document: what the last checkpoint brings and all after it, or the `full` history.
+
+        Without a checkpoint both are the same. Events before a checkpoint have to be looked for
+        in all of the thread; without `events` they are not. NotFound.
+        """
+        info = self._info(id)
+        thread = Thread(self.store, info.id)
+        window = read_window(thread, info.leaf, compacted=not full)
+        happened = save.stored_events(thread, info, window) if events else []
+        session = document_of(info, save.shown(window), happened)
+        session.sync.messages = _base.copied(session.messages)
+        return session
+
+    def list(
+        self,
+        workspace: str | None = None,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        archived: bool | None = False,
+    ) -> Page[SessionInfo]:
+        """One page of sessions without their messages, the last updated first.
+
+        With a workspace: those of that folder, and those of a folder with the same place in the
+        same repository that is no longer where it was.
+        """
+        _base.check_limit(limit)
+        found = found_in(self.store, workspace, cursor=cursor, limit=limit, archived=archived)
+        written = (info for info in found if info.leaf is not None)
+        return _base.page_of(written, limit, info_of)
+
+    def latest(self, workspace: str) -> SessionInfo | None:
+        """The session of a workspace that was updated last; None if there is none."""
+        return next(iter(self.list(workspace, limit=1).items), None)
+
+    def thread(self, id: str) -> Thread:
+        """The thread behind a session, to fork, rewind, compact. NotFound."""
+        return Thread(self.store, self._info(id).id)
+
+    def calls(self, id: str) -> Iterator[Entry]:
+        """The usage entries of a session, a call each: its model and the provider's numbers."""
+        return (entry for entry in self.thread(id).entries() if entry.kind == "usage")
+
+    def has_user_interaction(self, session: Session) -> bool:
+        """Whether a user has said or shown something in it."""
+        return has_user_interaction(session)
+
+    def export_markdown(self, session: Session | str) -> str:
+        """The session as Markdown: a document as it is, an id with its full history."""
+        if isinstance(session, str):
+            session = self.load(session, full=True, events=False)
+        return export_session_markdown(session)
+
+    # --- documents and threads ---
+
+    def _info(self, id: str) -> ThreadInfo:
+        info = _base.find_info(self.store, _address(id))
+        if info is None or info.deleted_at is not None:
+            raise NotFound("session", id, deleted_at=None if info is None else info.deleted_at)
+        return info
+
+    def _document(self, session: Session | str) -> Session:
+        """The caller's document; for an id one that knows of no message, and so adds only."""
+        return document_of(self._info(session), [], []) if isinstance(session, str) else session
+
+    def _write(
+        self,
+        session: Session,
+        format: str | None,
+        *,
+        fence: int | None = None,
+        checkpoint: Checkpoint | None = None,
+        sure_messages: int = 0,
+        sure_events: int = 0,
+    ) -> bool:
+        save.check(session)
+        at = _address(session.id)
+        for _ in range(_TRIES):
+            if not session.sync.known and not self._meet(
+                session, at, forced=checkpoint is not None
+            ):
+                return False
+            try:
+                step = save.Step(self.store, at.thread, session, format, checkpoint)
+                if step.batch:
+                    self.store.engine.append(
+                        at.thread, step.batch, expect=session.sync.leaf, fence=fence
+                    )
+                    step.settle()
+                return True
+            except Conflict as error:
+                last: ClewError = error
+                self._catch_up(session, at, sure_messages, sure_events)
+            except NotFound as error:
+                last = error
+                self._bring_back(session, at, error)
+        raise last
+
+    def _meet(self, session: Session, at: Address, *, forced: bool) -> bool:
+        """Find what is stored under the document's id, or make it."""
+        info = _base.find_info(self.store, at)
+        calls = session.sync.calls
+        if info is None:
+            if not forced and not has_user_interaction(session):
+                return False
+            _base.ensure(self.store, at, time=session.created_at)
+            session.sync = Sync(known=True, calls=calls)
+            return True
+        thread = Thread(self.store, at.thread)
+        window = read_window(thread, info.leaf)
+        stored = document_of(info, [], save.stored_events(thread, info, window))
+        session.sync = stored.sync
+        session.sync.calls = calls
+        view = save.shown(window)
+        same = _base.shared(view, session.messages)
+        session.sync.messages = _base.copied(session.messages[:same])
+        session.sync.unseen = view[same:]
+        same = _base.shared(stored.events, session.events)
+        session.sync.events = session.events[:same]
+        return True
+
+    def _catch_up(self, session: Session, at: Address, messages: int, events: int) -> None:
+        """Somebody else has written: what is new here comes after, unless it is there already.
+
+        The last `messages` and `events` are new for sure.
+        """
+        sync = session.sync
+        thread = Thread(self.store, at.thread)
+        leaf = thread.leaf
+        try:
+            later = thread.path(leaf, after=sync.leaf)
+        except NotFound:
+            later = []  # the thread was moved to another branch
+        mine = session.messages[len(sync.messages) : len(session.messages) - messages]
+        theirs = save.bodies(later)
+        same = _base.shared(theirs, mine)
+        sync.messages = sync.messages + _base.copied(mine[:same])
+        sync.unseen = sync.unseen + theirs[same:]
+        happened = session.events[len(sync.events) : len(session.events) - events]
+        same = _base.shared(save.events(later), happened)
+        sync.events = sync.events + happened[:same]
+        sync.leaf = leaf
+
+    def _bring_back(self, session: Session, at: Address, error: NotFound) -> None:
+        """The thread is deleted: it comes back. It was purged: all is new."""
+        if error.deleted_at is not None:
+            self.store.restore(at.thread)
+        else:
+            session.sync = Sync(calls=session.sync.calls)
+
+
+def _address(id: object) -> Address:
+    return _base.address(FACET, id, "id")
+
+
+# --- which sessions belong to a workspace ---
+
+FACET = "session"
+
+
+def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[ThreadInfo]:
+    """The threads of a workspace's sessions, newest update first; None stands for all.
+
+    Those of the folder, and those of the same place in the same repository whose own folder is
+    gone: it was moved, or was a clone that is not there any more.
+    """
+    if workspace is None:
+        return _base.infos(store, FACET, **options)
+    path = normalize_workspace_path(workspace)
+    if not path:
+        found = _base.infos(store, FACET, **options)
+        return (info for info in found if info.workspace is None)
+    here = _base.infos(store, FACET, workspace=fact_name(path), **options)
+    tag = identity_tag(workspace_identity(path))
+    if tag is None:
+        return here
+    same = _base.infos(store, FACET, tag=tag, **options)
+    return _merged(here, (info for info in same if _is_gone(info)))
+
+
+def _merged(*sources: Iterator[ThreadInfo]) -> Iterator[ThreadInfo]:
+    """Several lists as one, in their order, each thread once."""
+    together = heapq.merge(*sources, key=lambda info: (-info.updated_us, info.id))
+    return (next(same) for _, same in groupby(together, key=lambda info: info.id))
+
+
+def _is_gone(info: ThreadInfo) -> bool:
+    return not os.path.isdir(info_of(info).workspace)

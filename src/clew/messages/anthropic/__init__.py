@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: `read` a stored body, `write` a request, the `rules` of one."""

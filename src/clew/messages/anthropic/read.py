@@ -1,0 +1,174 @@
+"""Messages of Anthropic's Messages API.
+
+System messages become `Written.system`: a text, or text blocks. Content is written as a list of
+blocks. Results come first in the user message that follows their calls; neighbours of one role
+become one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clew.messages.neutral import (
+    Media,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from clew.messages.shared.media import parse_arguments
+from clew.messages.shared.read import (
+    Malformed,
+    checked,
+    each,
+    elements,
+    fields,
+    name,
+    optional,
+    role_of,
+    split_results,
+    string,
+    tokens,
+    tokens_in,
+)
+
+NAME = "anthropic"
+
+Block = dict[str, Any]
+
+
+# --- reading --------------------------------------------------------------------------------
+
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+
+
+@checked
+def read(body: Any) -> list[Message]:
+    """The neutral view of a message; a response is read as its assistant message.
+
+    A user message that holds results is read as a tool message and, if it holds anything else,
+    a user message.
+    """
+    role = role_of(body, _ROLES)
+    content = body.get("content")
+    parts: tuple[Part, ...]
+    if isinstance(content, str):
+        parts = (Text(content, format=NAME, raw=content),)
+    elif isinstance(content, list):
+        parts = each(content, _read_block)
+    else:
+        raise Malformed("content is neither a text nor a list of blocks", ".content")
+    if role == "user":
+        return split_results(Message(role=role, parts=parts, format=NAME))
+    usage, model = body.get("usage"), body.get("model")
+    return [
+        Message(
+            role=role,
+            parts=parts,
+            format=NAME,
+            usage=_read_usage(usage) if isinstance(usage, dict) else None,
+            model=model if isinstance(model, str) else None,
+        )
+    ]
+
+
+def _read_block(block: Block) -> Part:
+    kind = block.get("type")
+    return _READERS.get(kind if isinstance(kind, str) else "", _read_other)(block)
+
+
+def _read_text(block: Block) -> Part:
+    return Text(string(block, "text"), format=NAME, raw=block)
+
+
+def _read_thinking(block: Block) -> Part:
+    # An interrupted stream leaves the signature empty.
+    signature = optional(block, "signature") or None
+    return Thinking(string(block, "thinking"), signature, format=NAME, raw=block)
+
+
+def _read_redacted(block: Block) -> Part:
+    return Thinking("", string(block, "data"), format=NAME, raw=block)
+
+
+def _read_call(block: Block) -> Part:
+    arguments, unparsed = parse_arguments(block.get("input"))
+    return ToolCall(
+        name(block, "id"), name(block, "name"), arguments, unparsed, format=NAME, raw=block
+    )
+
+
+def _read_result(block: Block) -> Part:
+    content = block.get("content")
+    parts: tuple[Part, ...]
+    if isinstance(content, str):
+        parts = (Text(content),) if content else ()
+    else:
+        parts = each(elements(block, "content"), _read_block)
+    return ToolResult(
+        call=name(block, "tool_use_id"),
+        content=parts,
+        is_error=block.get("is_error") is True,
+        format=NAME,
+        raw=block,
+    )
+
+
+def _read_image(block: Block) -> Part:
+    return _read_source(block, "image")
+
+
+def _read_document(block: Block) -> Part:
+    source = fields(block, "source")
+    if source.get("type") == "text":
+        return Text(string(source, "data", "source"), format=NAME, raw=block)
+    return _read_source(block, "file")
+
+
+def _read_source(block: Block, kind: Any) -> Part:
+    source = fields(block, "source")
+    found: dict[str, str | None] = {"mime": optional(source, "media_type", "source")}
+    match source.get("type"):
+        case "base64":
+            found["data"] = string(source, "data", "source")
+        case "url":
+            found["url"] = string(source, "url", "source")
+        case "file":
+            found["file_id"] = string(source, "file_id", "source")
+        case _:
+            return _read_other(block)
+    title = block.get("title")
+    found["name"] = title if isinstance(title, str) else None
+    return Media(kind=kind, **found, format=NAME, raw=block)
+
+
+def _read_other(block: Block) -> Part:
+    string(block, "type")
+    return Other(format=NAME, raw=block)
+
+
+_READERS: dict[str, Callable[[Block], Part]] = {
+    "text": _read_text,
+    "thinking": _read_thinking,
+    "redacted_thinking": _read_redacted,
+    "tool_use": _read_call,
+    "tool_result": _read_result,
+    "image": _read_image,
+    "document": _read_document,
+}
+
+
+def _read_usage(usage: Block) -> Usage:
+    return Usage(
+        input_tokens=tokens(usage, "input_tokens"),
+        output_tokens=tokens(usage, "output_tokens"),
+        cache_read_tokens=tokens(usage, "cache_read_input_tokens"),
+        cache_write_tokens=tokens(usage, "cache_creation_input_tokens"),
+        reasoning_tokens=tokens_in(usage, "output_tokens_details", "thinking_tokens"),
+    )

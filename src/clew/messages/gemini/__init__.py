@@ -1,0 +1,1 @@
+"""Google's Gemini API: `read` a stored body, `write` a request, the `rules` of one."""

@@ -1,0 +1,278 @@
+"""Writing items of OpenAI's Responses API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from clew.messages.neutral import (
+    Loss,
+    Media,
+    Message,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Written,
+)
+from clew.messages.openai_responses.read import NAME, read_block, write_block
+from clew.messages.shared.media import dump
+from clew.messages.shared.write import LEFT_OUT, Limits, Writing, error_text, says_error
+
+Block = dict[str, Any]
+
+# What the id of an item must look like, where there is one.
+_ITEM_IDS = {
+    "reasoning": re.compile(r"rs[a-zA-Z0-9_-]{1,62}"),
+    "function_call": re.compile(r"fc[a-zA-Z0-9_-]{1,62}"),
+    "message": re.compile(r"msg[a-zA-Z0-9_-]{1,61}"),
+}
+# Fields of items in responses, and of SDKs' readings of them, that no request takes.
+_RESPONSE_ONLY = frozenset({"parsed_arguments", "created_by"})
+_NOT_NULL = frozenset({"status", "content"})
+# The items that answer a call.
+_OUTPUTS = {
+    "function_call": ("function_call_output",),
+    "custom_tool_call": ("custom_tool_call_output",),
+    "local_shell_call": ("local_shell_call_output", "function_call_output"),
+    "shell_call": ("shell_call_output",),
+    "computer_call": ("computer_call_output",),
+    "apply_patch_call": ("apply_patch_call_output",),
+    "tool_search_call": ("tool_search_output",),
+}
+# The type of a text, and types that it has elsewhere, for others and for the assistant.
+_TEXTS = (("input_text", ("output_text", "text")), ("output_text", ("input_text", "text")))
+_FREE = ("function_call", "custom_tool_call")  # any text and media answer them
+
+
+class _Call(Struct, frozen=True):
+    """A call that was written: where, as what, and from what."""
+
+    place: int
+    kind: str
+    part: ToolCall
+    index: int
+
+
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
+    """Request items, from messages in normal form."""
+    return Writer().write(messages, unicode=unicode)
+
+
+class Writer(Writing):
+    NAME = NAME
+    LIMITS = Limits(re.compile(r"[ -~]{1,64}"), re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: dict[str, _Call] = {}  # by the id that was written
+
+    def take(self, message: Message) -> int | None:
+        place = len(self.messages)
+        if message.role == "tool":
+            self._results(message)
+        else:
+            self._items(message)
+            self._end_of_thinking(place)
+            if message.role != "assistant" and len(self.messages) == place:
+                self.messages.append(_message_item(message, [_said(LEFT_OUT, message)]))
+        return place if len(self.messages) > place else None
+
+    def _items(self, message: Message) -> None:
+        """Parts as items; neighbours that were no items of their own share a message item."""
+        made: list[Block] = []
+        parts = message.parts
+        index = 0
+        while index < len(parts):
+            part = parts[index]
+            index += 1
+            if not self._is_item(part, message):
+                if isinstance(part, (Text, Media)):
+                    made.append(self._block(part, message))
+                else:
+                    self.drop(part)
+                continue
+            if made:
+                self.messages.append(_message_item(message, made))
+                made = []
+            if isinstance(part, ToolCall):
+                self._call(part)
+            elif _is_message(part.raw):
+                start = index - 1
+                while index < len(parts) and self._goes_with(part, parts[index], message):
+                    index += 1
+                self.messages.append(_sendable(_with_parts(part.raw, parts[start:index])))
+            else:
+                self.messages.append(_sendable(part.raw))
+        if made:
+            self.messages.append(_message_item(message, made))
+
+    def _is_item(self, part: Part, message: Message) -> bool:
+        """Whether a part is written as the item that it was read from, or as one of its own."""
+        if isinstance(part, ToolCall):
+            return True
+        if not self.owns(part):
+            return False
+        if isinstance(part, Thinking):
+            return _is_known_reasoning(part.raw)
+        if isinstance(part, Media):
+            return message.role != "assistant"
+        return isinstance(part, (Text, Other))
+
+    def _goes_with(self, part: Part, following: Part, message: Message) -> bool:
+        return following.raw is part.raw and self._is_item(following, message)
+
+    def _block(self, part: Text | Media, message: Message) -> Block:
+        if isinstance(part, Text):
+            return _said(part.text, message)
+        block = write_block(part) if message.role == "user" else None
+        return block or _said(self.replace_media(part), message)
+
+    def _end_of_thinking(self, place: int) -> None:
+        """Reasoning must be followed by what it led to."""
+        while len(self.messages) > place and self.messages[-1].get("type") == "reasoning":
+            self.messages.pop()
+            self.lose("thinking_dropped", "thinking must not be the end of a message")
+
+    # --- calls and results ------------------------------------------------------------------
+
+    def _call(self, part: ToolCall) -> None:
+        id, name = self.call_id(part.id), self.tool_name(part.name)
+        self.note_changes(part, id, name)
+        if self.owns(part):
+            item = self._own_call(part, id, name)
+        else:
+            item = _function_call(id, name, self.arguments(part))
+        self._calls[id] = _Call(len(self.messages), item["type"], part, self.index)
+        self.messages.append(item)
+
+    def _own_call(self, part: ToolCall, id: str, name: str) -> Block:
+        item: Block = _sendable(part.raw)
+        changed: Block = {} if item["call_id"] == id else {"call_id": id}
+        if item["type"] in _FREE and item["name"] != name:
+            changed["name"] = name
+        if item["type"] == "function_call" and not isinstance(item.get("arguments"), str):
+            changed["arguments"] = dump(self.arguments(part))
+        return {**item, **changed} if changed else item
+
+    def _results(self, message: Message) -> None:
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                self.messages.append(self._result(part))
+            else:
+                self.drop(part)
+
+    def _result(self, part: ToolResult) -> Block:
+        id = self.call_id(part.call)
+        call = self._calls.get(id)
+        kind = "function_call" if call is None else call.kind
+        raw = part.raw
+        if self.owns(part) and raw["type"] in _OUTPUTS[kind] and _is_output(raw):
+            key = "call_id" if "call_id" in raw else "id"
+            return _sendable(raw if raw[key] == id else {**raw, key: id})
+        if call is not None and kind not in _FREE:
+            self._make_free(call, id)
+            kind = "function_call"
+        return {"type": _OUTPUTS[kind][0], "call_id": id, "output": self._output(part)}
+
+    def _make_free(self, call: _Call, id: str) -> None:
+        """A built-in tool wants an answer of its own kind, such as a screenshot. Where there is
+        none, because the call was interrupted, both are written as those of a function."""
+        text = f"a {call.kind} without its own answer became a function call"
+        self.losses.append(Loss("block_changed", text, call.index))
+        arguments = self.arguments(call.part)
+        self.messages[call.place] = _function_call(id, self.tool_name(call.part.name), arguments)
+
+    def _output(self, part: ToolResult) -> str | list[Block]:
+        if len(part.content) == 1 and isinstance(part.content[0], Text):
+            text = part.content[0].text
+            return error_text(text) if part.is_error else text
+        blocks = []
+        for inner in part.content:
+            if isinstance(inner, Text):
+                blocks.append(_input_text(inner.text))
+            elif isinstance(inner, Media):
+                block = write_block(inner)
+                blocks.append(block or _input_text(self.replace_media(inner)))
+            else:
+                self.drop(inner)
+        if part.is_error and not (blocks and says_error(blocks[0].get("text") or "")):
+            blocks.insert(0, _input_text("Error:" if blocks else error_text("")))
+        return blocks or ""
+
+
+# --- items ----------------------------------------------------------------------------------
+
+
+def _message_item(message: Message, blocks: list[Block]) -> Block:
+    developer = message.role == "system" and (message.extra or {}).get("role") == "developer"
+    role = "developer" if developer else message.role
+    return {"type": "message", "role": role, "content": blocks}
+
+
+def _said(text: str, message: Message) -> Block:
+    kind = "output_text" if message.role == "assistant" else "input_text"
+    return {"type": kind, "text": text}
+
+
+def _input_text(text: str) -> Block:
+    return {"type": "input_text", "text": text}
+
+
+def _function_call(id: str, name: str, arguments: Block) -> Block:
+    return {"type": "function_call", "call_id": id, "name": name, "arguments": dump(arguments)}
+
+
+def _is_message(item: Block) -> bool:
+    return item.get("type") in (None, "message")
+
+
+def _is_known_reasoning(item: Block) -> bool:
+    """Whether the server can tell what was thought: it is sent along, or known by its id."""
+    known = _ITEM_IDS["reasoning"].fullmatch(str(item.get("id"))) is not None
+    return isinstance(item.get("summary"), list) and (known or bool(item.get("encrypted_content")))
+
+
+def _is_output(item: Block) -> bool:
+    """Whether a result has the form that a request takes."""
+    if item["type"] in ("function_call_output", "custom_tool_call_output"):
+        output = item.get("output")
+        return isinstance(output, str) or (isinstance(output, list) and bool(output))
+    return True
+
+
+def _with_parts(item: Block, parts: Sequence[Part]) -> Block:
+    """A message item with those of its blocks that the parts were read from."""
+    content = kept = item["content"]
+    if isinstance(content, str):
+        return item
+    if len(content) != len(parts):
+        wanted = list(parts)
+        kept = []
+        for block in content:
+            if wanted and read_block(block, item) == wanted[0]:
+                kept.append(block)
+                del wanted[0]
+    right, wrong = _TEXTS[item["role"] == "assistant"]
+    if any(block["type"] in wrong for block in kept):
+        kept = [{**block, "type": right} if block["type"] in wrong else block for block in kept]
+    return item if kept is content else {**item, "content": kept}
+
+
+def _sendable(item: Block) -> Block:
+    """The item without what no request takes."""
+    kind = item.get("type", "message")
+    unwanted = [key for key, value in item.items() if _is_unwanted(kind, key, value)]
+    return {key: item[key] for key in item if key not in unwanted} if unwanted else item
+
+
+def _is_unwanted(kind: str, key: str, value: Any) -> bool:
+    if key == "id":
+        pattern = _ITEM_IDS.get(kind)
+        return pattern is not None and not (isinstance(value, str) and pattern.fullmatch(value))
+    return key in _RESPONSE_ONLY or (value is None and key in _NOT_NULL)

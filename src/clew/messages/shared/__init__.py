@@ -1,0 +1,1 @@
+"""What the formats share: parts of their readers, writers and rules, and media in messages."""

@@ -1,0 +1,158 @@
+"""What the readers share: fields of a block, checked, and the place of what is wrong.
+
+Readers run for every message of a thread, so the good case does nothing but look at types;
+the place of a fault is put together only when there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from clew.core.errors import InvalidInput
+from clew.messages.neutral import Message, Part, Role, ToolResult
+
+Read = Callable[[Any], list[Message]]
+
+
+class Malformed(Exception):
+    """What cannot be read, and where inside of the block at hand."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+
+    def under(self, path: str) -> Malformed:
+        return Malformed(self.reason, path + self.path)
+
+
+def checked(read: Read) -> Read:
+    """A reader that raises InvalidInput."""
+
+    @wraps(read)
+    def reader(body: Any) -> list[Message]:
+        try:
+            return read(body)
+        except Malformed as error:
+            raise InvalidInput("message", error.reason, path=f"${error.path}") from None
+
+    return reader
+
+
+def string(block: dict[str, Any], key: str, within: str = "") -> str:
+    """A string. `within` is the key of the block itself, where the block has no other name."""
+    value = block.get(key)
+    if isinstance(value, str):
+        return value
+    raise Malformed(f"{key} {_instead(value)} a string", _path(within, key))
+
+
+def name(block: dict[str, Any], key: str, within: str = "") -> str:
+    """A string that is not empty: what is paired or looked up by it needs one."""
+    value = string(block, key, within)
+    if value:
+        return value
+    raise Malformed(f"{key} is empty", _path(within, key))
+
+
+def optional(block: dict[str, Any], key: str, within: str = "") -> str | None:
+    value = block.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise Malformed(f"{key} {_instead(value)} a string", _path(within, key))
+
+
+def fields(block: dict[str, Any], key: str) -> dict[str, Any]:
+    value = block.get(key)
+    if isinstance(value, dict):
+        return value
+    raise Malformed(f"{key} {_instead(value)} an object", f".{key}")
+
+
+def elements(block: dict[str, Any], key: str) -> list[Any]:
+    """A list, or nothing."""
+    value = block.get(key)
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    raise Malformed(f"{key} {_instead(value)} a list", f".{key}")
+
+
+def each(
+    values: list[Any], read: Callable[[dict[str, Any]], Part], path: str = ".content"
+) -> tuple[Part, ...]:
+    """The parts of a list of blocks."""
+    try:
+        return tuple([read(block) for block in values])
+    except (Malformed, TypeError, AttributeError):
+        # Something is wrong; look again, more slowly, for its place.
+        return tuple([_one(block, read, f"{path}[{index}]") for index, block in enumerate(values)])
+
+
+def _one(block: Any, read: Callable[[dict[str, Any]], Part], path: str) -> Part:
+    if not isinstance(block, dict):
+        raise Malformed(f"a block {_instead(block)} an object", path)
+    try:
+        return read(block)
+    except Malformed as error:
+        raise error.under(path) from None
+
+
+def role_of(body: Any, roles: dict[str, Role]) -> Role:
+    """The neutral role of a message, by the roles that its format knows."""
+    if not isinstance(body, dict):
+        raise Malformed(f"a message {_instead(body)} an object")
+    role = body.get("role")
+    if isinstance(role, str) and role in roles:
+        return roles[role]
+    if role is None:
+        raise Malformed("has no role", ".role")
+    raise Malformed(f"role {role!r} is not one of {', '.join(roles)}", ".role")
+
+
+def split_results(message: Message) -> list[Message]:
+    """A user message as a tool message with its results, and one with everything else."""
+    parts = message.parts
+    results = tuple([part for part in parts if isinstance(part, ToolResult)])
+    if not results:
+        return [message]
+    answer = Message(role="tool", parts=results, format=message.format)
+    if len(results) == len(parts):
+        return [answer]
+    rest = tuple([part for part in parts if not isinstance(part, ToolResult)])
+    return [answer, Message(role="user", parts=rest, format=message.format)]
+
+
+def tokens(usage: dict[str, Any], key: str) -> int:
+    """A number of tokens. Usage is bookkeeping: odd values count as none."""
+    value = usage.get(key)
+    return value if type(value) is int and value > 0 else 0
+
+
+def tokens_in(usage: dict[str, Any], key: str, detail: str) -> int:
+    """A number of tokens in an object of details, if there is one."""
+    details = usage.get(key)
+    return tokens(details, detail) if isinstance(details, dict) else 0
+
+
+def _path(within: str, key: str) -> str:
+    return f".{within}.{key}" if within else f".{key}"
+
+
+def _instead(value: Any) -> str:
+    if value is None:
+        return "is missing, or null, instead of"
+    return f"is a {_NAMES.get(type(value), type(value).__name__)} instead of"
+
+
+_NAMES = {
+    str: "string",
+    dict: "object",
+    list: "list",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+}

@@ -1,0 +1,186 @@
+"""What the writers share: where they are, what they left out, ids and names that had to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from blake3 import blake3
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clew.messages.neutral import (
+    Loss,
+    Media,
+    Message,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Written,
+)
+from clew.messages.shared.media import dump, is_unicode, placeholder, with_unicode
+
+LEFT_OUT = "[content left out]"
+NO_OUTPUT = "[no output]"
+UNPARSED = "_unparsed"
+
+
+class Limits(Struct, frozen=True):
+    """What a provider takes as the id of a call and as the name of a tool."""
+
+    ids: re.Pattern[str]
+    names: re.Pattern[str]
+    name_length_max: int
+
+
+class Writing:
+    """A list of messages in the making. Formats subclass it and implement `take`."""
+
+    NAME: str
+    LIMITS: Limits
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.places: list[int | None] = []
+        self.losses: list[Loss] = []
+        self.system: Any = None
+        self.index = 0  # of the neutral message at hand
+
+    def write(self, messages: Sequence[Message], *, unicode: bool) -> Written:
+        for self.index, message in enumerate(messages):
+            if not unicode and not all(map(_is_unicode, message.parts)):
+                message = self._with_unicode(message)
+            self.places.append(self.take(message))
+        self.finish()
+        return Written(self.messages, self.places, self.system, tuple(self.losses))
+
+    def take(self, message: Message) -> int | None:
+        """Write one message; the index of the first message it went into, or None."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Called after the last message."""
+
+    def owns(self, part: Part) -> bool:
+        """Whether a part was read from a block of this very format."""
+        return part.format == self.NAME and isinstance(part.raw, dict)
+
+    # --- ids, names, arguments --------------------------------------------------------------
+
+    def call_id(self, id: str) -> str:
+        """The id, or one made from it that the provider takes: the same for call and result."""
+        return id if self.LIMITS.ids.fullmatch(id) else f"call_{_short_hash(id)}"
+
+    def tool_name(self, name: str) -> str:
+        if self.LIMITS.names.fullmatch(name):
+            return name
+        fitting = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+        if not self.LIMITS.names.fullmatch(fitting[:1]):
+            fitting = f"_{fitting}"  # empty, or a first letter that may only follow another
+        if len(fitting) > self.LIMITS.name_length_max:
+            fitting = f"{fitting[: self.LIMITS.name_length_max - 17]}_{_short_hash(name, 16)}"
+        return fitting
+
+    def note_changes(self, call: ToolCall, id: str, name: str) -> None:
+        """Report that a call goes by another id or name; its result is changed alike."""
+        if id != call.id:
+            self.lose("id_changed", f"the id of call {call.id} became {id}")
+        if name != call.name:
+            self.lose("name_changed", f"the tool {call.name!r} became {name!r}")
+
+    def arguments(self, call: ToolCall) -> dict[str, Any]:
+        """The arguments as the object that every provider wants."""
+        if call.unparsed is None:
+            if isinstance(call.arguments, dict):
+                return call.arguments
+            if call.arguments is None:
+                return {}
+        text = dump(call.arguments) if call.unparsed is None else call.unparsed
+        self.lose("arguments_unparsed", f"the arguments of call {call.id} are not an object")
+        return {UNPARSED: text}
+
+    # --- what cannot be carried -------------------------------------------------------------
+
+    def lose(self, code: str, message: str) -> None:
+        self.losses.append(Loss(code, message, self.index))
+
+    def drop(self, part: Part) -> None:
+        """Leave out a part that only its own format knows."""
+        if isinstance(part, Thinking):
+            self.lose("thinking_dropped", f"thinking in {part.format or 'no'} format was left out")
+        elif isinstance(part, Other):
+            self.lose("block_dropped", f"{_kind(part)} was left out")
+        else:
+            self.lose("block_dropped", f"a {type(part).__name__} was out of place and left out")
+
+    def replace_media(self, media: Media) -> str:
+        """Leave out media, with a text in its place."""
+        text = placeholder(media)
+        self.lose("media_dropped", text[1:-1])
+        return text
+
+    def _with_unicode(self, message: Message) -> Message:
+        """Replace lone surrogates: tools print them, and no request can carry them."""
+        self.lose("text_changed", "characters that are not Unicode were replaced")
+        parts = tuple([part if _is_unicode(part) else _repaired(part) for part in message.parts])
+        return replace(message, parts=parts)
+
+    # --- results as text --------------------------------------------------------------------
+
+    def result_text(self, result: ToolResult) -> str:
+        """A result for formats whose results are text and cannot be marked as errors.
+
+        An error then says so at its beginning, unless its text does already.
+        """
+        texts = []
+        for part in result.content:
+            if isinstance(part, Text):
+                texts.append(part.text)
+            elif isinstance(part, Media):
+                texts.append(self.replace_media(part))
+            else:
+                self.drop(part)
+        return error_text("\n".join(texts)) if result.is_error else "\n".join(texts)
+
+
+def says_error(text: str) -> bool:
+    return text[:5].lower() == "error"
+
+
+def error_text(text: str) -> str:
+    return text if says_error(text) else f"Error: {text or NO_OUTPUT}"
+
+
+def _is_unicode(part: Part) -> bool:
+    if isinstance(part, Text):
+        return part.text.isascii() or is_unicode(part.text)
+    if isinstance(part, ToolResult):
+        return all(map(_is_unicode, part.content))
+    return not isinstance(part, ToolCall) or is_unicode(part.arguments)
+
+
+def _repaired(part: Part) -> Part:
+    if isinstance(part, Text):
+        return Text(with_unicode(part.text))
+    if isinstance(part, ToolResult):
+        content = tuple(
+            [inner if _is_unicode(inner) else _repaired(inner) for inner in part.content]
+        )
+        return replace(part, content=content, format=None, raw=None)
+    if isinstance(part, ToolCall):
+        return replace(part, arguments=with_unicode(part.arguments), format=None, raw=None)
+    return part
+
+
+def _kind(part: Part) -> str:
+    raw = part.raw
+    kind = raw.get("type") if isinstance(raw, dict) else None
+    return f"a {kind} block" if isinstance(kind, str) else "a block"
+
+
+def _short_hash(text: str, length: int = 24) -> str:
+    return blake3(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]

@@ -1,0 +1,260 @@
+"""Appending: atomic, idempotent, in order, compared and set."""
+
+from __future__ import annotations
+
+import threading
+
+from clew.core import drafts
+from clew.core.errors import Conflict, InvalidInput
+from clew.core.model import Draft, Entry, Fact, Move
+from clew.testing.cases.base import (
+    T0,
+    Cases,
+    Place,
+    entry,
+    fork_of,
+    grow,
+    ids,
+    move,
+    refused,
+    thread,
+    whole,
+)
+
+CASES = Cases()
+
+
+@CASES
+def an_append_survives_reopening(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    draft = entry("a", {"x": 1}, turn="turn-1", format="plain", meta={"model": "m"}, at=T0 + 7)
+    written = engine.append("t", [draft])[0]
+    engine = place.reopen(engine)
+    found = engine.path("t")[0]
+    assert found == written
+    assert isinstance(found, Entry)
+    assert (found.id, found.thread, found.parent, found.seq) == ("a", "t", None, 1)
+    assert (found.kind, found.body, found.meta) == ("user_message", {"x": 1}, {"model": "m"})
+    assert (found.turn, found.format, found.time_us) == ("turn-1", "plain", T0 + 7)
+    info = engine.thread("t")
+    assert (info.leaf, info.seq, info.updated_us) == ("a", 1, T0 + 7)
+    whole(engine)
+
+
+@CASES
+def hashes_are_chained_to_the_parent(place: Place) -> None:
+    engine = place.open()
+    for name in ("t", "u"):
+        engine.create(thread(name))
+    grow(engine, "t", "a", "b")
+    engine.append("u", [entry("a", {"n": "other"}), entry("b", {"n": "b"})])
+    t, u = engine.path("t"), engine.path("u")
+    assert t[1].data == u[1].data
+    assert t[1].hash != u[1].hash, "the same entry on another history has another hash"
+    assert all(e.hash.startswith("b3:") for e in t + u)
+
+
+@CASES
+def a_batch_is_all_or_nothing(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a")
+    before = engine.thread("t")
+    with refused(InvalidInput):
+        engine.append("t", [entry("b"), entry("c"), entry("d", parent="nobody")])
+    with refused(Conflict):
+        engine.append("t", [entry("b"), entry("a", {"n": "changed"})])
+    with refused(Conflict):
+        engine.append("t", [entry("b", 1), entry("b", 2)])
+    engine = place.reopen(engine)
+    assert engine.thread("t") == before
+    assert ids(engine.read("t")) == ["a"]
+    written = engine.append("t", [entry("b"), entry("c")])
+    assert [(r.seq, r.id) for r in written] == [(2, "b"), (3, "c")]
+    whole(engine)
+
+
+@CASES
+def an_empty_batch_is_nothing(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    assert engine.append("t", []) == []
+    assert engine.thread("t").seq == 0
+
+
+@CASES
+def a_retry_writes_nothing_twice(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    batch: list[Draft] = [entry("a", 1), entry("b", 2), *drafts.facts({"k": 1}, T0), move("m", "a")]
+    first = engine.append("t", batch, expect=None)
+    engine = place.reopen(engine)
+    assert engine.append("t", batch, expect=None) == first, "although the leaf is elsewhere now"
+    later = entry("a", 1, at=T0 + 999)
+    assert engine.append("t", [later]) == first[:1], "the time of a retry does not count"
+    assert engine.thread("t").seq == 4
+
+
+@CASES
+def the_same_id_with_other_content_is_a_conflict(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "root", "a")
+    fact = drafts.facts({"k": 1}, T0)[0]
+    engine.append("t", [fact, move("m", "a")])
+    for other in (
+        entry("a", {"n": "x"}),
+        entry("a", {"n": "a"}, kind="assistant_message"),
+        entry("a", {"n": "a"}, turn="other"),
+        entry("a", {"n": "a"}, format="other"),
+        entry("a", {"n": "a"}, meta={"x": 1}),
+        entry("a", {"n": "a"}, parent=None),
+        entry("m"),
+        move("m", "root"),
+        move("a", "root"),
+        entry(fact.id),
+    ):
+        with refused(Conflict):
+            engine.append("t", [other])
+    assert engine.append("t", [entry("a", {"n": "a"}, parent="root")])[0].seq == 2
+    assert place.reopen(engine).thread("t").seq == 4
+
+
+@CASES
+def a_mixed_batch_goes_on_from_what_is_stored(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a", "b")
+    engine.append("t", [entry("a", {"n": "a"}), entry("c")])
+    engine = place.reopen(engine)
+    assert ids(engine.path("t")) == ["a", "c"]
+    assert engine.thread("t").leaf == "c"
+    whole(engine)
+
+
+@CASES
+def a_fork_knows_the_ids_that_it_inherited(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a", "b")
+    fork_of(engine, "t", "a")
+    assert engine.append("f", [entry("a", {"n": "a"})])[0].thread == "t"
+    with refused(Conflict):
+        engine.append("f", [entry("a", {"n": "changed"})])
+    assert engine.append("f", [entry("b", {"n": "mine"})])[0].thread == "f", "not on its path"
+    engine = place.reopen(engine)
+    assert [e.body for e in engine.path("f")] == [{"n": "a"}, {"n": "mine"}]
+    whole(engine)
+
+
+@CASES
+def expect_lets_one_of_two_writers_win(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    engine.append("t", [entry("a")], expect=None)
+    with refused(Conflict) as caught:
+        engine.append("t", [entry("b")], expect=None)
+    assert (caught[0].expected, caught[0].actual) == (None, "a")
+    engine.append("t", [entry("c")], expect="a")
+    with refused(Conflict):
+        engine.append("t", [move("m", None)], expect="a")
+    assert ids(place.reopen(engine).path("t")) == ["a", "c"]
+
+
+@CASES
+def concurrent_writers_with_expect_lose_nothing(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    won: list[str] = []
+
+    def write(id: str) -> None:
+        try:
+            engine.append("t", [entry(id)], expect=None)
+            won.append(id)
+        except Conflict:
+            pass
+
+    writers = [threading.Thread(target=write, args=(f"w{n}",)) for n in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert ids(place.reopen(engine).path("t")) == won
+    assert len(won) == 1
+
+
+@CASES
+def a_parent_may_be_chosen(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a", "b")
+    engine.append("t", [entry("c", parent="a"), entry("d")])
+    engine.append("t", [entry("second root", parent=None)])
+    engine = place.reopen(engine)
+    assert ids(engine.path("t", "d")) == ["a", "c", "d"]
+    assert ids(engine.path("t")) == ["second root"]
+    for parent in ("nobody", "m"):
+        with refused(InvalidInput):
+            engine.append("t", [entry("x", parent=parent)])
+    whole(engine)
+
+
+@CASES
+def moving_the_leaf_keeps_the_old_branch(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a", "b", "c")
+    moved = engine.append("t", [move("m", "a", at=T0 + 5)])[0]
+    assert isinstance(moved, Move)
+    engine = place.reopen(engine)
+    assert (engine.thread("t").leaf, engine.thread("t").updated_us) == ("a", T0 + 5)
+    grow(engine, "t", "d")
+    engine.append("t", [move("m2", None)])
+    engine = place.reopen(engine)
+    assert (engine.path("t"), engine.thread("t").leaf) == ([], None)
+    grow(engine, "t", "root2")
+    assert ids(engine.path("t", "c")) == ["a", "b", "c"]
+    assert ids(engine.path("t", "d")) == ["a", "d"]
+    assert ids(engine.path("t")) == ["root2"]
+    for nowhere in ("nobody", "m"):
+        with refused(InvalidInput):
+            engine.append("t", [move("m3", nowhere)])
+    whole(engine)
+
+
+@CASES
+def a_fork_can_move_along_what_it_inherited(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a", "b", "c")
+    fork_of(engine, "t", "b")
+    engine.append("f", [move("m", "a")])
+    grow(engine, "f", "d")
+    with refused(InvalidInput):
+        engine.append("f", [move("m2", "c")])
+    engine = place.reopen(engine)
+    assert ids(engine.path("f")) == ["a", "d"]
+    whole(engine)
+
+
+@CASES
+def the_feed_is_complete_and_without_gaps(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread("t", facts={"status": "new"}))
+    grow(engine, "t", "a", "b")
+    engine.append("t", [move("m", "a"), *drafts.facts({"status": None}, T0), entry("c")])
+    engine = place.reopen(engine)
+    feed = engine.read("t")
+    assert [r.seq for r in feed] == [1, 2, 3, 4, 5, 6]
+    assert [type(r) for r in feed] == [Fact, Entry, Entry, Move, Fact, Entry]
+    assert engine.read("t", after=2, limit=3) == feed[2:5]
+    assert engine.read("t", after=6) == []
+
+
+@CASES
+def unknown_kinds_are_kept(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    engine.append("t", [entry("a", [1], kind="of.tomorrow"), entry("b", None, kind="Ünïcode kind")])
+    assert [e.kind for e in place.reopen(engine).path("t")] == ["of.tomorrow", "Ünïcode kind"]
