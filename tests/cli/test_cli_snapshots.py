@@ -112,10 +112,10 @@ def test_take_says_what_it_took_and_what_it_left_out(
 def test_what_was_left_out_is_not_listed_without_end(
     do: Do, thread: clew.Thread, root: Path
 ) -> None:
-    for n in range(_files.NAMED_MAX + 3):
+    for n in range(_files.LEFT_OUT_MAX + 3):
         (root / f"big{n}").write_bytes(b"x" * 2000)
     done = do("snapshot take", "--max-file-bytes", 1000)
-    assert len(done.lines) == _files.NAMED_MAX + 3
+    assert len(done.lines) == _files.LEFT_OUT_MAX + 3
     assert done.lines[-1] == "  … and 3 more"
 
 
@@ -324,7 +324,7 @@ def test_a_foreign_change_stops_it_and_is_named(do: Do, thread: clew.Thread, roo
     for command in (["snapshot restore", "--snapshot", first], ["rewind", "--to", 1]):
         failed = do(*command, "--yes")
         assert failed.code == _exits.CONFLICT
-        assert "changed since the last snapshot, by somebody else: a.txt" in failed.out
+        assert "changed since the last snapshot, and not by this thread: a.txt" in failed.out
         assert "a.txt" in failed.err
     assert (root / "a.txt").read_text() == "by hand\n"
     assert do("rewind", "--to", 1, "--yes", "--force").code == 0

@@ -231,5 +231,5 @@ def test_without_a_terminal_there_is_no_bar() -> None:
     [(30.0, "30 s left"), (90.0, "1 min 30 s left"), (3720.0, "1 h 2 min left")],
 )
 def test_the_time_that_is_left_is_said_in_words(seconds: float, said: str) -> None:
-    assert _screen.line("x", 1, 2, seconds).endswith(said)
-    assert _screen.line("x", 5, 0, seconds) == "x 5"
+    assert _screen.bar_text("x", 1, 2, seconds).endswith(said)
+    assert _screen.bar_text("x", 5, 0, seconds) == "x 5"

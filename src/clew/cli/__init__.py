@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clew.cli._screen import Screen
 
 COMMANDS = {
-    "cleanup": "remove threads that nobody has used for a while, for good",
+    "cleanup": "remove threads that were not used for a while, for good",
     "copy": "copy every thread of a store to another one; again: what is new",
     "demo": "watch an agent get killed, resume, fork and rewind",
     "doctor": "what a store is, what it promises here, and what is wrong with it",
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except SystemExit as end:  # argparse, after printing help or the version
         return int(end.code or 0)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has seen enough
         screen.abandon()
         return _exits.BROKEN_PIPE
     except KeyboardInterrupt:

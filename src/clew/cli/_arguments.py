@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import clew
 from clew.cli import _exits
+from clew.cli._screen import Screen
 
 _EXAMPLES = """\
 Each command says more: clew COMMAND --help
@@ -26,7 +27,7 @@ examples:
   clew copy threads.db files:threads
   clew repair threads.db
   clew doctor threads.db           what it promises there, and what is wrong
-  clew cleanup --older-than 90d    remove what nobody has used, after a look at it
+  clew cleanup --older-than 90d    remove what was not used for 90 days; asks first
   clew snapshot take 01k2j3        the files of this folder, as they are now
   clew rewind 01k2j3 --dry-run     what going back before the last message would do
 
@@ -122,6 +123,20 @@ def add_consent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="also overwrite changes that no snapshot has"
     )
+
+
+def consent(
+    screen: Screen, options: argparse.Namespace, question: str, what: str = "changes files"
+) -> bool:
+    """Whether to go on: --yes, or a yes at the terminal. Without either it is a UsageError."""
+    if options.yes:
+        return True
+    said = None if getattr(options, "json", False) else screen.ask(question)
+    if said is None:
+        raise _exits.UsageError(f"this {what}: look at it with --dry-run, do it with --yes")
+    if not said:
+        screen.line("nothing was changed")
+    return said
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:

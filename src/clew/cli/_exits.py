@@ -23,7 +23,7 @@ MEANINGS = {
     DAMAGE: "stored data is damaged",
     USAGE: "the command line is wrong, or names a store that is not there",
     NOT_FOUND: "there is no such thread or entry",
-    CONFLICT: "somebody else was first, or holds the lease",
+    CONFLICT: "another writer was first, or holds the lease",
     UNAVAILABLE: "the storage cannot answer now",
     UNSUPPORTED: "this Clew cannot open that store or address",
     MISSING_BLOBS: "blobs are missing, and nothing else is damaged",
@@ -31,7 +31,7 @@ MEANINGS = {
     ATTENTION: "the store works, but something has to be done about it",
     BUG: "a mistake in Clew itself",
     INTERRUPTED: "interrupted with Ctrl-C",
-    BROKEN_PIPE: "nobody reads the output any more",
+    BROKEN_PIPE: "the reader of the output has closed it",
 }
 
 _CODES = {

@@ -1,4 +1,4 @@
-"""Snapshots as the command line names and draws them."""
+"""Snapshots of files, and plans to change files, as the command line names and draws them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,21 @@ from clew.snapshots.rewind import SAFETY
 from clew.thread import Thread
 
 SHORT_ID = 14
-NAMED_MAX = 20  # of what was left out
+LEFT_OUT_MAX = 20  # that are named, of what a snapshot left out
+STEPS_MAX = 40
+PATHS_MAX = 10
+
+_REASONS = {
+    "too_large": "too large",
+    "over_quota": "too much for one snapshot",
+    "unreadable": "cannot be read",
+    "changing": "changed while it was read",
+    "special": "no file (a pipe, a socket, a device)",
+    "collides": "differs from another name only in case or Unicode form",
+    "name": "a name that could not be restored",
+}
+_STYLES = {"create": "green", "overwrite": "yellow", "delete": "red", "mode": "magenta"}
+_DONE = {"create": "created", "overwrite": "overwritten", "delete": "deleted", "mode": "modes set"}
 
 
 def add_snapshot(parser: argparse.ArgumentParser, *names: str, help: str) -> None:
@@ -28,7 +42,7 @@ def add_snapshot(parser: argparse.ArgumentParser, *names: str, help: str) -> Non
 def find(thread: Thread, prefix: str | None) -> Snapshot:
     """The snapshot with this id, or the only one whose id begins so.
 
-    None asks for the newest that somebody meant to take: not one that a rewind took on its way.
+    None asks for the newest that the user took: not one that a rewind took for safety.
     """
     snapshots = thread.snapshots.list()
     if prefix is None:
@@ -60,17 +74,6 @@ def value(snapshot: Snapshot) -> dict[str, Any]:
     return fields | {"time": snapshot.time.isoformat()}
 
 
-_REASONS = {
-    "too_large": "too large",
-    "over_quota": "too much for one snapshot",
-    "unreadable": "cannot be read",
-    "changing": "changed while it was read",
-    "special": "no file (a pipe, a socket, a device)",
-    "collides": "differs from another name only in case or Unicode form",
-    "name": "a name that could not be restored",
-}
-
-
 def draw_left_out(screen: Screen, snapshot: Snapshot) -> None:
     """What a snapshot does not have: counted, and the first of them named."""
     if not snapshot.left_out_count:
@@ -78,19 +81,14 @@ def draw_left_out(screen: Screen, snapshot: Snapshot) -> None:
     counts = Counter[str](item.reason for item in snapshot.left_out)
     words = ", ".join(f"{n:,} {_REASONS.get(reason, reason)}" for reason, n in counts.items())
     screen.line((f"left out: {words}", "yellow"), fit=False)
-    for item in snapshot.left_out[:NAMED_MAX]:
+    for item in snapshot.left_out[:LEFT_OUT_MAX]:
         told = f" ({size(item.size)})" if item.size else ""
         screen.line(f"  {item.path}{told}: {_REASONS.get(item.reason, item.reason)}", fit=False)
-    if snapshot.left_out_count > NAMED_MAX:
-        screen.line((f"  … and {snapshot.left_out_count - NAMED_MAX:,} more", "dim"))
+    if snapshot.left_out_count > LEFT_OUT_MAX:
+        screen.line((f"  … and {snapshot.left_out_count - LEFT_OUT_MAX:,} more", "dim"))
 
 
-# --- a plan as people read it before files are changed, and the question whether they shall be ---
-
-STEPS_MAX = 40
-_NAMED_MAX = 10
-_STYLES = {"create": "green", "overwrite": "yellow", "delete": "red", "mode": "magenta"}
-_DONE = {"create": "created", "overwrite": "overwritten", "delete": "deleted", "mode": "modes set"}
+# --- plans: what a rewind or restore would do -----------------------------------------------
 
 
 def draw(screen: Screen, plan: Plan) -> None:
@@ -103,15 +101,17 @@ def draw(screen: Screen, plan: Plan) -> None:
         screen.line((f"  … and {len(plan.steps) - STEPS_MAX:,} more", "dim"))
     screen.line((f"  {plural(plan.unchanged, 'file')} unchanged", "dim"))
     _named(screen, "in no snapshot, they stay", plan.kept, "dim")
-    _named(screen, "changed since the last snapshot, by somebody else", plan.foreign, "bold red")
+    _named(
+        screen, "changed since the last snapshot, and not by this thread", plan.foreign, "bold red"
+    )
     _named(screen, "in the way, and in no snapshot", plan.blocked, "bold red")
 
 
 def _named(screen: Screen, what: str, paths: Sequence[str], style: str) -> None:
     if not paths:
         return
-    more = f" and {len(paths) - _NAMED_MAX:,} more" if len(paths) > _NAMED_MAX else ""
-    screen.line((f"  {what}: {', '.join(paths[:_NAMED_MAX])}{more}", style), fit=False)
+    more = f" and {len(paths) - PATHS_MAX:,} more" if len(paths) > PATHS_MAX else ""
+    screen.line((f"  {what}: {', '.join(paths[:PATHS_MAX])}{more}", style), fit=False)
 
 
 def counts(plan: Plan) -> str:
@@ -119,20 +119,6 @@ def counts(plan: Plan) -> str:
     found = Counter[str](step.act for step in plan.steps)
     words = [f"{found[act]:,} {word}" for act, word in _DONE.items() if found[act]]
     return ", ".join(words) or "no file changed"
-
-
-def consent(
-    screen: Screen, options: argparse.Namespace, question: str, what: str = "changes files"
-) -> bool:
-    """Whether to go on: --yes, or a yes at the terminal. Nobody to ask is a mistake."""
-    if options.yes:
-        return True
-    said = None if getattr(options, "json", False) else screen.ask(question)
-    if said is None:
-        raise UsageError(f"this {what}: look at it with --dry-run, do it with --yes")
-    if not said:
-        screen.line("nothing was changed")
-    return said
 
 
 def plan_value(done: Rewound | Restored) -> dict[str, Any]:

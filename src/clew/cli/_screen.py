@@ -1,7 +1,7 @@
 """The screen: the only place that prints and that knows about colour and width.
 
 Callers give parts of a line, plain or as (text, style). Everything that they give is cleaned
-here, so no stored text reaches the terminal with its control sequences, whoever forgot it.
+here, so no stored text reaches the terminal with its control sequences, even if a command forgot.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from clew.cli._text import cells, clean, cut, escape_json, one_line
 Part = str | tuple[str, str]
 
 WIDTH_UNKNOWN = 80
+DELAY_SECONDS = 0.5  # what is done sooner needs no bar
+REDRAW_SECONDS = 0.1
+_BAR_CELLS = 24
 
 _CODES = {
     "bold": "1",
@@ -99,7 +102,7 @@ class Screen:
         print(f"clew: {one_line(message)}", file=self._err)
 
     def ask(self, question: str) -> bool | None:
-        """Whether the person at the terminal says yes; None if nobody is there."""
+        """Whether the person at the terminal says yes; None if there is no terminal."""
         if self._answers is None or not self._answers.isatty():
             return None
         self.flush()
@@ -122,7 +125,7 @@ class Screen:
         self._out.flush()
 
     def abandon(self) -> None:
-        """Nobody reads on: keep Python from failing once more when it flushes at exit."""
+        """The reader closed the pipe: keep Python from failing again when it flushes at exit."""
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), self._out.fileno())
 
@@ -173,15 +176,11 @@ def _fitted(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
     return kept
 
 
-# --- a bar for work that takes its time: on standard error, only on a terminal, gone at the end ---
-
-DELAY_SECONDS = 0.5  # what is done sooner needs no bar
-REDRAW_SECONDS = 0.1
-_CELLS = 24
-
-
 class Bar:
-    """Call it with how much is done, and of how much. Without a stream it shows nothing."""
+    """A bar for work that takes its time; leaving its `with` block wipes it away.
+
+    Call it with how much is done, and of how much. Without a stream it shows nothing.
+    """
 
     def __init__(
         self,
@@ -204,7 +203,7 @@ class Bar:
         if self._stream is None or now - self._drawn < REDRAW_SECONDS:
             return
         self._drawn = now
-        self._draw(line(self._label, done, total, now - self._began)[: self._width - 1])
+        self._draw(bar_text(self._label, done, total, now - self._began)[: self._width - 1])
 
     def _draw(self, text: str) -> None:
         assert self._stream is not None
@@ -227,13 +226,13 @@ class Bar:
             self._stream.flush()
 
 
-def line(label: str, done: int, total: int, seconds: float) -> str:
+def bar_text(label: str, done: int, total: int, seconds: float) -> str:
     """`verify [####----] 1,234 of 5,000 (24 %), 12 s left`"""
     if total <= 0:
         return f"{label} {done:,}"
     share = min(done / total, 1.0)
-    filled = int(share * _CELLS)
-    bar = "#" * filled + "-" * (_CELLS - filled)
+    filled = int(share * _BAR_CELLS)
+    bar = "#" * filled + "-" * (_BAR_CELLS - filled)
     text = f"{label} [{bar}] {done:,} of {total:,} ({int(share * 100)} %)"
     return f"{text}, {_span(seconds * (1 - share) / share)} left" if done else text
 

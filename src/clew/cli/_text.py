@@ -43,6 +43,8 @@ _UNSAFE = re.compile(
 )
 _LINE_ENDS = "\x0b\x0c\r\x85\u2028\u2029"
 _ELLIPSIS = "…"
+_PREVIEW_CHARACTERS_MAX = 1000  # that are looked at for one line
+_JSON_CHARACTERS_MAX = 300
 
 
 # --- cleaning -------------------------------------------------------------------------------
@@ -150,15 +152,12 @@ def size(number: int) -> str:
     return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
 
 
-# --- what an entry says, as text: messages of every format, all else as compact JSON ---
-
-_PREVIEW_MAX = 1000  # characters that are looked at for one line
-_JSON_MAX = 300
+# --- entries as text: messages of every format, all else as compact JSON -------------------
 
 
 def preview(entry: Entry) -> str:
     """One clean line; as long as it comes, for the screen to cut."""
-    return one_line(text_of(entry)[:_PREVIEW_MAX])
+    return one_line(text_of(entry)[:_PREVIEW_CHARACTERS_MAX])
 
 
 def text_of(entry: Entry) -> str:
@@ -219,4 +218,5 @@ def _arguments(call: ToolCall) -> str:
 
 def _compact(value: Any) -> str:
     text = render(value)
-    return text if len(text) <= _JSON_MAX else text[:_JSON_MAX] + "…"
+    short = len(text) <= _JSON_CHARACTERS_MAX
+    return text if short else text[:_JSON_CHARACTERS_MAX] + _ELLIPSIS

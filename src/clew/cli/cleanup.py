@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from clew.cli import _exits, _files
-from clew.cli._arguments import add_object, add_store, count
+from clew.cli import _exits
+from clew.cli._arguments import add_object, add_store, consent, count
 from clew.cli._screen import Screen
 from clew.cli._stores import open_existing
 from clew.cli._text import plural, size
@@ -105,7 +105,7 @@ def _wanted(screen: Screen, options: argparse.Namespace, planned: CleanupReport)
     if not planned.purged and not options.yes:
         return False
     question = f"remove {plural(len(planned.purged), 'thread')} for good?"
-    return _files.consent(screen, options, question, "removes threads for good")
+    return consent(screen, options, question, "removes threads for good")
 
 
 # --- telling ---

@@ -33,17 +33,15 @@ from clew.core.model import Entry, Lease
 from clew.store import Store
 from clew.thread import Thread
 
-# --- the agent of the demo: a script in place of the model, all else as in a real agent ---
-
-LEASE_SECONDS = 1.0  # short, so that nobody waits long for a dead agent
+LEASE_SECONDS = 1.0  # short, so that a dead agent is not waited for long
 WAIT_SECONDS = 10.0
 PACE_SECONDS = 0.15
 
 _FORMAT = "openai-chat"
 
 
-class Step(NamedTuple):
-    """What the model says; with `tool`, what it calls and what that gives."""
+class Line(NamedTuple):
+    """A line of the script: what the model says; with `tool`, what it calls and what that gives."""
 
     says: str
     tool: str | None = None
@@ -51,86 +49,22 @@ class Step(NamedTuple):
     gives: str = ""
 
 
-Script = tuple[Step, ...]
+Script = tuple[Line, ...]
 
 _TESTS = {"path": "test_slug.py"}
 _EDIT = {"path": "slug.py", "insert": "text = unicodedata.normalize('NFKD', text)"}
 FIX: Script = (
-    Step(
+    Line(
         "I run it first.",
         "run_tests",
         _TESTS,
         "FAILED: slugify('Crème brûlée') gave 'cr-me-br-l-e'",
     ),
-    Step("Accented letters get lost.", "edit_file", _EDIT, "slug.py: 1 line inserted"),
-    Step("And again.", "run_tests", _TESTS, "3 passed"),
-    Step("Fixed: 'Crème brûlée' is 'creme-brulee' again."),
+    Line("Accented letters get lost.", "edit_file", _EDIT, "slug.py: 1 line inserted"),
+    Line("And again.", "run_tests", _TESTS, "3 passed"),
+    Line("Fixed: 'Crème brûlée' is 'creme-brulee' again."),
 )
 STALLED_STEP = 3  # where the first agent dies: the tests are called and have no result yet
-
-
-def work(thread: Thread, script: Script, *, stall_at: int | None = None) -> None:
-    """Do what is left to do in this thread, as one turn; first of all an unfinished one."""
-    unfinished = thread.unfinished_turn()
-    turn = thread.turn(
-        owner=f"agent-{os.getpid()}",
-        id=None if unfinished is None else unfinished.turn,
-        ttl_seconds=LEASE_SECONDS,
-        wait_seconds=WAIT_SECONDS,
-    )
-    with turn:
-        while (message := _next_message(thread.path(), script, stall_at)) is not None:
-            time.sleep(PACE_SECONDS)
-            turn.append_message(message, format=_FORMAT)
-
-
-def steps_taken(path: list[Entry]) -> int:
-    """How many steps the model took since it was last asked something."""
-    taken = 0
-    for entry in path:
-        if entry.kind == "user_message":
-            taken = 0
-        elif entry.kind in ("tool_call", "assistant_message"):
-            taken += 1
-    return taken
-
-
-def _next_message(path: list[Entry], script: Script, stall_at: int | None) -> dict[str, Any] | None:
-    taken = steps_taken(path)
-    if _awaits_result(path):
-        if taken == stall_at:
-            time.sleep(60)  # a tool that takes long: somebody will kill us here
-        return _result(taken, script[taken - 1])
-    return _reply(taken + 1, script[taken]) if taken < len(script) else None
-
-
-def _awaits_result(path: list[Entry]) -> bool:
-    messages = [entry for entry in path if entry.kind != "turn_marker"]
-    return bool(messages) and messages[-1].kind == "tool_call"
-
-
-def _reply(number: int, step: Step) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": step.says}
-    if step.tool is not None:
-        function = {"name": step.tool, "arguments": json.dumps(step.arguments)}
-        call = {"id": f"call_{number}", "type": "function", "function": function}
-        message["tool_calls"] = [call]
-    return message
-
-
-def _result(number: int, step: Step) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": f"call_{number}", "content": step.gives}
-
-
-def main(place: str, thread: str, stall_at: str = "0") -> None:
-    """The process that the demo starts, kills, and starts again."""
-    with clew.open(place) as store:
-        work(store.get(thread), FIX, stall_at=int(stall_at))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-
 
 STORE_NAME = "demo.db"
 PROJECT_NAME = "project"
@@ -140,10 +74,10 @@ _KIND_WIDTH = len("assistant_message")
 
 REQUEST = "test_slugify fails since this morning. Can you fix it?"
 ASIDE = "Would a library do this for us?"
-ASIDE_ANSWER: Script = (Step("python-slugify would. But for one line of code?"),)
+ASIDE_ANSWER: Script = (Line("python-slugify would. But for one line of code?"),)
 CHANGELOG = "Thanks. A line for the changelog, please."
-FIRST_TRY: Script = (Step("Use NFKD normalization in slugify()."),)
-SECOND_TRY: Script = (Step("Accents no longer break the links to your posts."),)
+FIRST_TRY: Script = (Line("Use NFKD normalization in slugify()."),)
+SECOND_TRY: Script = (Line("Accents no longer break the links to your posts."),)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -389,3 +323,69 @@ def _relative(path: Path) -> str:
     # Neither a name that is looked for elsewhere, nor an option, nor an address.
     bare = "/" not in text or text.startswith("-") or ":" in text
     return f"./{text}" if bare else text
+
+
+# --- the agent: a script in place of the model, all else as in a real one --------------------
+
+
+def work(thread: Thread, script: Script, *, stall_at: int | None = None) -> None:
+    """Do what is left to do in this thread, as one turn; first of all an unfinished one."""
+    unfinished = thread.unfinished_turn()
+    turn = thread.turn(
+        owner=f"agent-{os.getpid()}",
+        id=None if unfinished is None else unfinished.turn,
+        ttl_seconds=LEASE_SECONDS,
+        wait_seconds=WAIT_SECONDS,
+    )
+    with turn:
+        while (message := _next_message(thread.path(), script, stall_at)) is not None:
+            time.sleep(PACE_SECONDS)
+            turn.append_message(message, format=_FORMAT)
+
+
+def steps_taken(path: list[Entry]) -> int:
+    """How many steps the model took since it was last asked something."""
+    taken = 0
+    for entry in path:
+        if entry.kind == "user_message":
+            taken = 0
+        elif entry.kind in ("tool_call", "assistant_message"):
+            taken += 1
+    return taken
+
+
+def _next_message(path: list[Entry], script: Script, stall_at: int | None) -> dict[str, Any] | None:
+    taken = steps_taken(path)
+    if _awaits_result(path):
+        if taken == stall_at:
+            time.sleep(60)  # a tool that takes long: the demo kills this process here
+        return _result(taken, script[taken - 1])
+    return _reply(taken + 1, script[taken]) if taken < len(script) else None
+
+
+def _awaits_result(path: list[Entry]) -> bool:
+    messages = [entry for entry in path if entry.kind != "turn_marker"]
+    return bool(messages) and messages[-1].kind == "tool_call"
+
+
+def _reply(number: int, line: Line) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": line.says}
+    if line.tool is not None:
+        function = {"name": line.tool, "arguments": json.dumps(line.arguments)}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        message["tool_calls"] = [call]
+    return message
+
+
+def _result(number: int, line: Line) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": f"call_{number}", "content": line.gives}
+
+
+def main(place: str, thread: str, stall_at: str = "0") -> None:
+    """The process that the demo starts, kills, and starts again."""
+    with clew.open(place) as store:
+        work(store.get(thread), FIX, stall_at=int(stall_at))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,7 +2,7 @@
 
 MESSAGE is the number that clew show prints before it, its id, or the first letters of that; without
 --to it is the last user message. The files go back to the snapshot that belongs to it. Says first
-what it would do, and asks. Files that somebody else changed since the last snapshot stop it (exit
+what it would do, and asks. Files that another program changed since the last snapshot stop it (exit
 code 4) unless --force. Nothing is lost: clew undo takes it back.
 """
 
@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 from clew.cli import _exits, _files
-from clew.cli._arguments import add_consent, add_object, add_thread
+from clew.cli._arguments import add_consent, add_object, add_thread, consent
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import preview
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             if planned.files is not None:
                 refuse(planned.files.plan, force=options.force)
-            if not _files.consent(screen, options, "go back?"):
+            if not consent(screen, options, "go back?"):
                 return _exits.OK
             with screen.bar("rewind") as bar:
                 done = _rewind(thread, message, options, dry_run=False, progress=bar)

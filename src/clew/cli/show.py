@@ -171,7 +171,7 @@ def draw_path(screen: Screen, thread: Thread) -> None:
         screen.text(text_of(entry), indent="     ")
 
 
-# --- the shape of a thread's tree, as lines to be drawn from top to bottom ---
+# --- the shape of the tree, as rows from top to bottom -------------------------------------
 
 
 class Row(Struct, frozen=True):
@@ -184,25 +184,25 @@ class Row(Struct, frozen=True):
 def rows(entries: Iterable[Entry], current: set[str]) -> Iterator[Row]:
     """Every entry once, parents before children. `current` are the ids of the current path."""
     children = _children(list(entries))
-    todo = _steps(children[None], "", current)
+    todo = _stacked(children[None], "", current)
     while todo:
         row, below = todo.pop()
         yield row
-        todo += _steps(children[row.entry.id], below, current)
+        todo += _stacked(children[row.entry.id], below, current)
 
 
-Step = tuple[Row, str]  # a row, and the lead of what comes below it
+def _stacked(siblings: list[Entry], lead: str, current: set[str]) -> list[tuple[Row, str]]:
+    """Rows for siblings, each with the lead of what comes below it; the next one to draw is last.
 
-
-def _steps(siblings: list[Entry], lead: str, current: set[str]) -> list[Step]:
-    """The siblings as steps, the next one last: branches in order, then the one that goes on."""
+    Branches come in order, then the one that goes on.
+    """
     if not siblings:
         return []
     onward = next((entry for entry in siblings if entry.id in current), siblings[-1])
     branches = [entry for entry in siblings if entry is not onward]
-    steps = [(Row(onward, lead), lead)]
-    steps += [(Row(entry, lead + "├─"), lead + "│ ") for entry in reversed(branches)]
-    return steps
+    stack = [(Row(onward, lead), lead)]
+    stack += [(Row(entry, lead + "├─"), lead + "│ ") for entry in reversed(branches)]
+    return stack
 
 
 def _children(entries: list[Entry]) -> dict[str | None, list[Entry]]:

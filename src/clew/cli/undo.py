@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from clew.cli import _exits, _files
-from clew.cli._arguments import add_consent, add_object, add_thread
+from clew.cli._arguments import add_consent, add_object, add_thread, consent
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import preview
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         if not options.dry_run:
             if done.files is not None:
                 refuse(done.files.plan, force=options.force)
-            if not _files.consent(screen, options, "undo it?"):
+            if not consent(screen, options, "undo it?"):
                 return _exits.OK
             with screen.bar("undo") as bar:
                 done = undo_rewind(thread, force=options.force, progress=bar)

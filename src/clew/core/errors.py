@@ -3,7 +3,7 @@
     ClewError
     ├── NotFound        there is no such thread, entry or blob (or it is deleted)
     ├── AlreadyExists   a thread with this id is there already
-    ├── Conflict        somebody else was first: the leaf or the id's content differs
+    ├── Conflict        another writer was first: the leaf or the id's content differs
     ├── LeaseHeld       another owner has the right to write this thread until a time
     ├── LeaseLost       the lease that you write under is over or was taken over
     ├── InvalidInput    the call itself is wrong; nothing was read or written
@@ -98,7 +98,7 @@ class AlreadyExists(ClewError):
 
 
 class Conflict(ClewError):
-    """Somebody else was first. Read again and decide; a blind retry would hide their work."""
+    """Another writer was first. Read again and decide; a blind retry would hide its work."""
 
     code = "conflict"
     expected: Any

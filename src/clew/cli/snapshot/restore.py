@@ -1,6 +1,6 @@
 """Bring files back as a snapshot has them; the conversation stays where it is.
 
-Says first what it would do, and asks. Files that somebody else changed since the last snapshot
+Says first what it would do, and asks. Files that another program changed since the last snapshot
 stop it (exit code 4) unless --force; what is ignored, and what no snapshot ever had, stays. The
 present state is snapshotted before: clew undo brings it back. With --path only what it names is
 looked at, judged and touched.
@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 from clew.cli import _exits, _files
-from clew.cli._arguments import add_consent, add_object, add_thread
+from clew.cli._arguments import add_consent, add_object, add_thread, consent
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.snapshots.model import Restored, Snapshot
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             done = planned
         else:
             refuse(planned.plan, force=options.force)
-            if not planned.plan.is_empty and not _files.consent(screen, options, "restore them?"):
+            if not planned.plan.is_empty and not consent(screen, options, "restore them?"):
                 return _exits.OK
             with screen.bar("restore") as bar:
                 done = _restore(thread, snapshot, options, dry_run=False, progress=bar)
