@@ -27,6 +27,7 @@ lint: $(VENV)/.lint ## style, strict types, tidiness
 	@$(BIN)/ruff format --check src tests bench docs
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/test_tidy.py
+	@$(BIN)/python bench/house.py
 
 bench: $(VENV)/.bench ## measure, beside the peers; ONLY=append,fork measures a part
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
