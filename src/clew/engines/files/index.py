@@ -24,8 +24,9 @@ from clew.core.reducer import Head
 from clew.engines.files.tail import Found
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, read, rows
-from clew.engines.shared.tables.facts import IN_USE, PURGED, set_fact
+from clew.engines.shared.tables.facts import set_fact
 from clew.engines.shared.tables.rows import every, one, patience, value
+from clew.engines.shared.thread_list import IN_USE, PURGED
 
 _MORE = """
 ALTER TABLE records ADD COLUMN start INTEGER;

@@ -258,9 +258,9 @@ class PostgresEngine:
         return found
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.postgres.verify import check  # loaded when it is asked for: most never do
+        from clew.engines.postgres import verify  # loaded when it is asked for: most never do
 
-        yield from check.check(self._connections, self._book, quick=quick, progress=progress)
+        yield from verify.check(self._connections, self._book, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
         found: Stats = self._read(read.stats)

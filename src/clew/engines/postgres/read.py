@@ -16,15 +16,12 @@ from clew.core.model import (
     Stats,
     ThreadInfo,
     ThreadQuery,
-    encode_cursor,
 )
 from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.rows import FACTS, INFO, JOIN_FACTS, ThreadRow
 from clew.engines.postgres.wire import NOT_ON_PATH, Row, Wire
-
-UNLISTED_MAX = 256
-
+from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
 
 # --- one thread -----------------------------------------------------------------------------
 
@@ -214,13 +211,6 @@ def relist(wire: Wire, book: Book) -> None:
             return
 
 
-# By update there are two sorts of threads: those in the index, and those that have changed since.
-_PARTS = {
-    "created": (("created_us", "TRUE"),),
-    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
-}
-
-
 def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
     """Ordered index scans, merged: the cost is the page, not the store.
 
@@ -229,11 +219,7 @@ def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
     """
     column = f"{query.order}_us"
     bindings = _bindings(book, query)
-    parts = " UNION ALL ".join(
-        f"({_select(query, column, shelf, *part)})"
-        for shelf in _shelves(query)
-        for part in _PARTS[query.order]
-    )
+    parts = " UNION ALL ".join(f"({_select(query, column, *scan)})" for scan in scans(query))
     page = f"SELECT * FROM ({parts}) AS parts ORDER BY {column} DESC, id {_limit(query)}"
     sql = (
         f"WITH t AS ({page})"
@@ -241,19 +227,8 @@ def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
         f" FROM t {JOIN_FACTS} ORDER BY t.{column} DESC, t.id"
     )
     found = rows.to_infos(wire.every(book.sql(sql), bindings))
-    infos = [info for _, info in found[: query.limit]]
-    if len(found) <= query.limit:
-        return Page(infos)
-    last = found[query.limit - 1][0]
-    return Page(infos, encode_cursor(getattr(last, column), last.id))
-
-
-def _shelves(query: ThreadQuery) -> tuple[int, ...]:
-    if query.deleted:
-        return (2,)
-    if query.archived is None:
-        return (0, 1)
-    return (1,) if query.archived else (0,)
+    infos = {row.no: info for row, info in found}
+    return page_of(query, [row for row, _ in found], lambda row: infos[row.no])
 
 
 _CLAUSES = {

@@ -12,8 +12,8 @@ import apsw
 
 from clew.core.model import Purged
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.facts import PURGED
 from clew.engines.shared.tables.rows import Range, every, one, value
+from clew.engines.shared.thread_list import PURGED
 
 
 def purge(db: apsw.Connection, space: int, thread: str) -> Purged:

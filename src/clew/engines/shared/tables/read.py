@@ -18,13 +18,10 @@ from clew.core.model import (
     Stats,
     ThreadInfo,
     ThreadQuery,
-    encode_cursor,
 )
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.facts import ARCHIVED, DELETED, IN_USE
 from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
-
-UNLISTED_MAX = 256
+from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
 
 
 def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -> list[Record]:
@@ -133,31 +130,11 @@ def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadI
     """Ordered index scans, merged: the cost is the page, not the store."""
     column = f"{query.order}_us"
     found: list[ThreadRow] = []
-    for shelf in _shelves(query):
-        for part in _PARTS[query.order]:
-            sql, bindings = _select(space, query, column, shelf, *part)
-            found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
+    for scan in scans(query):
+        sql, bindings = _select(space, query, column, *scan)
+        found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
-    page = [row.info(db) for row in found[: query.limit]]
-    if len(found) <= query.limit:
-        return Page(page)
-    last = found[query.limit - 1]
-    return Page(page, encode_cursor(getattr(last, column), last.id))
-
-
-# By update there are two sorts of threads: those in the index, and those that have changed since.
-_PARTS = {
-    "created": (("created_us", "TRUE"),),
-    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
-}
-
-
-def _shelves(query: ThreadQuery) -> tuple[int, ...]:
-    if query.deleted:
-        return (DELETED,)
-    if query.archived is None:
-        return (IN_USE, ARCHIVED)
-    return (ARCHIVED,) if query.archived else (IN_USE,)
+    return page_of(query, found, lambda row: row.info(db))
 
 
 def _select(

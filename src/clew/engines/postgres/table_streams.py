@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 import psycopg
-from msgspec import Struct
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
@@ -20,8 +20,9 @@ from clew.core.model import Record
 from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.pool import Connections
-from clew.engines.postgres.rows import ENTRY, FACT, MOVE, Place, to_bytes, to_hash
+from clew.engines.postgres.rows import ENTRY, FACT, MOVE, to_bytes, to_hash
 from clew.engines.postgres.wire import DeadlinePassed, Row, Wire, array, text_of, translate
+from clew.engines.shared.audit import Link
 from clew.engines.shared.compression import unpack
 
 PAGE_ROWS = 1000
@@ -59,14 +60,20 @@ class Stream:
         self._ended = False
         self._careful = False
 
-    def of(self, thread: int) -> Iterator[Row]:
-        """The rows of a thread, all of which must be taken. Corrupt: the rest cannot be read."""
+    def of(self, thread: int) -> Iterator[list[Row]]:
+        """The rows of a thread, all of which must be taken, some at a time.
+
+        Corrupt: the rest cannot be read.
+        """
         while (row := self._peek()) is not None and row[0] <= thread:
-            self._next += 1
-            if row[0] == thread:
-                yield row
-            else:
-                self.strays += 1
+            rows: list[Row] = []
+            while self._next < len(self._page) and (row := self._page[self._next])[0] <= thread:
+                self._next += 1
+                if row[0] == thread:
+                    rows.append(row)
+                else:
+                    self.strays += 1
+            yield rows
         if self._careful:
             yield from self._only(thread)
 
@@ -110,7 +117,7 @@ class Stream:
             return max(1, len(page) // 2)
         return min(PAGE_ROWS, self._size * 2)
 
-    def _only(self, thread: int) -> Iterator[Row]:
+    def _only(self, thread: int) -> Iterator[list[Row]]:
         """The rows of one thread, asked for alone, and one by one where that is needed."""
         after = self._after[1:] if self._after[0] == thread else self._first
         while True:
@@ -124,7 +131,7 @@ class Stream:
                 page = self.unreadable(error, self._keys + self._one, (thread, *after))
             else:
                 self._size = self._fit(page)
-            yield from self.prepare(page)
+            yield self.prepare(page)
             if len(page) < size or not all(map(can_be_asked_for, page[-1][: 1 + len(after)])):
                 return
             after = page[-1][1 : 1 + len(after)]
@@ -145,13 +152,13 @@ class Stream:
 class Beside:
     """Rows of a thread by seq, taken along as its records go by."""
 
-    def __init__(self, rows: Iterator[Row]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
+    def __init__(self, pages: Iterator[list[Row]]) -> None:
+        self._rows = chain.from_iterable(pages)
+        self._next = next(self._rows, None)
         self.left_over = 0  # rows that go with no record
 
     def at(self, seq: int) -> list[Row]:
-        found = []
+        found: list[Row] = []
         while self._next is not None and self._next[1] <= seq:
             if self._next[1] == seq:
                 found.append(self._next)
@@ -168,13 +175,6 @@ class Beside:
 
 
 # --- records --------------------------------------------------------------------------------
-
-
-class Link(Struct, frozen=True):
-    """Where an entry is that others hang on, and its hash."""
-
-    place: Place
-    hash: str
 
 
 class RecordRow(NamedTuple):
