@@ -206,7 +206,7 @@ def test_an_index_that_breaks_while_it_is_in_use_is_done_without(root: Path) -> 
     written = fill(root)
     with opened(root) as store:
         assert ids(store) == written
-        store.engine._shared.index.db.execute("DROP TABLE segments")
+        store.engine._handle.index.db.execute("DROP TABLE segments")
         assert ids(store) == written
         store.get("t").append("event", "next")
         assert len(ids(store)) == len(written) + 1

@@ -38,10 +38,10 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
-from clew.engines.files import leases, place, purge, survey
+from clew.engines.files import changes, leases, place, purge
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk
-from clew.engines.files.handle import Shared
+from clew.engines.files.handle import Handle
 from clew.engines.files.index import SPACE
 from clew.engines.files.journal import Batch, Journal, create_thread
 from clew.engines.files.locks import EXCLUSIVE, SHARED
@@ -89,10 +89,10 @@ class FilesEngine:
     def _start(self) -> None:
         self._survives = True
         self._in_use = in_use(reversed(self._places))
-        self._shared = Shared(
+        self._handle = Handle(
             self._place, self._disk, busy_seconds=self._busy_seconds, clock=self._clock
         )
-        self._survey = survey.Survey(self._shared)
+        self._changes = changes.Changes(self._handle)
 
     @property
     def properties(self) -> Properties:
@@ -109,14 +109,14 @@ class FilesEngine:
     # --- writing ---
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
-        shared = self._enter()
+        handle = self._enter()
         large = _pack(draft.facts)
-        with shared.gate.open(), shared.writing_to(self._place.thread(draft.id)):
-            shared.gate.note(shared.disk)
-            shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
-            shared.blobs.settle()
+        with handle.gate.open(), handle.writing_to(self._place.thread(draft.id)):
+            handle.gate.note(handle.disk)
+            handle.blobs.put_all(list(large.values()), handle.clock().wall_us)
+            handle.blobs.settle()
             spilled = {id: blob.hash for id, blob in large.items()}
-            shared.with_index(lambda: create_thread(shared, draft, spilled))
+            handle.with_index(lambda: create_thread(handle, draft, spilled))
         return self.thread(draft.id)
 
     def append(
@@ -127,17 +127,17 @@ class FilesEngine:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        shared = self._enter()
+        handle = self._enter()
         large = _pack(drafts)
-        if shared.blobs.owed:
-            with shared.writing_to(self._place.blobs):
-                shared.blobs.settle()
+        if handle.blobs.owed:
+            with handle.writing_to(self._place.blobs):
+                handle.blobs.settle()
         if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
             return self._append(thread, drafts, {}, expect, fence)
-        with shared.gate.open():
-            with shared.writing_to(self._place.blobs):
-                shared.gate.note(shared.disk)
-                shared.blobs.put_all(list(large.values()), shared.clock().wall_us)
+        with handle.gate.open():
+            with handle.writing_to(self._place.blobs):
+                handle.gate.note(handle.disk)
+                handle.blobs.put_all(list(large.values()), handle.clock().wall_us)
             spilled = {id: blob.hash for id, blob in large.items()}
             return self._append(thread, drafts, spilled, expect, fence)
 
@@ -152,68 +152,68 @@ class FilesEngine:
         def work(batch: Batch) -> list[Record]:
             return batch.append(drafts, spilled, expect, fence)
 
-        return self._shared.journal(thread).commits.run(work)
+        return self._handle.journal(thread).commits.run(work)
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
-        shared = self._enter()
-        journal = shared.journal(thread)
+        handle = self._enter()
+        journal = handle.journal(thread)
         kind = SHARED if isinstance(request, Inspect) else EXCLUSIVE
-        with journal.mutex, shared.writing_to(journal.path):
-            shared.with_index(journal.refresh)
+        with journal.mutex, handle.writing_to(journal.path):
+            handle.with_index(journal.refresh)
             with journal.lock.held(kind, self._busy_seconds):
                 descriptor = journal.lock.descriptor
-                slots = leases.read(descriptor, shared.clock())
-                after, answer = step_lease(thread, slots.state, request, shared.clock())
+                slots = leases.read(descriptor, handle.clock())
+                after, answer = step_lease(thread, slots.state, request, handle.clock())
                 if after != slots.state:
-                    leases.write(shared.disk, descriptor, slots, after)
-                    shared.disk.sync(descriptor)
+                    leases.write(handle.disk, descriptor, slots, after)
+                    handle.disk.sync(descriptor)
                     if slots.generation < 0:  # its first lease: the file's name must last too
-                        shared.disk.sync_folder(self._place.locks)
+                        handle.disk.sync_folder(self._place.locks)
                 return answer
 
     def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:
-        shared = self._enter()
+        handle = self._enter()
         packed = [pack(data) for data in blobs]
-        with shared.gate.open(), shared.writing_to(self._place.blobs):
-            shared.blobs.put_all(packed, shared.clock().wall_us)
+        with handle.gate.open(), handle.writing_to(self._place.blobs):
+            handle.blobs.put_all(packed, handle.clock().wall_us)
         return [blob.hash for blob in packed]
 
     def purge(self, thread: str) -> Purged:
-        shared = self._enter()
-        with shared.gate.shut(), shared.writing_to(self._place.thread(thread)):
-            return shared.with_index(lambda: purge.purge(shared, self._survey, thread))
+        handle = self._enter()
+        with handle.gate.shut(), handle.writing_to(self._place.thread(thread)):
+            return handle.with_index(lambda: purge.purge(handle, self._changes, thread))
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
-        shared = self._enter()
-        before_us = shared.clock().wall_us - round(grace_seconds * 1e6)
-        with shared.gate.shut(), shared.writing_to(self._place.blobs):
-            return shared.with_index(lambda: purge.sweep(shared, self._survey, before_us, keep))
+        handle = self._enter()
+        before_us = handle.clock().wall_us - round(grace_seconds * 1e6)
+        with handle.gate.shut(), handle.writing_to(self._place.blobs):
+            return handle.with_index(lambda: purge.sweep(handle, self._changes, before_us, keep))
 
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
         def work(journal: Journal) -> ThreadInfo:
-            with self._shared.index.lock:
-                db = self._shared.index.db
+            with self._handle.index.lock:
+                db = self._handle.index.db
                 return rows.thread_row(db, SPACE, id).info(db)
 
         return self._read(id, work)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
-        shared = self._enter()
+        handle = self._enter()
 
         def work() -> Page[ThreadInfo]:
-            self._survey.refresh()
-            with shared.index.lock:
-                return read.threads(shared.index.db, SPACE, query)
+            self._changes.refresh()
+            with handle.index.lock:
+                return read.threads(handle.index.db, SPACE, query)
 
-        with shared.writing_to(self._place.threads):
-            return shared.with_index(work)
+        with handle.writing_to(self._place.threads):
+            return handle.with_index(work)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         def work(journal: Journal) -> list[Record]:
             span = rows.everything_of(journal.no, max(after, 0))
-            return journal.records(self._shared.index.places(span, limit=limit))
+            return journal.records(self._handle.index.places(span, limit=limit))
 
         return self._read(thread, work)
 
@@ -225,18 +225,18 @@ class FilesEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        shared = self._enter()
+        handle = self._enter()
 
         def work(journal: Journal) -> list[Entry]:
-            places = shared.index.path(thread, leaf, after, limit)
-            return shared.records(places, journal)  # type: ignore[return-value]
+            places = handle.index.path(thread, leaf, after, limit)
+            return handle.records(places, journal)  # type: ignore[return-value]
 
         def again(journal: Journal) -> list[Entry]:
             if journal.header.source is not None:
-                shared.ensure(journal.header.source, deep=True)
+                handle.ensure(journal.header.source, deep=True)
             return work(journal)
 
-        with shared.gate.open():  # what a fork shares must not go away while it is read
+        with handle.gate.open():  # what a fork shares must not go away while it is read
             try:
                 return self._read(thread, work)
             except Corrupt:
@@ -244,46 +244,46 @@ class FilesEngine:
 
     def segments(self, thread: str) -> list[Segment]:
         def work(journal: Journal) -> list[Segment]:
-            with self._shared.index.lock:
-                return read.segments(self._shared.index.db, SPACE, thread)
+            with self._handle.index.lock:
+                return read.segments(self._handle.index.db, SPACE, thread)
 
         return self._read(thread, work)
 
     def _read(self, thread: str, work: Callable[[Journal], T]) -> T:
         """Read a thread that the index knows as it is now, and that stays so meanwhile."""
-        shared = self._enter()
-        journal = shared.journal(thread)
+        handle = self._enter()
+        journal = handle.journal(thread)
 
         def refreshed() -> T:
             journal.refresh_index()
             return work(journal)
 
-        with journal.mutex, shared.writing_to(journal.path):
-            return shared.with_index(refreshed)
+        with journal.mutex, handle.writing_to(journal.path):
+            return handle.with_index(refreshed)
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
         """Woken by writers of this handle; the file's size is looked at in between."""
-        shared = self._enter()
+        handle = self._enter()
         deadline = time.monotonic() + timeout_seconds
-        with shared.changed:
-            shared.waiting += 1
+        with handle.changed:
+            handle.waiting += 1
         try:
             while not self._has(thread, after):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                with shared.changed:
-                    shared.changed.wait(min(left, POLL_SECONDS))
+                with handle.changed:
+                    handle.changed.wait(min(left, POLL_SECONDS))
             return True
         finally:
-            with shared.changed:
-                shared.waiting -= 1
+            with handle.changed:
+                handle.waiting -= 1
 
     def _has(self, thread: str, after: int) -> bool:
-        shared = self._enter()
-        journal = shared.journal(thread)
-        with journal.mutex, shared.writing_to(journal.path):
-            shared.with_index(journal.refresh)
+        handle = self._enter()
+        journal = handle.journal(thread)
+        with journal.mutex, handle.writing_to(journal.path):
+            handle.with_index(journal.refresh)
             return journal.head.seq > after
 
     def get_blob(self, hash: str) -> bytes:
@@ -297,49 +297,49 @@ class FilesEngine:
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         from clew.engines.files import verify  # loaded when it is asked for: most never do
 
-        shared = self._enter()
-        return verify.check(shared, self._survey, quick=quick, progress=progress)
+        handle = self._enter()
+        return verify.check(handle, self._changes, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
-        shared = self._enter()
-        with shared.writing_to(self._place.root):
-            return shared.with_index(lambda: survey.stats(shared, self._survey))
+        handle = self._enter()
+        with handle.writing_to(self._place.root):
+            return handle.with_index(lambda: changes.stats(handle, self._changes))
 
     def close(self) -> None:
         if self in _open_stores:
             _open_stores.discard(self)
-            if self._shared.pid == os.getpid():
-                self._shared.close()
+            if self._handle.pid == os.getpid():
+                self._handle.close()
                 release(self._in_use)
-            self._shared.closed = True
+            self._handle.closed = True
 
     # --- forks of the process ---
 
-    def _enter(self) -> Shared:
-        self._shared.check()
-        return self._shared
+    def _enter(self) -> Handle:
+        self._handle.check()
+        return self._handle
 
     def before_fork(self) -> None:
         """The index must be closed while the process forks; its lock is held until it has."""
-        self._survives = self._shared.index.lock.acquire(timeout=FORK_WAIT_SECONDS)
+        self._survives = self._handle.index.lock.acquire(timeout=FORK_WAIT_SECONDS)
         if self._survives:
-            self._shared.index.close()
+            self._handle.index.close()
 
     def after_fork_in_parent(self) -> None:
         if self._survives:
-            self._shared.index.lock.release()
+            self._handle.index.lock.release()
 
     def after_fork_in_child(self) -> None:
         if not self._survives or self._disk.poison is not None:
-            _abandoned.append(self._shared)  # it is the parent's: never touch it, never close it
+            _abandoned.append(self._handle)  # it is the parent's: never touch it, never close it
             return
         # flock is shared with the parent through these descriptors: let go of our copies.
-        self._shared.abandon()
+        self._handle.abandon()
         release(self._in_use)
         try:
             self._start()
         except Exception as error:
-            self._shared.closed = True
+            self._handle.closed = True
             _abandoned.append(error)
 
 

@@ -32,7 +32,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 T = TypeVar("T")
 
 
-class Shared:
+class Handle:
     def __init__(
         self,
         place: Place,
@@ -83,9 +83,9 @@ class Shared:
         text = f"{path}: {error.strerror or error}; nothing was written"
         return _because(error, text, retryable=False)
 
-    def twin(self, index: Index) -> Shared:
+    def twin(self, index: Index) -> Handle:
         """The same store with another index."""
-        return Shared(
+        return Handle(
             self.place, self.disk, busy_seconds=self.busy_seconds, clock=self.clock, index=index
         )
 

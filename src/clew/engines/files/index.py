@@ -21,7 +21,7 @@ from clew.core.hashes import thread_hash
 from clew.core.lines import Header, Line
 from clew.core.model import Fact, Origin
 from clew.core.reducer import Head
-from clew.engines.files.tail import Found
+from clew.engines.files.tail import FoundLine
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, read, rows
 from clew.engines.shared.tables.facts import set_fact
@@ -56,7 +56,7 @@ SPACE = namespaces.DEFAULT.no  # a namespace is a folder of its own, with an ind
 INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
 
-class Known(Struct, frozen=True):
+class Indexed(Struct, frozen=True):
     """How far a file is indexed."""
 
     no: int
@@ -175,7 +175,7 @@ class Index:
                 db.execute("INSERT OR IGNORE INTO files (key) VALUES (?)", (key,))
                 return int(value(db, "SELECT no FROM files WHERE key = ?", (key,)))
 
-    def known(self, key: str) -> Known | None:
+    def known(self, key: str) -> Indexed | None:
         with self.lock:
             row = one(
                 self.db,
@@ -183,7 +183,7 @@ class Index:
                 " WHERE f.key = ?",
                 (key,),
             )
-            return None if row is None else Known(*row)
+            return None if row is None else Indexed(*row)
 
     def key(self, no: int) -> str:
         with self.lock:
@@ -346,7 +346,7 @@ def apply(
     index: Index,
     header: Header,
     name: str | None,
-    found: Sequence[Found],
+    found: Sequence[FoundLine],
     extent: Extent,
     load: Load,
 ) -> None:
@@ -397,7 +397,7 @@ def _add_thread(
 
 
 def _add_records(
-    db: apsw.Connection, no: int, thread: str, found: Sequence[Found], load: Load
+    db: apsw.Connection, no: int, thread: str, found: Sequence[FoundLine], load: Load
 ) -> None:
     try:
         db.executemany(_INSERT, [_row(no, thread, item, load) for item in found])
@@ -415,7 +415,7 @@ def _add_records(
             )
 
 
-def _row(no: int, thread: str, item: Found, load: Load) -> tuple[object, ...]:
+def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...]:
     line = item.line
     parent = line.leaf if line.type == "move" else line.parent
     body = _value(line, thread, load) if line.type == "fact" else None

@@ -19,66 +19,66 @@ from clew.core.errors import NotFound
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Purged, Swept
 from clew.engines.files import place
-from clew.engines.files.handle import Shared
+from clew.engines.files.changes import Changes
+from clew.engines.files.handle import Handle
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
-from clew.engines.files.survey import Survey
 from clew.engines.shared.tables import purge as sql
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, value
 
 
-def purge(shared: Shared, survey: Survey, thread: str) -> Purged:
-    with survey.relations_known():
-        return _purge(shared, thread)
+def purge(handle: Handle, changes: Changes, thread: str) -> Purged:
+    with changes.relations_known():
+        return _purge(handle, thread)
 
 
-def _purge(shared: Shared, thread: str) -> Purged:
-    journal = shared.journal(thread)
+def _purge(handle: Handle, thread: str) -> Purged:
+    journal = handle.journal(thread)
     with journal.mutex:
         journal.refresh_index()
         no, header = journal.no, journal.header
-        with journal.lock.held(EXCLUSIVE, shared.busy_seconds):
+        with journal.lock.held(EXCLUSIVE, handle.busy_seconds):
             journal.catch_up(exclusive=True)
-            forks, records, kept = _weigh(shared, no)
-            stays = bool(kept) or _is_source(shared, no)
-            blobs = _bodies(shared, rows.everything_of(no))
+            forks, records, kept = _weigh(handle, no)
+            stays = bool(kept) or _is_source(handle, no)
+            blobs = _bodies(handle, rows.everything_of(no))
             if stays:
-                _put_husk(shared, header, _rest(shared, journal, header, kept))
+                _put_husk(handle, header, _rest(handle, journal, header, kept))
             # First from the index: what it remembers and is not there counts as lost.
-            shared.index.forget(no, file=not stays)
-            _wipe(shared)
-            shared.disk.unlink(journal.path)
-            shared.disk.sync_folder(shared.place.threads)
-            remove_quietly(shared.disk, shared.place.mark(thread))
-            _remove_cuts(shared, thread)
-            _end_lease(shared, journal)
+            handle.index.forget(no, file=not stays)
+            _wipe(handle)
+            handle.disk.unlink(journal.path)
+            handle.disk.sync_folder(handle.place.threads)
+            remove_quietly(handle.disk, handle.place.mark(thread))
+            _remove_cuts(handle, thread)
+            _end_lease(handle, journal)
     if stays:
-        _index_husk(shared, header)
-    _collect(shared, header.source)
-    _remove_unused(shared, blobs)
+        _index_husk(handle, header)
+    _collect(handle, header.source)
+    _remove_unused(handle, blobs)
     return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
 
 
-def _remove_cuts(shared: Shared, thread: str) -> None:
+def _remove_cuts(handle: Handle, thread: str) -> None:
     """What was set aside of its torn ends goes too."""
-    for name in os.listdir(shared.place.recovered):
+    for name in os.listdir(handle.place.recovered):
         if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
-            remove_quietly(shared.disk, f"{shared.place.recovered}/{name}")
+            remove_quietly(handle.disk, f"{handle.place.recovered}/{name}")
 
 
-def _end_lease(shared: Shared, journal: Journal) -> None:
+def _end_lease(handle: Handle, journal: Journal) -> None:
     try:
-        shared.disk.truncate(journal.lock.descriptor, 0)
+        handle.disk.truncate(journal.lock.descriptor, 0)
     except OSError:
         pass  # the thread is gone; whoever makes one of that id again ends it
 
 
-def _weigh(shared: Shared, no: int) -> tuple[tuple[str, ...], int, list[int]]:
+def _weigh(handle: Handle, no: int) -> tuple[tuple[str, ...], int, list[int]]:
     """The forks that need something of a thread, how many records it has, and which must stay."""
-    with shared.index.lock:
-        db = shared.index.db
+    with handle.index.lock:
+        db = handle.index.db
         forks, needed = sql.needs(db, no)
         mine = every(
             db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", rows.everything_of(no)
@@ -92,22 +92,22 @@ def _weigh(shared: Shared, no: int) -> tuple[tuple[str, ...], int, list[int]]:
         return forks, len(mine), kept
 
 
-def _is_source(shared: Shared, no: int) -> bool:
+def _is_source(handle: Handle, no: int) -> bool:
     """Whether a file says that it begins in this one.
 
     Then this one stays, be it without a line: what forks need further up is found through it.
     """
-    with shared.index.lock:
+    with handle.index.lock:
         query = "SELECT 1 FROM threads WHERE origin_no BETWEEN ? AND ? LIMIT 1"
-        return value(shared.index.db, query, rows.everything_of(no)) is not None
+        return value(handle.index.db, query, rows.everything_of(no)) is not None
 
 
-def _rest(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> bytes:
+def _rest(handle: Handle, journal: Journal, header: Header, kept: list[int]) -> bytes:
     """The file of what stays: the same lines but for their header, and what batch they were in."""
-    places = [shared.index.places((no, no))[0] for no in kept]
+    places = [handle.index.places((no, no))[0] for no in kept]
     entries = journal.records(places)
     thread = header.draft.id.encode("utf-8")
-    spilled = {no: blob for no in kept for blob in _bodies(shared, (no, no))}
+    spilled = {no: blob for no in kept for blob in _bodies(handle, (no, no))}
     lines = [
         record_line(thread, entry, blob=spilled.get(no))
         for no, entry in zip(kept, entries, strict=True)
@@ -115,29 +115,29 @@ def _rest(shared: Shared, journal: Journal, header: Header, kept: list[int]) -> 
     return b"".join([header_line(replace(header, purged=True)), *lines])
 
 
-def _put_husk(shared: Shared, header: Header, data: bytes) -> None:
-    name = os.path.basename(shared.place.husk(header.key))
-    put_file(shared.disk, shared.place.purged, name, data)
+def _put_husk(handle: Handle, header: Header, data: bytes) -> None:
+    name = os.path.basename(handle.place.husk(header.key))
+    put_file(handle.disk, handle.place.purged, name, data)
 
 
-def _bodies(shared: Shared, span: rows.Range) -> list[str]:
+def _bodies(handle: Handle, span: rows.Range) -> list[str]:
     """The blobs that hold the bodies of some records."""
-    with shared.index.lock:
+    with handle.index.lock:
         query = "SELECT blob FROM uses WHERE body AND record BETWEEN ? AND ?"
-        return [blob for (blob,) in every(shared.index.db, query, span)]
+        return [blob for (blob,) in every(handle.index.db, query, span)]
 
 
-def _index_husk(shared: Shared, header: Header) -> None:
-    husk = shared.husk(Source(header.draft.id, header.key, 0))
+def _index_husk(handle: Handle, header: Header) -> None:
+    husk = handle.husk(Source(header.draft.id, header.key, 0))
     with husk.mutex:
         husk.refresh_index()
 
 
-def _collect(shared: Shared, source: Source | None) -> None:
+def _collect(handle: Handle, source: Source | None) -> None:
     """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
     first = True
     while source is not None:
-        owner = shared.owner(source)
+        owner = handle.owner(source)
         with owner.mutex:
             try:
                 owner.refresh_index()
@@ -146,77 +146,77 @@ def _collect(shared: Shared, source: Source | None) -> None:
             header = owner.header
             if not header.purged:
                 return  # whatever is above, it needs itself
-            went = _shrink(shared, owner)
+            went = _shrink(handle, owner)
         if first and not went:
             return  # somebody else needs what it began at, and so all that is above
         first = False
         source = header.source
 
 
-def _shrink(shared: Shared, husk: Journal) -> bool:
+def _shrink(handle: Handle, husk: Journal) -> bool:
     """Remove what nobody needs any more of what was left of a thread; whether there was any."""
     header, no = husk.header, husk.no
-    _, records, kept = _weigh(shared, no)
-    stays = bool(kept) or _is_source(shared, no)
+    _, records, kept = _weigh(handle, no)
+    stays = bool(kept) or _is_source(handle, no)
     if stays and len(kept) == records:
         return False
-    blobs = _bodies(shared, rows.everything_of(no))
-    rest = _rest(shared, husk, header, kept)
-    shared.index.forget(no, file=not stays)
-    _wipe(shared)
+    blobs = _bodies(handle, rows.everything_of(no))
+    rest = _rest(handle, husk, header, kept)
+    handle.index.forget(no, file=not stays)
+    _wipe(handle)
     if stays:
-        _put_husk(shared, header, rest)
-        _index_husk(shared, header)
+        _put_husk(handle, header, rest)
+        _index_husk(handle, header)
     else:
-        shared.disk.unlink(husk.path)
-        shared.disk.sync_folder(shared.place.purged)
-    _remove_unused(shared, blobs)
+        handle.disk.unlink(husk.path)
+        handle.disk.sync_folder(handle.place.purged)
+    _remove_unused(handle, blobs)
     return True
 
 
-def _remove_unused(shared: Shared, blobs: Iterable[str]) -> None:
+def _remove_unused(handle: Handle, blobs: Iterable[str]) -> None:
     """Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace."""
     for hash in blobs:
-        if not _is_used(shared.index.db, hash):
-            shared.blobs.remove(hash)
+        if not _is_used(handle.index.db, hash):
+            handle.blobs.remove(hash)
 
 
 def _is_used(db: apsw.Connection, hash: str) -> bool:
     return value(db, "SELECT 1 FROM uses WHERE blob = ?", (hash,)) is not None
 
 
-def _wipe(shared: Shared) -> None:
+def _wipe(handle: Handle) -> None:
     """Make the index durable, and its log empty: what is removed must not live on there."""
-    with shared.index.lock:
+    with handle.index.lock:
         try:
-            shared.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            handle.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError:
             pass
 
 
-def sweep(shared: Shared, survey: Survey, before_us: int, keep: Keep | None) -> Swept:
-    survey.refresh_all()
+def sweep(handle: Handle, changes: Changes, before_us: int, keep: Keep | None) -> Swept:
+    changes.refresh_all()
     unused = [
         stored
-        for stored in shared.blobs.all()
-        if stored.put_us <= before_us and not _is_used(shared.index.db, stored.hash)
+        for stored in handle.blobs.all()
+        if stored.put_us <= before_us and not _is_used(handle.index.db, stored.hash)
     ]
     wanted = keep({s.hash for s in unused}) if keep is not None and unused else set()
     gone = [stored for stored in unused if stored.hash not in wanted]
-    size = sum(shared.blobs.size_of(stored) for stored in gone)
+    size = sum(handle.blobs.size_of(stored) for stored in gone)
     for stored in gone:
-        shared.disk.unlink(stored.path)
-    _remove_leftovers(shared, before_us)
+        handle.disk.unlink(stored.path)
+    _remove_leftovers(handle, before_us)
     return Swept(blobs=len(gone), size_bytes=size)
 
 
-def _remove_leftovers(shared: Shared, before_us: int) -> None:
+def _remove_leftovers(handle: Handle, before_us: int) -> None:
     """Files that were never finished, by writers that are gone."""
-    root = Path(shared.place.root)  # not what is below: other namespaces' writers are at work
+    root = Path(handle.place.root)  # not what is below: other namespaces' writers are at work
     rooms = [(root / room).rglob(".*.new") for room in ROOMS if "/" not in room]
     for found in chain(root.glob(".*.new"), *rooms):
         try:
             if found.lstat().st_mtime_ns // 1000 <= before_us:
-                shared.disk.unlink(str(found))
+                handle.disk.unlink(str(found))
         except OSError:
             pass  # it has been finished meanwhile

@@ -24,7 +24,7 @@ SECTOR_BYTES = 512
 _NULS = re.compile(rb"\0+")
 
 
-class Found(Struct, frozen=True):
+class FoundLine(Struct, frozen=True):
     """A record's line and where it lies."""
 
     line: Line
@@ -35,7 +35,7 @@ class Found(Struct, frozen=True):
 class Scan(Struct):
     """The whole writes of a piece of a file."""
 
-    found: list[Found]
+    found: list[FoundLine]
     end: int  # behind the last whole write
     seq: int
 
@@ -55,7 +55,7 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
     With `gaps` some records are missing, as in what is left of a purged thread.
     """
     result = Scan([], start, seq)
-    pending: list[Found] = []
+    pending: list[FoundLine] = []
     at = 0
     while (newline := data.find(b"\n", at)) >= 0:
         text = data[at:newline]
@@ -63,7 +63,7 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
             break
         line = _take_apart(text, start + at)
         seq = _next(line, seq, pending, start + at, gaps=gaps)
-        pending.append(Found(line, start + at, newline - at))
+        pending.append(FoundLine(line, start + at, newline - at))
         at = newline + 1
         if line.left == 0:
             result.found += pending
@@ -79,7 +79,7 @@ def _take_apart(text: bytes, start: int) -> Line:
         raise Damage(start, error.fields["reason"]) from error
 
 
-def _next(line: Line, seq: int, pending: list[Found], start: int, *, gaps: bool) -> int:
+def _next(line: Line, seq: int, pending: list[FoundLine], start: int, *, gaps: bool) -> int:
     if line.seq <= seq or (line.seq != seq + 1 and not gaps):
         raise Damage(start, f"record {line.seq} follows record {seq}")
     if not follows(pending[-1].line if pending else None, line):

@@ -34,7 +34,7 @@ from clew.engines.postgres.table_streams import (
 from clew.engines.postgres.wire import array
 from clew.engines.postgres.write import LISTED_FACTS
 from clew.engines.shared import audit
-from clew.engines.shared.audit import Audit, Link, ReadRecord, ReadThread, Rest, Tally
+from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread, Rest
 from clew.engines.shared.compression import unpack
 from clew.engines.shared.migrations import migrations, schema
 
@@ -64,7 +64,7 @@ def check(
                 yield audit.unreadable(name, error, namespace=book.namespace)
                 if name == "schema":
                     break
-        work.tally.end()
+        work.meter.end()
 
 
 # What heads say, which is quicker than to count; what is left of purged threads is not told of.
@@ -80,7 +80,7 @@ class _Check:
         self._book = moment.book
         self._quick = quick
         counted = () if progress is None else (_RECORDS,) if quick else (_RECORDS, _BLOB_COUNT)
-        self.tally = Tally(progress, sum(self._count(sql) for sql in counted))
+        self.meter = Meter(progress, sum(self._count(sql) for sql in counted))
         self._damaged: set[bytes] = set()  # blobs, by their hash
 
     def _count(self, sql: str) -> int:
@@ -139,11 +139,11 @@ class _Check:
                 for hash in hashes:
                     yield from self._check_blobs([hash])
                 return
-            self.tally.step()
+            self.meter.step()
             yield self._damaged_blob(hashes[0], error)
             return
         for hash, size, codec, stored, data in found:
-            self.tally.step()
+            self.meter.step()
             try:
                 # A bit of the compressed form may flip without changing what comes out of it.
                 if codec not in ("raw", "zstd") or digest(data) != to_hash(stored):
@@ -199,7 +199,7 @@ class _Check:
             yield audit.damaged_lease(row.id, name)
         rows = _Rows(row, tables, name, source, self._damaged)
         try:
-            yield from Audit(rows, quick=self._quick, tally=self.tally).check()
+            yield from Audit(rows, quick=self._quick, meter=self.meter).check()
         except Corrupt as error:
             for table in tables:
                 table.pass_over(row.no)

@@ -99,17 +99,17 @@ class ThreadRows(Protocol):
 
 
 class Audit:
-    """Goes through the records of one thread. `tally` counts them, except those of a purged one.
+    """Goes through the records of one thread. `meter` counts them, except those of a purged one.
 
     The quick form reads no bodies of entries, so it cannot tell whether their hashes are right.
     """
 
-    def __init__(self, rows: ThreadRows, *, quick: bool, tally: Tally | None) -> None:
+    def __init__(self, rows: ThreadRows, *, quick: bool, meter: Meter | None) -> None:
         self._rows = rows
         self._quick = quick
         self._thread = thread = rows.thread
         # How many records a purge has left is only known when they were read.
-        self._tally = None if thread.purged else tally
+        self._meter = None if thread.purged else meter
         self._seq = 0
         self._whole = True  # every record could be read, so the sums can be told
         self._records = 0
@@ -126,8 +126,8 @@ class Audit:
         yield from self._check_thread()
         for page in self._rows.pages():
             for read in page:
-                if self._tally is not None:
-                    self._tally.step()
+                if self._meter is not None:
+                    self._meter.step()
                 self._records += 1
                 if read.record is None:
                     self._whole = False
@@ -388,7 +388,7 @@ def missing_blob(hash: str) -> str:
 # --- progress ---
 
 
-class Tally:
+class Meter:
     """Counts what was checked, and tells the caller now and then how far the check is."""
 
     def __init__(self, progress: Progress | None, total: int, every: int | None = None) -> None:

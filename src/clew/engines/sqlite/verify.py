@@ -18,7 +18,7 @@ from clew.core.errors import Corrupt
 from clew.core.lease_rules import LeaseState
 from clew.core.model import Entry, Move, Origin, Problem
 from clew.engines.shared import audit
-from clew.engines.shared.audit import Audit, Link, ReadRecord, ReadThread, Rest, Tally
+from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread, Rest
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, rows
 from clew.engines.shared.tables.namespaces import Space
@@ -59,7 +59,7 @@ def check(
             yield from problems
         except UNREADABLE as error:
             yield audit.unreadable(name, error)
-    work.tally.end()
+    work.meter.end()
 
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
@@ -85,7 +85,7 @@ class _Check:
         except UNREADABLE:
             pass  # each thread says that it is in none
         counted = () if progress is None else (_RECORDS,) if quick else (_RECORDS, _BLOBS)
-        self.tally = Tally(progress, sum(self._count(sql) for sql in counted))
+        self.meter = Meter(progress, sum(self._count(sql) for sql in counted))
 
     def _count(self, sql: str) -> int:
         try:
@@ -142,7 +142,7 @@ class _Check:
     def blobs(self) -> Iterator[Problem]:
         query = f"SELECT no, hash, space FROM blobs WHERE {self._mine} ORDER BY no"
         for no, hash, space in self._db.execute(query):
-            self.tally.step()
+            self.meter.step()
             try:
                 fetch_blob(self._db, no)
                 # A bit of the compressed form may flip without changing what comes out of it.
@@ -164,7 +164,7 @@ class _Check:
                 yield audit.problem("damaged_thread", text, thread=row["id"])
             try:
                 found = _Rows(self._db, row, namespace, self._quick)
-                yield from Audit(found, quick=self._quick, tally=self.tally).check()
+                yield from Audit(found, quick=self._quick, meter=self.meter).check()
             except UNREADABLE as error:
                 where = {"thread": row["id"], "namespace": namespace}
                 yield audit.unreadable("the thread", error, **where)

@@ -18,7 +18,7 @@ from clew.core.errors import ClewError, NotFound
 from clew.core.lines import Source
 from clew.core.model import Stats
 from clew.engines.files import place
-from clew.engines.files.handle import Shared
+from clew.engines.files.handle import Handle
 from clew.engines.files.journal import stamp_of
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared.tables.rows import value
@@ -28,11 +28,11 @@ _log = logging.getLogger("clew")
 _Looks = tuple[int, int, bytes, int, int]
 
 
-class Survey:
+class Changes:
     """What a handle knows about all threads."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
         self._mutex = threading.Lock()
         self._epoch = -1
         self._last_known: _Looks | None = None
@@ -40,7 +40,7 @@ class Survey:
     def refresh(self) -> None:
         """Bring the index up to date. A thread that cannot be read stays as it was known."""
         with self._mutex:
-            epoch = self._shared.index.epoch
+            epoch = self._handle.index.epoch
             for stem in self._marked() if self._epoch == epoch else self._changed_files():
                 try:
                     self._update(stem)
@@ -53,7 +53,7 @@ class Survey:
         with self._mutex:
             for stem in self._changed_files():
                 self._update(stem)
-            for key, _ in thread_files(self._shared.place.purged):
+            for key, _ in thread_files(self._handle.place.purged):
                 self._update_husk(key)
 
     @contextmanager
@@ -63,75 +63,75 @@ class Survey:
         Whoever adds one leaves a token at the gate first, and what is done by hand shows at the
         folders. As long as both are as the last purge left them, no file has to be looked at.
         """
-        shared = self._shared
-        if self._last_known is None or self._last_known != _looks(shared):
+        handle = self._handle
+        if self._last_known is None or self._last_known != _looks(handle):
             self.refresh_all()
         self._last_known = None
-        token = shared.gate.note(shared.disk)  # other handles do not know what we remove
+        token = handle.gate.note(handle.disk)  # other handles do not know what we remove
         yield
-        looks = _looks(shared)
+        looks = _looks(handle)
         self._last_known = looks if token in looks else None
 
     def _changed_files(self) -> list[str]:
-        self._shared.place.restore_index()
-        known = self._shared.index.stamps()
+        self._handle.place.restore_index()
+        known = self._handle.index.stamps()
         changed = []
-        for name, stamp in thread_files(self._shared.place.threads):
+        for name, stamp in thread_files(self._handle.place.threads):
             if known.pop(name, None) != stamp:
                 changed.append(name)
         # What is left of the known ones has gone. Marks are looked at too, to take them away.
         return changed + list(known) + self._marks()
 
     def _marked(self) -> list[str]:
-        shared = self._shared
+        handle = self._handle
         try:
-            if shared.index.is_shared:
+            if handle.index.is_shared:
                 return self._marks()
         except FileNotFoundError:
             pass  # somebody has deleted the index
         return self._changed_files()
 
     def _marks(self) -> list[str]:
-        return [name for name in os.listdir(self._shared.place.changed) if name.isascii()]
+        return [name for name in os.listdir(self._handle.place.changed) if name.isascii()]
 
     def _update(self, stem: str) -> None:
-        shared = self._shared
+        handle = self._handle
         self._unmark(stem)  # first: a later change marks it again
-        path = f"{shared.place.threads}/{stem}.jsonl"
+        path = f"{handle.place.threads}/{stem}.jsonl"
         try:
-            if stamp_of(os.lstat(path)) == shared.index.stamp(stem):
+            if stamp_of(os.lstat(path)) == handle.index.stamp(stem):
                 return
             id = read_header(path).draft.id
             if place.stem(id) != stem:
                 return  # a copy under another name is not a thread; verify tells
-            journal = shared.journal(id)
+            journal = handle.journal(id)
             with journal.mutex:
                 journal.refresh_index()
-                if stamp_of(os.lstat(path)) != shared.index.stamp(stem):
+                if stamp_of(os.lstat(path)) != handle.index.stamp(stem):
                     journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
-            shared.index.forget_name(stem)
+            handle.index.forget_name(stem)
 
     def _unmark(self, stem: str) -> None:
         try:
-            os.unlink(f"{self._shared.place.changed}/{stem}")
+            os.unlink(f"{self._handle.place.changed}/{stem}")
         except OSError:
             pass
 
     def _update_husk(self, key: str) -> None:
-        shared = self._shared
-        header = read_header(shared.place.husk(key))
-        known = shared.index.known(header.key)
+        handle = self._handle
+        header = read_header(handle.place.husk(key))
+        known = handle.index.known(header.key)
         if known is None:
-            husk = shared.husk(Source(header.draft.id, header.key, 0))
+            husk = handle.husk(Source(header.draft.id, header.key, 0))
             with husk.mutex:
                 husk.refresh_index()
 
 
-def _looks(shared: Shared) -> _Looks:
+def _looks(handle: Handle) -> _Looks:
     """What is different when somebody else has added or removed something, or the index is new."""
-    threads, purged = os.stat(shared.place.threads), os.stat(shared.place.purged)
-    index, noted = shared.index, shared.gate.noted()
+    threads, purged = os.stat(handle.place.threads), os.stat(handle.place.purged)
+    index, noted = handle.index, handle.gate.noted()
     return index.epoch, index.closings, noted, threads.st_mtime_ns, purged.st_mtime_ns
 
 
@@ -150,21 +150,21 @@ def thread_files(folder: str) -> Iterator[tuple[str, int]]:
         os.close(descriptor)
 
 
-def stats(shared: Shared, survey: Survey) -> Stats:
-    survey.refresh()
-    with shared.index.lock:
-        db = shared.index.db
+def stats(handle: Handle, changes: Changes) -> Stats:
+    changes.refresh()
+    with handle.index.lock:
+        db = handle.index.db
 
         def number(sql: str) -> int:
             return int(value(db, sql) or 0)
 
-        blobs = list(shared.blobs.all())
+        blobs = list(handle.blobs.all())
         return Stats(
             threads=number("SELECT count(*) FROM threads WHERE shelf < 2"),
             deleted=number("SELECT count(*) FROM threads WHERE shelf = 2"),
             entries=number("SELECT count(*) FROM records WHERE type = 0"),
             records=number("SELECT count(*) FROM records"),
             blobs=len(blobs),
-            blob_bytes=sum(shared.blobs.size_of(blob) for blob in blobs),
+            blob_bytes=sum(handle.blobs.size_of(blob) for blob in blobs),
             stored_bytes=number("SELECT sum(size) FROM files") + sum(blob.size for blob in blobs),
         )
