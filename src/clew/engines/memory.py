@@ -32,10 +32,10 @@ from clew.core.model import (
     ThreadDraft,
     ThreadInfo,
     ThreadQuery,
-    encode_cursor,
 )
 from clew.core.reducer import ThreadState, check_origin, check_recreated, plan
 from clew.engines.shared.clock import now
+from clew.engines.shared.thread_list import page_of
 
 _open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
@@ -112,10 +112,7 @@ class MemoryEngine:
         if query.cursor is not None:
             start = (-query.cursor[0], query.cursor[1])
             found = [info for info in found if _key(info, query) > start]
-        page = found[: query.limit]
-        if len(found) <= query.limit:
-            return Page(page)
-        return Page(page, encode_cursor(-_key(page[-1], query)[0], page[-1].id))
+        return page_of(query, found, lambda info: info)
 
     def purge(self, thread: str) -> Purged:
         with self._changed:

@@ -8,13 +8,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress
-from clew.core.errors import Corrupt, InvalidInput
+from clew.core.errors import Corrupt
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
 from clew.core.model import (
@@ -25,7 +25,6 @@ from clew.core.model import (
     Inspect,
     Lease,
     LeaseRequest,
-    MoveDraft,
     Page,
     Problem,
     Properties,
@@ -47,13 +46,10 @@ from clew.engines.files.journal import Batch, Journal, create_thread
 from clew.engines.files.locks import EXCLUSIVE, SHARED
 from clew.engines.files.place import in_use, release
 from clew.engines.shared.clock import now
-from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.compression import pack, pack_large
+from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.tables import read, rows
 
-_ACKNOWLEDGED = {
-    "full": "on this disk: survives the death of the process and loss of power",
-    "relaxed": "handed to the system: survives the death of the process, not loss of power",
-}
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
@@ -67,17 +63,15 @@ class FilesEngine:
         self,
         path: str | Path,
         *,
-        durability: Literal["full", "relaxed"] = "full",
+        durability: LocalDurability = "full",
         busy_seconds: float = 30.0,
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
         disk: Disk | None = None,
         clock: Callable[[], Instant] = now,
     ) -> None:
-        if durability not in _ACKNOWLEDGED:
-            raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
         self._namespace = check_namespace(namespace)
-        self._durability: Literal["full", "relaxed"] = durability
+        self._durability = check_durability(durability)
         self._busy_seconds = busy_seconds
         self._clock = clock
         self._disk = GuardedDisk(disk or Disk(), durable=durability == "full")
@@ -100,7 +94,7 @@ class FilesEngine:
             engine="files",
             place=self._places[-1].root,
             durability=self._durability,
-            acknowledged=_ACKNOWLEDGED[self._durability],
+            acknowledged=ACKNOWLEDGED[self._durability],
             processes=True,
             version=str(VERSION),
             namespace=self._namespace,
@@ -110,7 +104,7 @@ class FilesEngine:
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
         handle = self._enter()
-        large = _pack(draft.facts)
+        large = pack_large(draft.facts, SPILL_BYTES)
         with handle.gate.open(), handle.writing_to(self._place.thread(draft.id)):
             handle.gate.note(handle.disk)
             handle.blobs.put_all(list(large.values()), handle.clock().wall_us)
@@ -128,7 +122,7 @@ class FilesEngine:
         fence: int | None = None,
     ) -> list[Record]:
         handle = self._enter()
-        large = _pack(drafts)
+        large = pack_large(drafts, SPILL_BYTES)
         if handle.blobs.owed:
             with handle.writing_to(self._place.blobs):
                 handle.blobs.settle()
@@ -341,14 +335,6 @@ class FilesEngine:
         except Exception as error:
             self._handle.closed = True
             _abandoned.append(error)
-
-
-def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
-    return {
-        draft.id: pack(draft.data)
-        for draft in drafts
-        if not isinstance(draft, MoveDraft) and len(draft.data) > SPILL_BYTES
-    }
 
 
 _open_stores: weakref.WeakSet[FilesEngine] = weakref.WeakSet()

@@ -28,7 +28,7 @@ _DEFAULTS = {
 }
 
 
-class Address(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """What libpq connects with, where our tables are, and how the store is called in messages."""
 
     conninfo: str
@@ -37,7 +37,7 @@ class Address(Struct, frozen=True):
     namespace: str | None
 
 
-def parse(address: str, schema: str | None = None) -> Address:
+def parse(address: str, schema: str | None = None) -> ServerAddress:
     """Take apart `postgresql://user@host/database?schema=…&namespace=…`.
 
     The last two are ours, everything else is libpq's: several hosts, TLS, time-outs.
@@ -50,7 +50,7 @@ def parse(address: str, schema: str | None = None) -> Address:
         raise InvalidInput("address", reason) from None
     conninfo = make_conninfo("", **{**_DEFAULTS, **given})
     name = check_schema(own.get("schema", SCHEMA) if schema is None else schema)
-    return Address(conninfo, _place(given, name), name, own.get("namespace"))
+    return ServerAddress(conninfo, _place(given, name), name, own.get("namespace"))
 
 
 def _take_own(address: str) -> tuple[dict[str, str], str]:

@@ -20,7 +20,6 @@ from clew.core.model import (
     Entry,
     Lease,
     LeaseRequest,
-    MoveDraft,
     Page,
     Problem,
     Properties,
@@ -35,14 +34,14 @@ from clew.core.model import (
 )
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
-from clew.engines.postgres.leases import Step
+from clew.engines.postgres.leases import LeaseStep
 from clew.engines.postgres.listen import Listener
 from clew.engines.postgres.lookup import Book, Heads
 from clew.engines.postgres.pool import Connections, Work
 from clew.engines.postgres.purge import Purge
 from clew.engines.postgres.schema import connect, establish
 from clew.engines.postgres.write import APPEND_ENTRY, Append
-from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.compression import pack, pack_large
 
 T = TypeVar("T")
 
@@ -140,7 +139,7 @@ class PostgresEngine:
     # --- writing ---
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
-        packed = _pack(draft.facts)
+        packed = pack_large(draft.facts, blobs.SPILL_BYTES)
         made: ThreadInfo = self._write(write.create, draft, packed)
         return made
 
@@ -152,7 +151,9 @@ class PostgresEngine:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        work = Append(self._book, thread, drafts, _pack(drafts), expect, fence)
+        work = Append(
+            self._book, thread, drafts, pack_large(drafts, blobs.SPILL_BYTES), expect, fence
+        )
         self._enter()
         deadline = self._connections.deadline()
         turn = self._book.heads.turn(thread)
@@ -164,7 +165,7 @@ class PostgresEngine:
             turn.release()
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
-        return self._run(Step(self._book, thread, request).run)
+        return self._run(LeaseStep(self._book, thread, request).run)
 
     def put_blobs(self, blobs_: Sequence[bytes]) -> list[str]:
         packed = [pack(data) for data in blobs_]
@@ -270,11 +271,3 @@ class PostgresEngine:
         if self._pid == os.getpid():
             self._listener.close()
         self._connections.close()
-
-
-def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
-    return {
-        draft.id: pack(draft.data)
-        for draft in drafts
-        if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
-    }

@@ -25,7 +25,7 @@ UPDATE clew.threads
 """
 
 
-class Step:
+class LeaseStep:
     """One request, which may need several tries."""
 
     def __init__(self, book: Book, thread: str, request: LeaseRequest) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from clew.core.model import Record
 from clew.engines.postgres import rows
 from clew.engines.postgres.address import Sql
-from clew.engines.postgres.rows import Place, Stand
+from clew.engines.postgres.rows import Position, Stand
 from clew.engines.postgres.wire import Wire
 
 REMEMBERED_MAX = 4096
@@ -69,7 +69,7 @@ class Finder:
         self._book = book
         self._stand = stand
         self._known: dict[str, Record | None] = dict.fromkeys(unheard or ())
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Position] = {}
         if stand.last is not None and stand.leaf is not None:
             self._known[stand.last.id] = stand.last
             self._places[stand.last.id] = stand.leaf
@@ -95,7 +95,7 @@ class Finder:
             self._known[record.id] = record
             self._places[record.id] = (row[0], row[2])
 
-    def place(self, id: str | None, new: Sequence[Record]) -> Place | None:
+    def place(self, id: str | None, new: Sequence[Record]) -> Position | None:
         """Where an entry is, or will be."""
         if id is None:
             return None

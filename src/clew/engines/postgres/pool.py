@@ -19,7 +19,7 @@ import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from clew.core.errors import ClewError, Closed, Unavailable
-from clew.engines.postgres.address import Address
+from clew.engines.postgres.address import ServerAddress
 from clew.engines.postgres.wire import (
     READ_ONLY,
     DeadlinePassed,
@@ -52,7 +52,7 @@ class Connections:
 
     def __init__(
         self,
-        address: Address,
+        address: ServerAddress,
         *,
         size: int,
         patience_seconds: float,

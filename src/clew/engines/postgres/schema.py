@@ -14,7 +14,7 @@ from psycopg import errors as states
 
 from clew.core.errors import ClewError, FormatTooNew, NotFound, Unavailable, Unsupported
 from clew.core.model import DEFAULT_NAMESPACE
-from clew.engines.postgres.address import Address, Sql, has_several_hosts, rename
+from clew.engines.postgres.address import ServerAddress, Sql, has_several_hosts, rename
 from clew.engines.postgres.pool import options
 from clew.engines.postgres.server import Server, ask, refuse_unfit
 from clew.engines.postgres.wire import (
@@ -39,7 +39,7 @@ class Established(Struct, frozen=True):
 
 
 def establish(
-    address: Address, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
+    address: ServerAddress, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
 ) -> Established:
     """Connect, recognise or make the store, and find the namespace.
 
@@ -61,7 +61,7 @@ def establish(
 
 
 def _establish(
-    address: Address, namespace: str, create: bool, migrate: bool, deadline: float
+    address: ServerAddress, namespace: str, create: bool, migrate: bool, deadline: float
 ) -> Established:
     wire = _connect(address, deadline)
     try:
@@ -73,7 +73,7 @@ def _establish(
         wire.close()
 
 
-def connect(address: Address, patience_seconds: float) -> Wire:
+def connect(address: ServerAddress, patience_seconds: float) -> Wire:
     """A connection of its own, or an error that says what is wrong with the address."""
     try:
         return _connect(address, time.monotonic() + patience_seconds)
@@ -85,7 +85,7 @@ class _Refused(psycopg.OperationalError):
     """There is no connection to be had."""
 
 
-def _connect(address: Address, deadline: float) -> Wire:
+def _connect(address: ServerAddress, deadline: float) -> Wire:
     try:
         # Nothing is prepared: whether there is a pooler in between is not known yet.
         wire = Wire.connect(address.conninfo, **options(pooler=True))
@@ -106,7 +106,7 @@ _PASSING = (
 )
 
 
-def _passes(error: psycopg.Error, address: Address) -> bool:
+def _passes(error: psycopg.Error, address: ServerAddress) -> bool:
     """Whether somebody is there who will take us soon."""
     if not isinstance(error, _Refused):
         return is_transient(error) and error.sqlstate != READ_ONLY
@@ -146,7 +146,7 @@ def _last(text: str) -> str:
 # --- the schema -----------------------------------------------------------------------------
 
 
-def bring_up_to_date(wire: Wire, address: Address, *, create: bool, migrate: bool) -> int:
+def bring_up_to_date(wire: Wire, address: ServerAddress, *, create: bool, migrate: bool) -> int:
     """Make the schema or migrate it, if that is wanted and needed; its version."""
     known = len(migrations("postgres"))
     found = version(wire, address)
@@ -169,7 +169,7 @@ def bring_up_to_date(wire: Wire, address: Address, *, create: bool, migrate: boo
     return known
 
 
-def lock_migrations(wire: Wire, address: Address) -> None:
+def lock_migrations(wire: Wire, address: ServerAddress) -> None:
     """Whoever changes a schema does it alone, until the transaction ends."""
     wire.execute(lock_statement(address.schema))
 
@@ -188,7 +188,7 @@ SELECT n.oid IS NOT NULL,
 """
 
 
-def version(wire: Wire, address: Address) -> int:
+def version(wire: Wire, address: ServerAddress) -> int:
     """The version of the store's schema, 0 if there is none."""
     row = wire.one(_LOOK, (address.schema,))
     assert row is not None
@@ -209,7 +209,7 @@ def version(wire: Wire, address: Address) -> int:
     return 0
 
 
-def _run(wire: Wire, address: Address, found: int) -> None:
+def _run(wire: Wire, address: ServerAddress, found: int) -> None:
     try:
         wire.execute(script(address.schema, found))
     except states.InsufficientPrivilege as error:
@@ -234,7 +234,7 @@ def script(schema: str, found: int = 0) -> str:
     return "\n".join(parts)
 
 
-def _space(wire: Wire, address: Address, namespace: str, create: bool) -> int:
+def _space(wire: Wire, address: ServerAddress, namespace: str, create: bool) -> int:
     """The number of a namespace, which is made when it is first opened."""
     sql = Sql(address.schema)
     find = sql("SELECT no::bigint FROM clew.namespaces WHERE name = %s")
@@ -247,7 +247,7 @@ def _space(wire: Wire, address: Address, namespace: str, create: bool) -> int:
     return int(found)
 
 
-def _make_space(wire: Wire, address: Address, namespace: str) -> None:
+def _make_space(wire: Wire, address: ServerAddress, namespace: str) -> None:
     sql = "INSERT INTO clew.namespaces (name) VALUES (%s) ON CONFLICT (name) DO NOTHING"
     try:
         wire.execute(Sql(address.schema)(sql), (namespace,))
@@ -259,7 +259,7 @@ def _make_space(wire: Wire, address: Address, namespace: str) -> None:
         ) from error
 
 
-def namespaces(wire: Wire, address: Address) -> list[str]:
+def namespaces(wire: Wire, address: ServerAddress) -> list[str]:
     """The namespaces of a store that there is."""
     if version(wire, address) == 0:
         raise NotFound("store", address.place)

@@ -20,7 +20,7 @@ from clew.core.model import DEFAULT_NAMESPACE, Entry, Fact, Move, Origin, Proble
 from clew.engines.postgres.leases import lease_check
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.pool import Connections
-from clew.engines.postgres.rows import ENTRY, Place, to_bytes, to_hash, to_lease
+from clew.engines.postgres.rows import ENTRY, Position, to_bytes, to_hash, to_lease
 from clew.engines.postgres.table_streams import (
     LEAST,
     PAGE_BYTES,
@@ -177,7 +177,7 @@ class _Check:
                 name = self._book.namespace
                 yield audit.strays(count, table.table, "threads", namespace=name)
 
-    def _sources(self, places: list[Place]) -> dict[Place, tuple[str, str]]:
+    def _sources(self, places: list[Position]) -> dict[Position, tuple[str, str]]:
         """The entries that are where forks say that they begin; not those that are unreadable."""
         if not places:
             return {}
@@ -244,7 +244,7 @@ class _FullRow(Struct, frozen=True):
     hash: bytes
 
     @property
-    def source(self) -> Place | None:
+    def source(self) -> Position | None:
         """Where the last shared entry is."""
         if self.origin_thread is None or self.origin_seq is None:
             return None

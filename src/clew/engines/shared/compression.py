@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 from clew.core.codec import digest
 from clew.core.errors import Corrupt, TooLarge
+from clew.core.model import Draft, MoveDraft
 
 _LEVEL = 3
 BLOB_BYTES_MAX = 512 * 1024 * 1024  # every engine can hold it as one value
@@ -31,6 +33,18 @@ def pack(data: bytes) -> Packed:
     if len(packed) < len(data):
         return Packed(digest(data), len(data), "zstd", packed)
     return Packed(digest(data), len(data), "raw", data)
+
+
+def pack_large(drafts: Sequence[Draft], over_bytes: int) -> dict[str, Packed]:
+    """The bodies and values that are too large to stand in a record's row or line, by draft id.
+
+    Before the engine takes any lock: no writer waits for what another one compresses.
+    """
+    return {
+        draft.id: pack(draft.data)
+        for draft in drafts
+        if not isinstance(draft, MoveDraft) and len(draft.data) > over_bytes
+    }
 
 
 def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:

@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress
-from clew.core.errors import ClewError, InvalidInput, NotFound, Unavailable
+from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -22,7 +22,6 @@ from clew.core.model import (
     Inspect,
     Lease,
     LeaseRequest,
-    MoveDraft,
     Page,
     Problem,
     Properties,
@@ -36,7 +35,8 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.shared.clock import now
-from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.compression import pack, pack_large
+from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, leases, write
@@ -45,10 +45,6 @@ from clew.engines.sqlite.connections import Connections, poisons, translate
 T = TypeVar("T")
 
 _SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
-_ACKNOWLEDGED = {
-    "full": "on this disk: survives the death of the process and loss of power",
-    "relaxed": "handed to the system: survives the death of the process, not loss of power",
-}
 POLL_SECONDS = 0.02
 
 
@@ -59,17 +55,15 @@ class SQLiteEngine:
         self,
         path: str | Path,
         *,
-        durability: Literal["full", "relaxed"] = "full",
+        durability: LocalDurability = "full",
         busy_seconds: float = 30.0,
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
         vfs: str | None = None,
         clock: Callable[[], Instant] = now,
     ) -> None:
-        if durability not in _SYNCHRONOUS:
-            raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
         check_namespace(namespace)
-        self._durability: Literal["full", "relaxed"] = durability
+        self._durability = check_durability(durability)
         self._clock = clock
         self._connections = Connections(
             Path(path).absolute(),
@@ -110,7 +104,7 @@ class SQLiteEngine:
             engine="sqlite",
             place=str(self._connections.path),
             durability=self._durability,
-            acknowledged=_ACKNOWLEDGED[self._durability],
+            acknowledged=ACKNOWLEDGED[self._durability],
             processes=True,
             version=apsw.sqlite_lib_version(),
             namespace=self._space.name,
@@ -119,7 +113,7 @@ class SQLiteEngine:
     # --- writing ---
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
-        packed = _pack(draft.facts)
+        packed = pack_large(draft.facts, blobs.SPILL_BYTES)
         return self._write(
             lambda db: write.create(db, self._lineages, self._space, draft, packed, self._clock)
         )
@@ -132,7 +126,7 @@ class SQLiteEngine:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        packed = _pack(drafts)
+        packed = pack_large(drafts, blobs.SPILL_BYTES)
         return self._write(
             lambda db: write.append(
                 db,
@@ -330,14 +324,6 @@ class SQLiteEngine:
 
     def close(self) -> None:
         self._connections.close()
-
-
-def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
-    return {
-        draft.id: pack(draft.data)
-        for draft in drafts
-        if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
-    }
 
 
 def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
