@@ -62,7 +62,8 @@ def _take_own(address: str) -> tuple[dict[str, str], str]:
     own = {name: value for name, value in pairs if name in OWN_PARAMETERS}
     others = [(name, value) for name, value in pairs if name not in OWN_PARAMETERS]
     if not own:
-        return own, address  # nothing is written anew: libpq reads a query a little otherwise
+        # Passed on as it was given: libpq does not read a query exactly as urllib writes one.
+        return own, address
     # By hand: Python would make `postgresql:/…` of an address without a host.
     where, query = address.partition("?")[0], urlencode(others, quote_via=quote)
     rest = f"#{parts.fragment}" if parts.fragment else ""

@@ -130,7 +130,7 @@ class PostgresEngine:
         return self._run(self._work(function, *arguments), writes=False)
 
     def _write(self, function: Any, *arguments: Any) -> Any:
-        """Run what does the same, whether an earlier try was done or not."""
+        """Run a write that may be repeated without a look at what an earlier try has done."""
         return self._run(self._work(function, *arguments))
 
     def _work(self, function: Any, *arguments: Any) -> Work[Any]:
@@ -156,13 +156,14 @@ class PostgresEngine:
         )
         self._enter()
         deadline = self._connections.deadline()
-        turn = self._book.heads.turn(thread)
-        if not turn.acquire(timeout=self._patience_seconds):
+        # Taken before a connection is: writers that wait for each other must not hold the pool's.
+        lock = self._book.heads.write_lock(thread)
+        if not lock.acquire(timeout=self._patience_seconds):
             raise Unavailable(f"{self._address.place}: other writers of {thread!r} took too long")
         try:
             return self._connections.run(work.run, deadline)
         finally:
-            turn.release()
+            lock.release()
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
         return self._run(LeaseStep(self._book, thread, request).run)
@@ -179,9 +180,9 @@ class PostgresEngine:
         return purged
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
-        """In batches, so that those who use blobs wait for one of them at most.
+        """In batches, so that a writer that uses blobs waits for one batch at most.
 
-        On a connection of its own: `keep` asks this store meanwhile, and must not wait for us.
+        On a connection of its own: `keep` reads this store meanwhile, and must not wait for it.
         """
         now_us = self._run(lambda wire, again: wire.value(self._book.sql("SELECT clew.now_us()")))
         before_us = int(now_us) - round(grace_seconds * 1e6)

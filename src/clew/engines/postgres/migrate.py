@@ -66,7 +66,7 @@ def migrate(
 def statements(
     wire: Wire, address: ServerAddress, *, with_rls: bool, grants: Sequence[rls.Grant] = ()
 ) -> str:
-    """The same as text, for somebody who may do it; empty if there is nothing to do."""
+    """The same as text, for the owner to run; empty if there is nothing to do."""
     state = look(wire, address)
     parts = [] if state.current else [script(address.schema, state.found)]
     if with_rls or (parts and state.found and rls.is_wanted(wire, address)):

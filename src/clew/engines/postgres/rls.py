@@ -87,7 +87,7 @@ def _grant(wire: Wire, address: ServerAddress, grant: Grant) -> None:
         raise InvalidInput("grant", reason) from None
 
 
-# --- looking --------------------------------------------------------------------------------
+# --- looking ---
 
 _IS_ON = """
 SELECT coalesce(bool_and(c.relrowsecurity), false) FROM pg_class c
@@ -102,7 +102,7 @@ def is_on(wire: Wire, address: ServerAddress) -> bool:
 
 
 def is_wanted(wire: Wire, address: ServerAddress) -> bool:
-    """Whether somebody has switched it on, perhaps before there were as many tables."""
+    """Whether it was switched on, perhaps before there were as many tables."""
     return wire.value("SELECT to_regclass(%s)", (f"{address.schema}.grants",)) is not None
 
 
@@ -128,8 +128,8 @@ SELECT n.nspname::text FROM pg_namespace n
 
 
 def open_schemas(wire: Wire) -> list[str]:
-    """Schemas of the search path in which everybody may make functions.
+    """Schemas of the search path in which every role may make functions.
 
-    One who does can put a function before a built-in one, and whoever calls that runs it.
+    Such a role can put a function before a built-in one, and the next caller runs it.
     """
     return [str(name) for (name,) in wire.every(_OPEN_SCHEMAS)]

@@ -64,7 +64,7 @@ def _body(hash: bytes | None, size: int | None, codec: str | None, data: bytes |
     return unpack(to_hash(hash), size, codec, data)
 
 
-# --- threads --------------------------------------------------------------------------------
+# --- threads ---
 
 LEASE = "fence, owner, lease_turn, leased_us, until_us"
 STAND = (

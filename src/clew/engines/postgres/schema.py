@@ -1,12 +1,13 @@
 """Recognising a store in a database, making it, and bringing its schema up to date.
 
-All of it is one transaction under a lock: of several workers that start at once one migrates, and
-whoever is interrupted leaves nothing half made.
+`establish` opens a store. All that it changes is one transaction under a lock: of several workers
+that start at once one migrates, and one that is interrupted leaves nothing half made.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import psycopg
 from msgspec import Struct
@@ -43,13 +44,17 @@ def establish(
 ) -> Established:
     """Connect, recognise or make the store, and find the namespace.
 
-    A server that is starting, or that is just being replaced, is waited for. Where nobody answers
-    at all the address may be wrong, and that is told at once.
+    A server that is starting, or that is just being replaced, is waited for. Where no server
+    answers at all the address may be wrong, and that is said at once.
     """
     deadline, pause = time.monotonic() + patience_seconds, _PAUSE_SECONDS_MIN
     while True:
         try:
-            return _establish(address, namespace, create, migrate, deadline)
+            with closing(_connect(address, deadline)) as wire:
+                server = ask(wire)
+                refuse_unfit(server, address.place)
+                bring_up_to_date(wire, address, create=create, migrate=migrate)
+                return Established(server, _space(wire, address, namespace, create))
         except DeadlinePassed:
             raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
         except psycopg.Error as error:
@@ -58,19 +63,6 @@ def establish(
                 raise tell(error, address.place) from error
         time.sleep(pause)
         pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-
-
-def _establish(
-    address: ServerAddress, namespace: str, create: bool, migrate: bool, deadline: float
-) -> Established:
-    wire = _connect(address, deadline)
-    try:
-        server = ask(wire)
-        refuse_unfit(server, address.place)
-        bring_up_to_date(wire, address, create=create, migrate=migrate)
-        return Established(server, _space(wire, address, namespace, create))
-    finally:
-        wire.close()
 
 
 def connect(address: ServerAddress, patience_seconds: float) -> Wire:
@@ -107,7 +99,7 @@ _PASSING = (
 
 
 def _passes(error: psycopg.Error, address: ServerAddress) -> bool:
-    """Whether somebody is there who will take us soon."""
+    """Whether there is a server that will take us soon."""
     if not isinstance(error, _Refused):
         return is_transient(error) and error.sqlstate != READ_ONLY
     text = str(error)
@@ -143,7 +135,7 @@ def _last(text: str) -> str:
     return text.rpartition("FATAL:")[2].strip() or text
 
 
-# --- the schema -----------------------------------------------------------------------------
+# --- the schema ---
 
 
 def bring_up_to_date(wire: Wire, address: ServerAddress, *, create: bool, migrate: bool) -> int:
@@ -161,7 +153,7 @@ def bring_up_to_date(wire: Wire, address: ServerAddress, *, create: bool, migrat
         raise Unsupported(f"{address.place} {state}; run: clew migrate")
     with wire.transaction():
         lock_migrations(wire, address)
-        found = version(wire, address)  # somebody may have been faster
+        found = version(wire, address)  # another worker may have been faster
         if found > known:
             raise FormatTooNew(address.place, found=found, known=known)
         if found < known:
@@ -170,7 +162,7 @@ def bring_up_to_date(wire: Wire, address: ServerAddress, *, create: bool, migrat
 
 
 def lock_migrations(wire: Wire, address: ServerAddress) -> None:
-    """Whoever changes a schema does it alone, until the transaction ends."""
+    """Be the only one that changes the schema, until the transaction ends."""
     wire.execute(lock_statement(address.schema))
 
 
@@ -265,6 +257,3 @@ def namespaces(wire: Wire, address: ServerAddress) -> list[str]:
         raise NotFound("store", address.place)
     sql = Sql(address.schema)("SELECT name FROM clew.namespaces ORDER BY name")
     return [str(name) for (name,) in wire.every(sql)]
-
-
-__all__ = ["Established", "bring_up_to_date", "connect", "establish", "script"]
