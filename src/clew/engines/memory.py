@@ -309,7 +309,8 @@ def _matches(info: ThreadInfo, query: ThreadQuery) -> bool:
 
 
 def _after_fork_in_child() -> None:
-    # The child has a copy of its own; whoever held the lock in the parent is not there.
+    # The child has a copy of its own. A lock that another thread of the parent held at the fork is
+    # never released here, so each store gets a new one.
     for engine in list(_open_stores):
         engine._changed = threading.Condition()
 

@@ -1,9 +1,9 @@
-"""Looking over the whole store: which threads there are, and which have changed.
+"""Which threads a store has, and which of their files have changed since the index saw them.
 
 The first look of a handle goes through the folder and compares how every file looks with what
 the index remembers, so changes by hand, by a sync tool or before a loss of power are seen. After
 that, writers leave a mark for each thread that they change, and only those are looked at. Marks
-may be missing, so those who remove things look at everything, or know that nothing has changed.
+may be missing, so purge and sweep look at everything, or know that nothing has changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Looks = tuple[int, int, bytes, int, int]
 
 
 class Changes:
-    """What a handle knows about all threads."""
+    """Brings the index up to date with all files, for what needs to know every thread."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -49,7 +49,7 @@ class Changes:
             self._epoch = epoch
 
     def refresh_all(self) -> None:
-        """The same for those who remove things: they must know everything, or not begin."""
+        """The same for purge and sweep: they must know everything, or not begin."""
         with self._mutex:
             for stem in self._changed_files():
                 self._update(stem)
@@ -60,8 +60,8 @@ class Changes:
     def relations_known(self) -> Iterator[None]:
         """Inside, the index has every fork and every use of a blob. Needs the gate shut.
 
-        Whoever adds one leaves a token at the gate first, and what is done by hand shows at the
-        folders. As long as both are as the last purge left them, no file has to be looked at.
+        A writer that adds one leaves a token at the gate first, and what is done by hand shows at
+        the folders. As long as both are as the last purge left them, no file has to be looked at.
         """
         handle = self._handle
         if self._last_known is None or self._last_known != _looks(handle):
@@ -88,7 +88,7 @@ class Changes:
             if handle.index.is_shared:
                 return self._marks()
         except FileNotFoundError:
-            pass  # somebody has deleted the index
+            pass  # the index was deleted by hand
         return self._changed_files()
 
     def _marks(self) -> list[str]:
@@ -129,7 +129,7 @@ class Changes:
 
 
 def _looks(handle: Handle) -> _Looks:
-    """What is different when somebody else has added or removed something, or the index is new."""
+    """What differs once another handle has added or removed something, or the index is new."""
     threads, purged = os.stat(handle.place.threads), os.stat(handle.place.purged)
     index, noted = handle.index, handle.gate.noted()
     return index.epoch, index.closings, noted, threads.st_mtime_ns, purged.st_mtime_ns

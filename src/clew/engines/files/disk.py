@@ -51,7 +51,7 @@ class Disk:
 
 
 class GuardedDisk(Disk):
-    """Remembers a failed sync: after it nobody knows what is on disk, and a later one may lie.
+    """Remembers a failed sync: after it the disk's state is unknown, and a later one may lie.
 
     With `durable` false nothing is synced.
     """

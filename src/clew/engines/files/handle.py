@@ -1,4 +1,4 @@
-"""What all threads of an open store share: its place, disk, index, blobs, and its poison."""
+"""An open store of files: what all of its threads share, and whether it may go on."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 
 class Handle:
+    """A store's place, disk, index and blobs, and the journals of its threads that are open."""
+
     def __init__(
         self,
         place: Place,
@@ -92,7 +94,7 @@ class Handle:
     # --- telling others ---
 
     def mark(self, path: str) -> None:
-        """Note that a thread has changed, for whoever lists; after the write, so none is missed."""
+        """Note that a thread has changed, for the next list; after the write, so none is missed."""
         if not os.access(path, os.F_OK):
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -129,11 +131,11 @@ class Handle:
         return found
 
     def _evict(self) -> list[Journal]:
-        """The files that were not used for longest, unless somebody is at work on them."""
+        """The files that were not used for longest, unless a caller is at work on them."""
         idle: list[Journal] = []
         for path in list(self._journals)[: max(0, len(self._journals) - OPEN_MAX)]:
             journal = self._journals[path]
-            # We ourselves may be at work on it, and then could take its mutex once more.
+            # This very thread may be at work on it, and would get its mutex, which is re-entrant.
             busy = is_ours(journal.mutex) or not journal.commits.idle
             if not busy and journal.mutex.acquire(blocking=False):
                 idle.append(self._journals.pop(path))

@@ -52,7 +52,7 @@ CREATE INDEX uses_by_record ON uses (record);
 """
 BUSY_SECONDS = 10.0
 SPACE = namespaces.DEFAULT.no  # a namespace is a folder of its own, with an index of its own
-# What a damaged index may raise. It is a cache: whoever gets one of these does without.
+# What a damaged index may raise. It is a cache: the caller does without it then.
 INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
 
@@ -323,7 +323,7 @@ def _make(db: apsw.Connection, wanted: str, version: int) -> None:
     db.execute("COMMIT")
 
 
-# --- taking over into the index what a file says ---
+# --- what a file says, as rows ---
 
 _INSERT = (
     "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
@@ -350,7 +350,11 @@ def apply(
     extent: Extent,
     load: Load,
 ) -> None:
-    """Take over records that follow those that are known; others may have done so before."""
+    """Take over records that follow those that are known.
+
+    Another process may have done so in the meantime: what lies before the size it has noted is
+    left out.
+    """
     with index.writing() as db:
         no = index.number(header.key)
         if value(db, "SELECT 1 FROM threads WHERE no = ?", (no,)) is None:

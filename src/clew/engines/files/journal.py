@@ -212,7 +212,7 @@ class Journal:
         except Damage as damage:
             raise self.corrupt(damage) from None
         if not exclusive:
-            self._torn = True  # whoever writes next will see to it
+            self._torn = True  # the next writer sets it aside
             return
         disk, descriptor = self._handle.disk, self.file.descriptor
         with self._handle.writing_to(self.path):
@@ -356,7 +356,7 @@ class Journal:
                 self._handle.index.fall_back()
 
     def _put(self, data: bytes) -> None:
-        """One write, one sync. After an error nobody may build on bytes that may not be on disk."""
+        """One write, one sync. After an error no later line may follow bytes that may be lost."""
         disk = self._handle.disk
         try:
             write_all(disk, self.file.descriptor, data)
@@ -400,11 +400,14 @@ def _run_end(places: Sequence[Where], at: int) -> int:
     return end
 
 
-# --- what a group of writers adds to a thread: planned one after the other, written at once ---
+# --- what a group of writers adds to a thread ---
 
 
 class Batch:
-    """The head as it moves through the appends of a group; a refused one leaves it as it was."""
+    """The appends of a group: planned one after the other, written at once.
+
+    `head` moves with each of them; one that is refused leaves it as it was.
+    """
 
     def __init__(self, head: Head, find: Find, handle: Handle, lock: int) -> None:
         self.head = head
@@ -447,7 +450,7 @@ class Batch:
         ]
 
 
-# --- making a thread: its file appears whole, or not at all ---
+# --- making a thread ---
 
 
 def create_thread(handle: Handle, draft: ThreadDraft, spilled: Mapping[str, str]) -> None:

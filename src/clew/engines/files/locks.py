@@ -57,7 +57,7 @@ class FileLock:
         return True
 
     def take(self, kind: int, seconds: float) -> None:
-        """Wait for the lock, but not for ever: whoever has it may have been stopped."""
+        """Wait for the lock, but not for ever: the process that has it may have been stopped."""
         if self.try_take(kind):
             return
         deadline = time.monotonic() + seconds
@@ -66,7 +66,7 @@ class FileLock:
             if time.monotonic() > deadline:
                 text = f"another process holds {self.path} for over {seconds:g} seconds; "
                 raise Unavailable(text + "nothing was written")
-            # Not the same for all who wait, or they would meet again.
+            # Not the same nap for every process that waits, or they would meet again.
             time.sleep(nap * random.uniform(0.5, 1.5))
             nap = min(nap * 2, _NAP_SECONDS_MAX)
 
@@ -121,7 +121,7 @@ class Gate:
 
     @contextmanager
     def shut(self) -> Iterator[None]:
-        """Alone: nobody is inside, in any process."""
+        """Alone: no thread of any process is inside."""
         with self._mutex:
             self._mutex.wait_for(lambda: not self._inside and self._closed_by is None)
             self._lock.take(EXCLUSIVE, self._seconds)

@@ -1,4 +1,7 @@
-"""The folder of a store: its marker, its rooms, and who has it open."""
+"""The folder of a store: its marker, its rooms, the names of its files, and who has it open.
+
+Each namespace but the default one is a folder of its own inside it.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> Non
         try:
             disk.make_folder(str(folder))
         except FileExistsError:
-            pass  # somebody makes the same store at the same time
+            pass  # another process makes the same store at the same time
         disk.sync_folder(str(folder.parent))
     refuse_network(root)
     foreign = [name for name in os.listdir(root) if not _is_leftover(name)]
@@ -206,7 +209,7 @@ def in_use(places: Iterable[Place]) -> list[FileLock]:
 
 
 def alone(places: Iterable[Place]) -> list[FileLock]:
-    """The same locks for one alone: nobody else has the store open, and nobody can open it."""
+    """The same locks for one process alone: no other has the store open, nor can open it."""
     return _hold(places, EXCLUSIVE, "is in use; close every program that has it open")
 
 

@@ -1,7 +1,7 @@
 """Removing a thread for good, but for the entries that forks share with it.
 
 Those stay in a file of their own, in purged/, under the thread's key. The gate is shut meanwhile:
-nobody makes a fork, reads across one, or refers to a blob.
+no caller of any process makes a fork, reads across one, or refers to a blob.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _end_lease(handle: Handle, journal: Journal) -> None:
     try:
         handle.disk.truncate(journal.lock.descriptor, 0)
     except OSError:
-        pass  # the thread is gone; whoever makes one of that id again ends it
+        pass  # the thread is gone; the next one of that id begins without a lease
 
 
 def _weigh(handle: Handle, no: int) -> tuple[tuple[str, ...], int, list[int]]:
@@ -134,7 +134,7 @@ def _index_husk(handle: Handle, header: Header) -> None:
 
 
 def _collect(handle: Handle, source: Source | None) -> None:
-    """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
+    """Remove what is left of purged threads above one that has gone, if no fork needs it now."""
     first = True
     while source is not None:
         owner = handle.owner(source)
@@ -145,16 +145,17 @@ def _collect(handle: Handle, source: Source | None) -> None:
                 return
             header = owner.header
             if not header.purged:
-                return  # whatever is above, it needs itself
+                return  # a thread that is still there needs all that is above it
             went = _shrink(handle, owner)
         if first and not went:
-            return  # somebody else needs what it began at, and so all that is above
+            # Another fork needs what this one began at, and so all that is above.
+            return
         first = False
         source = header.source
 
 
 def _shrink(handle: Handle, husk: Journal) -> bool:
-    """Remove what nobody needs any more of what was left of a thread; whether there was any."""
+    """Remove what no fork needs any more of what was left of a thread; whether there was any."""
     header, no = husk.header, husk.no
     _, records, kept = _weigh(handle, no)
     stays = bool(kept) or _is_source(handle, no)

@@ -1,4 +1,4 @@
-"""Going through the lines of a file, and telling a torn end from damage.
+"""The end of a thread's file: which writes are whole, and whether the rest is torn or damaged.
 
 Every append is one write, and every line says how many lines its write has (`of`, if it is not
 the only one) and how many are still to come (`left`).
@@ -88,7 +88,7 @@ def _next(line: Line, seq: int, pending: list[FoundLine], start: int, *, gaps: b
 
 
 def follows(before: Line | None, line: Line) -> bool:
-    """Whether a line may stand behind another one, which is not the last of its write, or none."""
+    """Whether a line may come next: behind `before` of the same write, or (None) as a first one."""
     if before is None:
         return line.begins
     return (before.left, before.of) == (line.left + 1, line.of)

@@ -1,9 +1,9 @@
 """Waiting for appends: told by the server where that works, looking now and then where not.
 
 A waiter marks the thread as watched for a while: an append that no process waits for should not
-pay for a notification. One connection of the process listens for all waiters. Whether it hears anything
-is tried out, not guessed: behind a pooler that lends connections by the transaction a LISTEN
-succeeds, and nothing ever comes.
+pay for a notification. One connection of the process listens for all waiters. Whether it hears
+anything is tried out, not guessed: behind a pooler that lends connections by the transaction a
+LISTEN succeeds, and nothing ever comes.
 """
 
 from __future__ import annotations

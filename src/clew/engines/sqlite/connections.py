@@ -1,5 +1,7 @@
 """The connections of one store in one process: one that writes, several that read.
 
+Below them: what an open store does when the process forks, and what apsw's errors mean.
+
 They are closed before the process forks and opened again on both sides: SQLite's locks and its
 own bookkeeping of them do not survive a fork while a connection is open.
 """
@@ -178,7 +180,7 @@ class Connections:
             raise Unsupported(f"{self.path} cannot use a write-ahead log (SQLite chose {mode})")
 
     def _lock(self, db: apsw.Connection) -> place.HostLock:
-        """Whoever brings the store up to date holds the lock alone: that is waited for."""
+        """Our lock on the host. A process that migrates the store holds it alone, so we wait."""
         began = time.monotonic()
         while True:
             try:
@@ -220,14 +222,15 @@ class Connections:
             self._host_lock.close()
 
     def _quiesce(self, wait_seconds: float) -> bool:
-        """Close everything that nobody uses; true when that was all. Holds the write lock."""
+        """Close every connection that is idle; true when that was all. Holds the write lock."""
         with self._returned:
             quiet = self._returned.wait_for(lambda: self._busy == 0, wait_seconds)
             idle, self._idle = self._idle, []
         for db in idle:
             db.close()
         if self._writer is not None:
-            if self.poison is not None:  # leave the log as it is: whoever opens next recovers it
+            if self.poison is not None:
+                # The log stays as it is: the next handle recovers from it what was committed.
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._writer.close()
             self._writer = None
@@ -235,7 +238,8 @@ class Connections:
 
     def before_fork(self) -> None:
         self.write_lock.acquire()
-        self._returned.acquire()  # re-entrant; held through the fork, so that nobody comes back in
+        # Re-entrant, and held through the fork: no reader may take a connection meanwhile.
+        self._returned.acquire()
         self._survives = self._quiesce(FORK_WAIT_SECONDS) and self._host_lock.shared
 
     def after_fork_in_parent(self) -> None:
@@ -292,9 +296,10 @@ def _ended(db: apsw.Connection) -> bool:
         return False
 
 
-# --- forks of the process -------------------------------------------------------------------
+# --- forks of the process ---
 
 _open_stores: weakref.WeakSet[Connections] = weakref.WeakSet()
+# Connections of a parent process, kept alive: to close them would drop the parent's locks.
 _abandoned: list[object] = []
 _forking: list[Connections] = []
 
@@ -328,7 +333,7 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-# --- apsw's errors as Clew's, in one place ---
+# --- apsw's errors as ours, in one place ---
 
 # What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
 UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
@@ -360,5 +365,5 @@ def _is_full(error: apsw.Error) -> bool:
 
 
 def poisons(error: apsw.Error) -> bool:
-    """After a failed write or sync nobody knows what is on disk, and a later sync may lie."""
+    """After a failed write or sync it is unknown what is on disk, and a later sync may lie."""
     return isinstance(error, apsw.IOError)

@@ -162,7 +162,7 @@ class SQLiteEngine:
 
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
-        # What was removed must not live on in the write-ahead log.
+        # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return purged
 
@@ -259,7 +259,7 @@ class SQLiteEngine:
         try:
             self._write(lambda db: write.relist(db, space))
         except Unavailable:
-            pass  # somebody else writes: the list is right without it, only slower
+            pass  # another process writes: the list is right without it, only slower
         with self._connections.reader() as db:
             return read.threads(db, space, query)
 

@@ -1,6 +1,6 @@
 """Removing a thread for good, but for the entries that forks share with it.
 
-What forks need stays under the thread's row, which nobody can see any more (shelf 3). It goes
+What forks need stays under the thread's row, which no reader finds any more (shelf 3). It goes
 with the last fork that needs it.
 """
 
@@ -79,7 +79,7 @@ def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
                 seen.add(fork)
                 todo.append(fork)
             if shelf == PURGED:
-                continue  # nobody reads it; those who fork it count for themselves
+                continue  # no reader's path ends in it; its own forks count for themselves
             if _runs_through(db, no, origin_no, needed, passed):
                 forks.append(id)
     return tuple(sorted(forks)), sorted(needed)
@@ -108,18 +108,19 @@ def _runs_through(
 
 
 def _collect(db: apsw.Connection, origin_no: int | None) -> None:
-    """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
+    """Remove what is left of purged threads above one that has gone, if no fork needs it now."""
     first = True
     while origin_no is not None:
         source = origin_no >> 32
         row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (source,))
         if row is None or row[0] != PURGED:
-            return  # whatever is above, it needs itself
+            return  # a thread that is still there needs all that is above it
         removed, left, _ = _remove_unneeded(db, source)
         if not left:
             _drop(db, source)
         elif first and not removed:
-            return  # somebody else needs what it began at, and so all that is above
+            # Another fork needs what this one began at, and so all that is above.
+            return
         first = False
         origin_no = row[1]
 

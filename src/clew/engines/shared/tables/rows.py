@@ -284,7 +284,7 @@ def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
 def patience(seconds: float) -> Callable[[int], bool]:
     """A busy handler: wait for other processes in short random naps, up to a limit.
 
-    SQLite's own backs off to 100 ms, which starves whoever has waited longest.
+    SQLite's own backs off to 100 ms, which starves the process that has waited longest.
     """
     deadline = 0.0
 
