@@ -149,17 +149,15 @@ class MemoryEngine:
             state = self._state(thread)
             lease = self._leases.get(thread, LeaseState()).live(thread, self._clock())
             decided = plan(state.head, drafts, state.find, expect=expect, fence=fence, lease=lease)
-            self._check_blobs(decided.new)
+            for record in decided.new:
+                for hash in record.blobs if isinstance(record, Entry) else ():
+                    if hash not in self._blobs:
+                        reason = f"blob {hash!r} is not in the store; put it first"
+                        raise InvalidInput("blobs", reason)
             for record in decided.new:
                 state.apply(record)
             self._changed.notify_all()
             return decided.records
-
-    def _check_blobs(self, records: Sequence[Record]) -> None:
-        for record in records:
-            for hash in record.blobs if isinstance(record, Entry) else ():
-                if hash not in self._blobs:
-                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from clew.core.errors import ClewError, NotFound
 from clew.core.lines import Source
@@ -96,7 +96,9 @@ class Changes:
 
     def _update(self, stem: str) -> None:
         handle = self._handle
-        self._unmark(stem)  # first: a later change marks it again
+        # First of all: a change that comes while the file is read marks it again.
+        with suppress(OSError):
+            os.unlink(f"{handle.place.changed}/{stem}")
         path = f"{handle.place.threads}/{stem}.jsonl"
         try:
             if stamp_of(os.lstat(path)) == handle.index.stamp(stem):
@@ -111,12 +113,6 @@ class Changes:
                     journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
             handle.index.forget_name(stem)
-
-    def _unmark(self, stem: str) -> None:
-        try:
-            os.unlink(f"{self._handle.place.changed}/{stem}")
-        except OSError:
-            pass
 
     def _update_husk(self, key: str) -> None:
         handle = self._handle

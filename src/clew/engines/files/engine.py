@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -48,12 +46,15 @@ from clew.engines.files.place import in_use, release
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
+from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables import read, rows
 
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
 FORK_WAIT_SECONDS = 5.0
+
+_open_stores = OpenStores()
 
 
 class FilesEngine:
@@ -262,23 +263,20 @@ class FilesEngine:
         with handle.changed:
             handle.waiting += 1
         try:
-            while not self._has(thread, after):
+            while True:
+                journal = self._enter().journal(thread)
+                with journal.mutex, handle.writing_to(journal.path):
+                    handle.with_index(journal.refresh)
+                    if journal.head.seq > after:
+                        return True
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
                 with handle.changed:
                     handle.changed.wait(min(left, POLL_SECONDS))
-            return True
         finally:
             with handle.changed:
                 handle.waiting -= 1
-
-    def _has(self, thread: str, after: int) -> bool:
-        handle = self._enter()
-        journal = handle.journal(thread)
-        with journal.mutex, handle.writing_to(journal.path):
-            handle.with_index(journal.refresh)
-            return journal.head.seq > after
 
     def get_blob(self, hash: str) -> bytes:
         return self._enter().blobs.get(hash)
@@ -300,8 +298,7 @@ class FilesEngine:
             return handle.with_index(lambda: changes.stats(handle, self._changes))
 
     def close(self) -> None:
-        if self in _open_stores:
-            _open_stores.discard(self)
+        if _open_stores.discard(self):
             if self._handle.pid == os.getpid():
                 self._handle.close()
                 release(self._in_use)
@@ -325,7 +322,7 @@ class FilesEngine:
 
     def after_fork_in_child(self) -> None:
         if not self._survives or self._disk.poison is not None:
-            _abandoned.append(self._handle)  # it is the parent's: never touch it, never close it
+            _open_stores.abandoned.append(self._handle)
             return
         # flock is shared with the parent through these descriptors: let go of our copies.
         self._handle.abandon()
@@ -334,39 +331,4 @@ class FilesEngine:
             self._start()
         except Exception as error:
             self._handle.closed = True
-            _abandoned.append(error)
-
-
-_open_stores: weakref.WeakSet[FilesEngine] = weakref.WeakSet()
-_abandoned: list[object] = []
-_forking: list[FilesEngine] = []
-_fork_lock = threading.Lock()
-
-
-def _before_fork() -> None:
-    _fork_lock.acquire()
-    _forking[:] = list(_open_stores)
-    for engine in _forking:
-        engine.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for engine in _forking:
-        engine.after_fork_in_parent()
-    _forking.clear()
-    _fork_lock.release()
-
-
-def _after_fork_in_child() -> None:
-    for engine in _forking:
-        engine.after_fork_in_child()
-    _forking.clear()
-    _fork_lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
+            _open_stores.abandoned.append(error)

@@ -55,6 +55,15 @@ SPACE = namespaces.DEFAULT.no  # a namespace is a folder of its own, with an ind
 # What a damaged index may raise. It is a cache: the caller does without it then.
 INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
+_WHERE = "SELECT no, start, length FROM records"
+_INSERT = (
+    "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?)"
+)
+_TYPES = {"entry": rows.ENTRY, "move": rows.MOVE, "fact": rows.FACT}
+
+Load = Callable[[str], bytes]  # the bytes of a blob
+
 
 class Indexed(Struct, frozen=True):
     """How far a file is indexed."""
@@ -63,6 +72,14 @@ class Indexed(Struct, frozen=True):
     size: int
     last: bytes
     seq: int
+
+
+class Extent(Struct, frozen=True):
+    """How far a file was read: its size, its last bytes, and how it looked."""
+
+    size: int
+    last: bytes
+    stamp: int
 
 
 class Where(Struct, frozen=True):
@@ -306,40 +323,7 @@ class Index:
         return newest[::-1]
 
 
-_WHERE = "SELECT no, start, length FROM records"
-
-
-def _make(db: apsw.Connection, wanted: str, version: int) -> None:
-    if db.pragma("user_version") == version:
-        return
-    db.execute("BEGIN IMMEDIATE")
-    found = db.pragma("user_version")
-    if found not in (0, version):
-        db.execute("ROLLBACK")
-        raise apsw.SchemaChangeError("an index of another version")
-    if found == 0:
-        db.execute(wanted)
-        db.pragma("user_version", version)
-    db.execute("COMMIT")
-
-
 # --- what a file says, as rows ---
-
-_INSERT = (
-    "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?)"
-)
-_TYPES = {"entry": rows.ENTRY, "move": rows.MOVE, "fact": rows.FACT}
-
-Load = Callable[[str], bytes]
-
-
-class Extent(Struct, frozen=True):
-    """How far a file was read: its size, its last bytes, and how it looked."""
-
-    size: int
-    last: bytes
-    stamp: int
 
 
 def apply(
@@ -422,7 +406,11 @@ def _add_records(
 def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...]:
     line = item.line
     parent = line.leaf if line.type == "move" else line.parent
-    body = _value(line, thread, load) if line.type == "fact" else None
+    body = None
+    if line.type == "fact":  # lists show its value, so the index has it
+        fact = line.record(thread, None if line.spilled is None else load(line.spilled))
+        assert isinstance(fact, Fact)
+        body = fact.data
     return (
         rows.number(no, line.seq),
         _TYPES[line.type],
@@ -437,13 +425,6 @@ def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...
     )
 
 
-def _value(line: Line, thread: str, load: Load) -> bytes:
-    """A fact's value: lists show it, so the index has it."""
-    fact = line.record(thread, None if line.spilled is None else load(line.spilled))
-    assert isinstance(fact, Fact)
-    return fact.data
-
-
 def _sum_up(
     index: Index, db: apsw.Connection, no: int, header: Header, lines: Sequence[Line]
 ) -> None:
@@ -456,7 +437,10 @@ def _sum_up(
 
     for line in lines:
         if line.type == "fact":
-            _set_fact(db, no, header.draft.id, line)
+            at = rows.number(no, line.seq)
+            data = value(db, "SELECT body FROM records WHERE no = ?", (at,))
+            fact = Fact(header.draft.id, line.seq, line.id, 0, line.hash, line.key, data)
+            set_fact(db, no, at, fact)
             continue
         updated_us = line.time_us
         if line.type == "move":
@@ -478,7 +462,15 @@ def _sum_up(
     )
 
 
-def _set_fact(db: apsw.Connection, no: int, thread: str, line: Line) -> None:
-    place = rows.number(no, line.seq)
-    data = value(db, "SELECT body FROM records WHERE no = ?", (place,))
-    set_fact(db, no, place, Fact(thread, line.seq, line.id, 0, line.hash, line.key, data))
+def _make(db: apsw.Connection, wanted: str, version: int) -> None:
+    if db.pragma("user_version") == version:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    found = db.pragma("user_version")
+    if found not in (0, version):
+        db.execute("ROLLBACK")
+        raise apsw.SchemaChangeError("an index of another version")
+    if found == 0:
+        db.execute(wanted)
+        db.pragma("user_version", version)
+    db.execute("COMMIT")

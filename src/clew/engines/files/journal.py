@@ -363,41 +363,12 @@ class Journal:
             self._handle.mark(self._mark)
             disk.sync(self.file.descriptor)
         except BaseException:
-            self._undo()
+            self._looked = -1
+            try:
+                disk.truncate(self.file.descriptor, self._size)
+            except OSError as error:
+                disk.give_up(self.path, error)
             raise
-
-    def _undo(self) -> None:
-        self._looked = -1
-        try:
-            self._handle.disk.truncate(self.file.descriptor, self._size)
-        except OSError as error:
-            self._handle.disk.give_up(self.path, error)
-
-
-def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
-    """The whole batch failed: those that had failed on their own keep their own error."""
-    for ticket in batch:
-        if ticket.error is None:
-            ticket.error = error
-
-
-def stamp_of(look: os.stat_result) -> int:
-    """How a file looks from outside: if this is the same, it is taken to be the same."""
-    return hash((look.st_ino, look.st_size, look.st_mtime_ns))  # of integers: the same everywhere
-
-
-def _run_end(places: Sequence[Where], at: int) -> int:
-    """The end of a run of places that lie close together, so that one read gets them all."""
-    end = at + 1
-    begin = places[at].start
-    while end < len(places):
-        before, here = places[end - 1], places[end]
-        if here.start - before.start - before.length > 4096 or here.start < before.start:
-            break
-        if here.start + here.length - begin > CHUNK_BYTES:
-            break
-        end += 1
-    return end
 
 
 # --- what a group of writers adds to a thread ---
@@ -426,7 +397,10 @@ class Batch:
         fence: int | None,
     ) -> list[Record]:
         decided = plan(self.head, drafts, self.find, expect=expect, fence=fence, lease=self._lease)
-        self._check_blobs(decided.new)
+        for record in decided.new:
+            for hash in record.blobs if isinstance(record, Entry) else ():
+                if self._handle.blobs.find(hash) is None:
+                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
         self.head = decided.head
         self.new += decided.new
         self._ids.update((record.id, record) for record in decided.new)
@@ -435,12 +409,6 @@ class Batch:
 
     def find(self, id: str) -> Record | None:
         return self._ids.get(id) or self._find(id)
-
-    def _check_blobs(self, records: Sequence[Record]) -> None:
-        for record in records:
-            for hash in record.blobs if isinstance(record, Entry) else ():
-                if self._handle.blobs.find(hash) is None:
-                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
 
     def lines(self, thread: bytes) -> list[bytes]:
         of = len(self.new)
@@ -454,14 +422,21 @@ class Batch:
 
 
 def create_thread(handle: Handle, draft: ThreadDraft, spilled: Mapping[str, str]) -> None:
+    """A file appears whole under its name, or not at all. One that is there must be the same."""
     journal = handle.journal(draft.id)
     source = None
     if draft.origin is not None and not os.path.lexists(journal.path):
-        source = _source(handle, draft.origin)  # before we hold anything of our own
+        # Before the lock of our own file is held: two forks of each other's threads would wait for
+        # ever.
+        source = _source(handle, draft.origin)
     with journal.mutex, journal.lock.held(EXCLUSIVE, handle.busy_seconds):
         if os.path.lexists(journal.path):
             journal.catch_up(exclusive=True)
-            _check_recreated(handle, journal, draft)
+            with handle.index.lock:
+                info = rows.thread_row(handle.index.db, SPACE, draft.id).info(handle.index.db)
+            span = rows.everything_of(journal.no)
+            first = journal.records(handle.index.places(span, limit=len(draft.facts)))
+            check_recreated(info, first, draft)
             return
         if os.fstat(journal.lock.descriptor).st_size:
             handle.disk.truncate(journal.lock.descriptor, 0)  # the lease of a purged thread
@@ -485,14 +460,6 @@ def _source(handle: Handle, origin: Origin) -> Source | None:
     return Source(entry.thread, handle.index.key(where.no >> 32), entry.seq)
 
 
-def _check_recreated(handle: Handle, journal: Journal, draft: ThreadDraft) -> None:
-    with handle.index.lock:
-        info = rows.thread_row(handle.index.db, SPACE, draft.id).info(handle.index.db)
-    span = rows.everything_of(journal.no)
-    first = journal.records(handle.index.places(span, limit=len(draft.facts)))
-    check_recreated(info, first, draft)
-
-
 def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
     origin = draft.origin or Origin("", None, None)
     head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
@@ -504,3 +471,32 @@ def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, s
         for n, fact in enumerate(facts, start=1)
     ]
     return b"".join([header_line(Header(new_id(), draft, source)), *lines])
+
+
+# --- helpers ---
+
+
+def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
+    """The whole batch failed: those that had failed on their own keep their own error."""
+    for ticket in batch:
+        if ticket.error is None:
+            ticket.error = error
+
+
+def stamp_of(look: os.stat_result) -> int:
+    """How a file looks from outside: if this is the same, it is taken to be the same."""
+    return hash((look.st_ino, look.st_size, look.st_mtime_ns))  # of integers: the same everywhere
+
+
+def _run_end(places: Sequence[Where], at: int) -> int:
+    """The end of a run of places that lie close together, so that one read gets them all."""
+    end = at + 1
+    begin = places[at].start
+    while end < len(places):
+        before, here = places[end - 1], places[end]
+        if here.start - before.start - before.length > 4096 or here.start < before.start:
+            break
+        if here.start + here.length - begin > CHUNK_BYTES:
+            break
+        end += 1
+    return end

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -52,27 +53,19 @@ def _purge(handle: Handle, thread: str) -> Purged:
             handle.disk.unlink(journal.path)
             handle.disk.sync_folder(handle.place.threads)
             remove_quietly(handle.disk, handle.place.mark(thread))
-            _remove_cuts(handle, thread)
-            _end_lease(handle, journal)
+            for name in os.listdir(handle.place.recovered):
+                # What was set aside of its torn ends goes too.
+                if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
+                    remove_quietly(handle.disk, f"{handle.place.recovered}/{name}")
+            with suppress(OSError):
+                # The thread is gone. If its lease cannot be ended now, the next thread of that id
+                # ends it when it is made.
+                handle.disk.truncate(journal.lock.descriptor, 0)
     if stays:
         _index_husk(handle, header)
     _collect(handle, header.source)
     _remove_unused(handle, blobs)
     return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
-
-
-def _remove_cuts(handle: Handle, thread: str) -> None:
-    """What was set aside of its torn ends goes too."""
-    for name in os.listdir(handle.place.recovered):
-        if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
-            remove_quietly(handle.disk, f"{handle.place.recovered}/{name}")
-
-
-def _end_lease(handle: Handle, journal: Journal) -> None:
-    try:
-        handle.disk.truncate(journal.lock.descriptor, 0)
-    except OSError:
-        pass  # the thread is gone; the next one of that id begins without a lease
 
 
 def _weigh(handle: Handle, no: int) -> tuple[tuple[str, ...], int, list[int]]:

@@ -61,8 +61,15 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
         text = data[at:newline]
         if not is_sound(thread, text):
             break
-        line = _take_apart(text, start + at)
-        seq = _next(line, seq, pending, start + at, gaps=gaps)
+        try:
+            line = take_apart(text, "")
+        except Corrupt as error:
+            raise Damage(start + at, error.fields["reason"]) from error
+        if line.seq <= seq or (line.seq != seq + 1 and not gaps):
+            raise Damage(start + at, f"record {line.seq} follows record {seq}")
+        if not follows(pending[-1].line if pending else None, line):
+            raise Damage(start + at, "records that were written together are missing")
+        seq = line.seq
         pending.append(FoundLine(line, start + at, newline - at))
         at = newline + 1
         if line.left == 0:
@@ -70,21 +77,6 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
             result.end, result.seq = start + at, seq
             pending = []
     return result
-
-
-def _take_apart(text: bytes, start: int) -> Line:
-    try:
-        return take_apart(text, "")
-    except Corrupt as error:
-        raise Damage(start, error.fields["reason"]) from error
-
-
-def _next(line: Line, seq: int, pending: list[FoundLine], start: int, *, gaps: bool) -> int:
-    if line.seq <= seq or (line.seq != seq + 1 and not gaps):
-        raise Damage(start, f"record {line.seq} follows record {seq}")
-    if not follows(pending[-1].line if pending else None, line):
-        raise Damage(start, "records that were written together are missing")
-    return line.seq
 
 
 def follows(before: Line | None, line: Line) -> bool:

@@ -163,12 +163,17 @@ class Audit:
             if read.seq <= self._seq:
                 text = f"record {read.seq} follows record {self._seq}"
             yield self._problem("gap", text, read)
-        link, above = None, _above(record)
-        if above is not None:
-            link = self._link(record, above)
-            if link is None:
-                what = "leaf" if isinstance(record, Move) else "parent"
-                yield self._problem("broken_chain", f"its {what} {above!r} is not there", read)
+        # What it hangs on: the parent of an entry, the leaf that a move goes to.
+        above = link = None
+        if isinstance(record, Entry | Move):
+            above = record.parent if isinstance(record, Entry) else record.leaf
+            if self._tail is not None and self._tail.id == above:
+                link = self._tail_link  # as most do, on the entry right before them
+            elif above is not None:
+                link = self._rows.find(record, above)
+        if above is not None and link is None:
+            what = "leaf" if isinstance(record, Move) else "parent"
+            yield self._problem("broken_chain", f"its {what} {above!r} is not there", read)
         if read.flaw is not None:
             yield self._problem("damaged_record", read.flaw, read)
         elif not (self._quick and isinstance(record, Entry)):
@@ -182,13 +187,6 @@ class Audit:
         if not read.uses_noted:
             yield self._problem("wrong_sum", "the blobs that it uses are not noted", read)
         self._add(read, record, link)
-
-    def _link(self, record: Record, id: str) -> Link | None:
-        """Most records hang on the entry right before them, which need not be looked up."""
-        if self._tail is not None and self._tail.id == id:
-            return self._tail_link
-        assert isinstance(record, Entry | Move)
-        return self._rows.find(record, id)
 
     def _add(self, read: ReadRecord, record: Record, link: Link | None) -> None:
         """Add a record to the sums."""
@@ -300,13 +298,6 @@ class Audit:
             entry=read.record.id if isinstance(read.record, Entry) else None,
             blob=blob,
         )
-
-
-def _above(record: Record) -> str | None:
-    """The entry that a record hangs on: the parent of an entry, the leaf that a move goes to."""
-    if isinstance(record, Entry):
-        return record.parent
-    return record.leaf if isinstance(record, Move) else None
 
 
 def _hash_of(record: Record, parent_hash: str | None, body: str | None) -> str | None:

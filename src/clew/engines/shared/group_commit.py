@@ -63,8 +63,8 @@ class GroupCommit:
         ticket = Ticket(work)
         try:
             self._enter(ticket)
-            if ticket.ready is not None:
-                ticket.ready.acquire()  # until the ticket is committed, or made the leader
+            if not ticket.leads:
+                self._wait(ticket)
             if ticket.leads:
                 self._lead(ticket)
         except BaseException:
@@ -83,6 +83,11 @@ class GroupCommit:
                 ticket.ready.acquire()
             self._queue.append(ticket)
             self._arrived.notify()
+
+    def _wait(self, ticket: Ticket[Any]) -> None:
+        """Until another writer has committed the ticket, or made it the leader."""
+        assert ticket.ready is not None
+        ticket.ready.acquire()
 
     def _lead(self, ticket: Ticket[Any]) -> None:
         with self._mutex:

@@ -1,6 +1,6 @@
 """The connections of one store in one process: one that writes, several that read.
 
-Below them: what an open store does when the process forks, and what apsw's errors mean.
+Below them: what apsw's errors mean.
 
 They are closed before the process forks and opened again on both sides: SQLite's locks and its
 own bookkeeping of them do not survive a fork while a connection is open.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import apsw
 
 from clew.core.errors import ClewError, Closed, Corrupt, Unavailable, Unsupported
 from clew.engines.shared.file_system import sync_folder
+from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.schema import is_older, migrate, recognise
@@ -28,6 +28,9 @@ READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
 CHECKPOINT_PAGES = 1000
 HAND_OVER_SECONDS = 0.2
+
+# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
+UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
 
 _PRAGMAS = {
     "fullfsync": 1,  # macOS: its fsync alone does not reach the disk
@@ -38,7 +41,9 @@ _PRAGMAS = {
     "wal_autocheckpoint": 0,  # the engine decides when
 }
 
-_opening = threading.Lock()
+# Its lock is held while a store is opened, too: a fork in the middle of that would leave a
+# connection open on both sides.
+_open_stores = OpenStores()
 
 
 class Connections:
@@ -55,7 +60,7 @@ class Connections:
         self.log = Log()
         self._closed = False
         self._reset()
-        with _opening:
+        with _open_stores.lock:
             place.prepare(path, create=create)
             self._host_lock = self._establish(create)
         _open_stores.add(self)
@@ -251,7 +256,7 @@ class Connections:
             self._reset()
         else:
             # What was still open belongs to the parent: never touch it, never let it be closed.
-            _abandoned.append((self._writer, self._idle))
+            _open_stores.abandoned.append((self._writer, self._idle))
 
 
 class Log:
@@ -296,55 +301,17 @@ def _ended(db: apsw.Connection) -> bool:
         return False
 
 
-# --- forks of the process ---
-
-_open_stores: weakref.WeakSet[Connections] = weakref.WeakSet()
-# Connections of a parent process, kept alive: to close them would drop the parent's locks.
-_abandoned: list[object] = []
-_forking: list[Connections] = []
-
-
-def _before_fork() -> None:
-    _opening.acquire()
-    _forking[:] = list(_open_stores)
-    for connections in _forking:
-        connections.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for connections in _forking:
-        connections.after_fork_in_parent()
-    _forking.clear()
-    _opening.release()
-
-
-def _after_fork_in_child() -> None:
-    for connections in _forking:
-        connections.after_fork_in_child()
-    _forking.clear()
-    _opening.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
-
-
 # --- apsw's errors as ours, in one place ---
-
-# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
-UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
 
 
 def translate(error: apsw.Error, place: str) -> ClewError:
     """What a failed statement means. The caller decides whether the handle is poisoned."""
+    # On a full disk there may be no room even for the memory that a log's readers share.
+    no_room = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(f"{place} is being written by another process; nothing was written")
-        case _ if _is_full(error):
+        case _ if no_room or isinstance(error, apsw.FullError):
             return Unavailable(f"the disk of {place} is full; nothing was written")
         case apsw.CorruptError():
             return Corrupt(place, f"SQLite says: {error}; run clew verify")
@@ -356,12 +323,6 @@ def translate(error: apsw.Error, place: str) -> ClewError:
             return Unavailable(f"a value is too large for SQLite: {error}", retryable=False)
         case _:
             return Unavailable(f"SQLite failed on {place}: {error}", retryable=False)
-
-
-def _is_full(error: apsw.Error) -> bool:
-    """On a full disk there may be no room even for the memory that a log's readers share."""
-    no_room = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
-    return no_room or isinstance(error, apsw.FullError)
 
 
 def poisons(error: apsw.Error) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -190,7 +191,9 @@ class SQLiteEngine:
                 db = connections.writer()
                 self._run(db, batch)
             except (apsw.Error, ClewError) as error:
-                self._fail(batch, error)
+                # Tickets that had failed on their own keep their own error.
+                for ticket in batch:
+                    ticket.error = ticket.error or self._explain(error)
                 return
         if self._waiting:
             with self._changed:
@@ -210,14 +213,10 @@ class SQLiteEngine:
         except BaseException as error:
             if isinstance(error, apsw.Error) and poisons(error):
                 self._connections.poison = _poison_text(self._connections.path, error)
-            _roll_back(db)
+            with suppress(apsw.Error):  # the first error is the one that matters
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
             raise
-
-    def _fail(self, batch: list[Ticket[Any]], error: apsw.Error | ClewError) -> None:
-        """The whole batch failed: those that had failed on their own keep their own error."""
-        for ticket in batch:
-            if ticket.error is None:
-                ticket.error = self._explain(error)
 
     def _explain(self, error: apsw.Error | ClewError) -> ClewError:
         if isinstance(error, ClewError):
@@ -290,18 +289,16 @@ class SQLiteEngine:
         with self._changed:
             self._waiting += 1
             try:
-                while not self._has(thread, after):
+                while True:
+                    with self._connections.reader() as db:
+                        if rows.thread_row(db, self._space.no, thread).seq > after:
+                            return True
                     left = deadline - time.monotonic()
                     if left <= 0:
                         return False
                     self._changed.wait(min(left, POLL_SECONDS))
-                return True
             finally:
                 self._waiting -= 1
-
-    def _has(self, thread: str, after: int) -> bool:
-        with self._connections.reader() as db:
-            return rows.thread_row(db, self._space.no, thread).seq > after
 
     def get_blob(self, hash: str) -> bytes:
         with self._connections.reader() as db:
@@ -337,14 +334,6 @@ def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
         ticket.error = error
         db.execute("ROLLBACK TO one")
     db.execute("RELEASE one")
-
-
-def _roll_back(db: apsw.Connection) -> None:
-    try:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-    except apsw.Error:
-        pass  # the first error is the one that matters
 
 
 def _poison_text(path: Path, error: apsw.Error) -> str:

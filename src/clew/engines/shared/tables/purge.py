@@ -6,14 +6,18 @@ with the last fork that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import apsw
 
 from clew.core.model import Purged
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import Range, every, one, value
 from clew.engines.shared.thread_list import PURGED
+
+# Of a blob b: no record has its body in it, and no entry names it.
+UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
+    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
+)
 
 
 def purge(db: apsw.Connection, space: int, thread: str) -> Purged:
@@ -36,28 +40,25 @@ def _remove_unneeded(db: apsw.Connection, no: int) -> tuple[int, int, tuple[str,
     """Remove the records of a purged thread that no fork's path runs through."""
     forks, needed = needs(db, no)
     mine = rows.everything_of(no)
-    before = _count(db, mine)
     # Inside of what is needed, moves and facts are of no use to a fork, and may hold what was
     # meant to go: only entries stay.
+    found = every(db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", mine)
     doomed = [
         (record,)
-        for record, type in every(db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", mine)
+        for record, type in found
         if type != rows.ENTRY or not any(first <= record <= last for first, last in needed)
     ]
     bodies = [value(db, "SELECT blob FROM records WHERE no = ?", record) for record in doomed]
     db.executemany("DELETE FROM blob_uses WHERE record = ?", doomed)
     db.executemany("DELETE FROM records WHERE no = ?", doomed)
     # Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
-    _remove_unused(db, [blob for blob in bodies if blob is not None])
+    for blob in {blob for blob in bodies if blob is not None}:
+        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (blob,))
     firsts = {first for first, _ in needed}
     for (first,) in every(db, "SELECT first FROM segments WHERE first BETWEEN ? AND ?", mine):
         if first not in firsts:
             db.execute("DELETE FROM segments WHERE first = ?", (first,))
-    return len(doomed), before - len(doomed), forks
-
-
-def _count(db: apsw.Connection, span: Range) -> int:
-    return int(value(db, "SELECT count(*) FROM records WHERE no BETWEEN ? AND ?", span) or 0)
+    return len(doomed), len(found) - len(doomed), forks
 
 
 def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
@@ -133,15 +134,3 @@ def _drop(db: apsw.Connection, no: int) -> None:
         (no, *rows.everything_of(no), PURGED),
     )
     db.execute("DELETE FROM threads WHERE no = ?", (no,))
-
-
-def _remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:
-    """Remove those of the blobs that no record uses any more."""
-    for no in blobs:
-        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (no,))
-
-
-UNUSED = (
-    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
-    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
-)

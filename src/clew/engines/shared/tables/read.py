@@ -39,7 +39,12 @@ def path(
     limit: int | None,
 ) -> list[Entry]:
     spans = path_spans(db, lineages, space, thread, leaf, after)
-    return _read_spans(db, list(spans)) if limit is None else _read_newest(db, spans, limit)
+    if limit is not None:
+        return _read_newest(db, spans, limit)
+    entries: list[Entry] = []
+    for span in reversed(list(spans)):
+        entries.extend(rows.scan(db, span, entries_only=True))
+    return entries
 
 
 def path_spans(
@@ -81,13 +86,6 @@ def _spans(db: apsw.Connection, place: int, stop: int, after: str) -> list[Range
     raise NotFound("entry", after)
 
 
-def _read_spans(db: apsw.Connection, spans: list[Range]) -> list[Entry]:
-    entries: list[Entry] = []
-    for span in reversed(spans):
-        entries.extend(rows.scan(db, span, entries_only=True))
-    return entries
-
-
 def _read_newest(db: apsw.Connection, spans: Iterable[Range], limit: int) -> list[Entry]:
     entries: list[Entry] = []
     for span in spans:
@@ -116,7 +114,7 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
     return Segment(head[2], head[1], tail[1], head[0] & rows.SEQ_MAX, tail[0] & rows.SEQ_MAX)
 
 
-# --- pages of threads -----------------------------------------------------------------------
+# --- pages of threads ---
 
 
 def too_many_unlisted(db: apsw.Connection, space: int) -> bool:
@@ -186,7 +184,7 @@ def after_prefix(prefix: str) -> str | None:
 def stats(db: apsw.Connection, space: int | None) -> Stats:
     """What a namespace has, or all of them together.
 
-    How large the file is tells only those who have it for themselves.
+    The size of the file is the size of the store only where no other namespace shares it.
     """
     where, bindings = ("TRUE", ()) if space is None else ("space = ?", (space,))
 
