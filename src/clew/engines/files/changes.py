@@ -18,8 +18,8 @@ from clew.core.errors import ClewError, NotFound
 from clew.core.lines import Source
 from clew.core.model import Stats
 from clew.engines.files import place
-from clew.engines.files.handle import Handle
 from clew.engines.files.journal import stamp_of
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared.tables.rows import value
 
@@ -31,8 +31,8 @@ _Looks = tuple[int, int, bytes, int, int]
 class Changes:
     """Brings the index up to date with all files, for what needs to know every thread."""
 
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
         self._mutex = threading.Lock()
         self._epoch = -1
         self._last_known: _Looks | None = None
@@ -40,7 +40,7 @@ class Changes:
     def refresh(self) -> None:
         """Bring the index up to date. A thread that cannot be read stays as it was known."""
         with self._mutex:
-            epoch = self._handle.index.epoch
+            epoch = self._store.index.epoch
             for stem in self._marked() if self._epoch == epoch else self._changed_files():
                 try:
                     self._update(stem)
@@ -53,7 +53,7 @@ class Changes:
         with self._mutex:
             for stem in self._changed_files():
                 self._update(stem)
-            for key, _ in thread_files(self._handle.place.purged):
+            for key, _ in thread_files(self._store.place.purged):
                 self._update_husk(key)
 
     @contextmanager
@@ -63,71 +63,71 @@ class Changes:
         A writer that adds one leaves a token at the gate first, and what is done by hand shows at
         the folders. As long as both are as the last purge left them, no file has to be looked at.
         """
-        handle = self._handle
-        if self._last_known is None or self._last_known != _looks(handle):
+        store = self._store
+        if self._last_known is None or self._last_known != _looks(store):
             self.refresh_all()
         self._last_known = None
-        token = handle.gate.note(handle.disk)  # other handles do not know what we remove
+        token = store.gate.note(store.disk)  # other handles do not know what we remove
         yield
-        looks = _looks(handle)
+        looks = _looks(store)
         self._last_known = looks if token in looks else None
 
     def _changed_files(self) -> list[str]:
-        self._handle.place.restore_index()
-        known = self._handle.index.stamps()
+        self._store.place.restore_index()
+        known = self._store.index.stamps()
         changed = []
-        for name, stamp in thread_files(self._handle.place.threads):
+        for name, stamp in thread_files(self._store.place.threads):
             if known.pop(name, None) != stamp:
                 changed.append(name)
         # What is left of the known ones has gone. Marks are looked at too, to take them away.
         return changed + list(known) + self._marks()
 
     def _marked(self) -> list[str]:
-        handle = self._handle
+        store = self._store
         try:
-            if handle.index.is_shared:
+            if store.index.is_shared:
                 return self._marks()
         except FileNotFoundError:
             pass  # the index was deleted by hand
         return self._changed_files()
 
     def _marks(self) -> list[str]:
-        return [name for name in os.listdir(self._handle.place.changed) if name.isascii()]
+        return [name for name in os.listdir(self._store.place.changed) if name.isascii()]
 
     def _update(self, stem: str) -> None:
-        handle = self._handle
+        store = self._store
         # First of all: a change that comes while the file is read marks it again.
         with suppress(OSError):
-            os.unlink(f"{handle.place.changed}/{stem}")
-        path = f"{handle.place.threads}/{stem}.jsonl"
+            os.unlink(f"{store.place.changed}/{stem}")
+        path = f"{store.place.threads}/{stem}.jsonl"
         try:
-            if stamp_of(os.lstat(path)) == handle.index.stamp(stem):
+            if stamp_of(os.lstat(path)) == store.index.stamp(stem):
                 return
             id = read_header(path).draft.id
             if place.stem(id) != stem:
                 return  # a copy under another name is not a thread; verify tells
-            journal = handle.journal(id)
+            journal = store.journal(id)
             with journal.mutex:
                 journal.refresh_index()
-                if stamp_of(os.lstat(path)) != handle.index.stamp(stem):
+                if stamp_of(os.lstat(path)) != store.index.stamp(stem):
                     journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
-            handle.index.forget_name(stem)
+            store.index.forget_name(stem)
 
     def _update_husk(self, key: str) -> None:
-        handle = self._handle
-        header = read_header(handle.place.husk(key))
-        known = handle.index.known(header.key)
+        store = self._store
+        header = read_header(store.place.husk(key))
+        known = store.index.known(header.key)
         if known is None:
-            husk = handle.husk(Source(header.draft.id, header.key, 0))
+            husk = store.husk(Source(header.draft.id, header.key, 0))
             with husk.mutex:
                 husk.refresh_index()
 
 
-def _looks(handle: Handle) -> _Looks:
+def _looks(store: OpenStore) -> _Looks:
     """What differs once another handle has added or removed something, or the index is new."""
-    threads, purged = os.stat(handle.place.threads), os.stat(handle.place.purged)
-    index, noted = handle.index, handle.gate.noted()
+    threads, purged = os.stat(store.place.threads), os.stat(store.place.purged)
+    index, noted = store.index, store.gate.noted()
     return index.epoch, index.closings, noted, threads.st_mtime_ns, purged.st_mtime_ns
 
 
@@ -146,21 +146,21 @@ def thread_files(folder: str) -> Iterator[tuple[str, int]]:
         os.close(descriptor)
 
 
-def stats(handle: Handle, changes: Changes) -> Stats:
+def stats(store: OpenStore, changes: Changes) -> Stats:
     changes.refresh()
-    with handle.index.lock:
-        db = handle.index.db
+    with store.index.lock:
+        db = store.index.db
 
         def number(sql: str) -> int:
             return int(value(db, sql) or 0)
 
-        blobs = list(handle.blobs.all())
+        blobs = list(store.blobs.all())
         return Stats(
             threads=number("SELECT count(*) FROM threads WHERE shelf < 2"),
             deleted=number("SELECT count(*) FROM threads WHERE shelf = 2"),
             entries=number("SELECT count(*) FROM records WHERE type = 0"),
             records=number("SELECT count(*) FROM records"),
             blobs=len(blobs),
-            blob_bytes=sum(handle.blobs.size_of(blob) for blob in blobs),
+            blob_bytes=sum(store.blobs.size_of(blob) for blob in blobs),
             stored_bytes=number("SELECT sum(size) FROM files") + sum(blob.size for blob in blobs),
         )

@@ -38,10 +38,10 @@ from clew.core.model import (
 from clew.engines.files import changes, leases, place, purge
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk
-from clew.engines.files.handle import Handle
 from clew.engines.files.index import SPACE
 from clew.engines.files.journal import Batch, Journal, create_thread
 from clew.engines.files.locks import EXCLUSIVE, SHARED
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import in_use, release
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
@@ -84,10 +84,10 @@ class FilesEngine:
     def _start(self) -> None:
         self._survives = True
         self._in_use = in_use(reversed(self._places))
-        self._handle = Handle(
+        self._store = OpenStore(
             self._place, self._disk, busy_seconds=self._busy_seconds, clock=self._clock
         )
-        self._changes = changes.Changes(self._handle)
+        self._changes = changes.Changes(self._store)
 
     @property
     def properties(self) -> Properties:
@@ -104,14 +104,14 @@ class FilesEngine:
     # --- writing ---
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
-        handle = self._enter()
+        store = self._enter()
         large = pack_large(draft.facts, SPILL_BYTES)
-        with handle.gate.open(), handle.writing_to(self._place.thread(draft.id)):
-            handle.gate.note(handle.disk)
-            handle.blobs.put_all(list(large.values()), handle.clock().wall_us)
-            handle.blobs.settle()
+        with store.gate.open(), store.writing_to(self._place.thread(draft.id)):
+            store.gate.note(store.disk)
+            store.blobs.put_all(list(large.values()), store.clock().wall_us)
+            store.blobs.settle()
             spilled = {id: blob.hash for id, blob in large.items()}
-            handle.with_index(lambda: create_thread(handle, draft, spilled))
+            store.with_index(lambda: create_thread(store, draft, spilled))
         return self.thread(draft.id)
 
     def append(
@@ -122,17 +122,17 @@ class FilesEngine:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        handle = self._enter()
+        store = self._enter()
         large = pack_large(drafts, SPILL_BYTES)
-        if handle.blobs.owed:
-            with handle.writing_to(self._place.blobs):
-                handle.blobs.settle()
+        if store.blobs.owed:
+            with store.writing_to(self._place.blobs):
+                store.blobs.settle()
         if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
             return self._append(thread, drafts, {}, expect, fence)
-        with handle.gate.open():
-            with handle.writing_to(self._place.blobs):
-                handle.gate.note(handle.disk)
-                handle.blobs.put_all(list(large.values()), handle.clock().wall_us)
+        with store.gate.open():
+            with store.writing_to(self._place.blobs):
+                store.gate.note(store.disk)
+                store.blobs.put_all(list(large.values()), store.clock().wall_us)
             spilled = {id: blob.hash for id, blob in large.items()}
             return self._append(thread, drafts, spilled, expect, fence)
 
@@ -147,68 +147,68 @@ class FilesEngine:
         def work(batch: Batch) -> list[Record]:
             return batch.append(drafts, spilled, expect, fence)
 
-        return self._handle.journal(thread).commits.run(work)
+        return self._store.journal(thread).commits.run(work)
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
-        handle = self._enter()
-        journal = handle.journal(thread)
+        store = self._enter()
+        journal = store.journal(thread)
         kind = SHARED if isinstance(request, Inspect) else EXCLUSIVE
-        with journal.mutex, handle.writing_to(journal.path):
-            handle.with_index(journal.refresh)
+        with journal.mutex, store.writing_to(journal.path):
+            store.with_index(journal.refresh)
             with journal.lock.held(kind, self._busy_seconds):
                 descriptor = journal.lock.descriptor
-                slots = leases.read(descriptor, handle.clock())
-                after, answer = step_lease(thread, slots.state, request, handle.clock())
+                slots = leases.read(descriptor, store.clock())
+                after, answer = step_lease(thread, slots.state, request, store.clock())
                 if after != slots.state:
-                    leases.write(handle.disk, descriptor, slots, after)
-                    handle.disk.sync(descriptor)
+                    leases.write(store.disk, descriptor, slots, after)
+                    store.disk.sync(descriptor)
                     if slots.generation < 0:  # its first lease: the file's name must last too
-                        handle.disk.sync_folder(self._place.locks)
+                        store.disk.sync_folder(self._place.locks)
                 return answer
 
     def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:
-        handle = self._enter()
+        store = self._enter()
         packed = [pack(data) for data in blobs]
-        with handle.gate.open(), handle.writing_to(self._place.blobs):
-            handle.blobs.put_all(packed, handle.clock().wall_us)
+        with store.gate.open(), store.writing_to(self._place.blobs):
+            store.blobs.put_all(packed, store.clock().wall_us)
         return [blob.hash for blob in packed]
 
     def purge(self, thread: str) -> Purged:
-        handle = self._enter()
-        with handle.gate.shut(), handle.writing_to(self._place.thread(thread)):
-            return handle.with_index(lambda: purge.purge(handle, self._changes, thread))
+        store = self._enter()
+        with store.gate.shut(), store.writing_to(self._place.thread(thread)):
+            return store.with_index(lambda: purge.purge(store, self._changes, thread))
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
-        handle = self._enter()
-        before_us = handle.clock().wall_us - round(grace_seconds * 1e6)
-        with handle.gate.shut(), handle.writing_to(self._place.blobs):
-            return handle.with_index(lambda: purge.sweep(handle, self._changes, before_us, keep))
+        store = self._enter()
+        before_us = store.clock().wall_us - round(grace_seconds * 1e6)
+        with store.gate.shut(), store.writing_to(self._place.blobs):
+            return store.with_index(lambda: purge.sweep(store, self._changes, before_us, keep))
 
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
         def work(journal: Journal) -> ThreadInfo:
-            with self._handle.index.lock:
-                db = self._handle.index.db
+            with self._store.index.lock:
+                db = self._store.index.db
                 return rows.thread_row(db, SPACE, id).info(db)
 
         return self._read(id, work)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
-        handle = self._enter()
+        store = self._enter()
 
         def work() -> Page[ThreadInfo]:
             self._changes.refresh()
-            with handle.index.lock:
-                return read.threads(handle.index.db, SPACE, query)
+            with store.index.lock:
+                return read.threads(store.index.db, SPACE, query)
 
-        with handle.writing_to(self._place.threads):
-            return handle.with_index(work)
+        with store.writing_to(self._place.threads):
+            return store.with_index(work)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         def work(journal: Journal) -> list[Record]:
             span = rows.everything_of(journal.no, max(after, 0))
-            return journal.records(self._handle.index.places(span, limit=limit))
+            return journal.records(self._store.index.places(span, limit=limit))
 
         return self._read(thread, work)
 
@@ -220,18 +220,18 @@ class FilesEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        handle = self._enter()
+        store = self._enter()
 
         def work(journal: Journal) -> list[Entry]:
-            places = handle.index.path(thread, leaf, after, limit)
-            return handle.records(places, journal)  # type: ignore[return-value]
+            places = store.index.path(thread, leaf, after, limit)
+            return store.records(places, journal)  # type: ignore[return-value]
 
         def again(journal: Journal) -> list[Entry]:
             if journal.header.source is not None:
-                handle.ensure(journal.header.source, deep=True)
+                store.ensure(journal.header.source, deep=True)
             return work(journal)
 
-        with handle.gate.open():  # what a fork shares must not go away while it is read
+        with store.gate.open():  # what a fork shares must not go away while it is read
             try:
                 return self._read(thread, work)
             except Corrupt:
@@ -239,44 +239,44 @@ class FilesEngine:
 
     def segments(self, thread: str) -> list[Segment]:
         def work(journal: Journal) -> list[Segment]:
-            with self._handle.index.lock:
-                return read.segments(self._handle.index.db, SPACE, thread)
+            with self._store.index.lock:
+                return read.segments(self._store.index.db, SPACE, thread)
 
         return self._read(thread, work)
 
     def _read(self, thread: str, work: Callable[[Journal], T]) -> T:
         """Read a thread that the index knows as it is now, and that stays so meanwhile."""
-        handle = self._enter()
-        journal = handle.journal(thread)
+        store = self._enter()
+        journal = store.journal(thread)
 
         def refreshed() -> T:
             journal.refresh_index()
             return work(journal)
 
-        with journal.mutex, handle.writing_to(journal.path):
-            return handle.with_index(refreshed)
+        with journal.mutex, store.writing_to(journal.path):
+            return store.with_index(refreshed)
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
         """Woken by writers of this handle; the file's size is looked at in between."""
-        handle = self._enter()
+        store = self._enter()
         deadline = time.monotonic() + timeout_seconds
-        with handle.changed:
-            handle.waiting += 1
+        with store.changed:
+            store.waiting += 1
         try:
             while True:
                 journal = self._enter().journal(thread)
-                with journal.mutex, handle.writing_to(journal.path):
-                    handle.with_index(journal.refresh)
+                with journal.mutex, store.writing_to(journal.path):
+                    store.with_index(journal.refresh)
                     if journal.head.seq > after:
                         return True
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                with handle.changed:
-                    handle.changed.wait(min(left, POLL_SECONDS))
+                with store.changed:
+                    store.changed.wait(min(left, POLL_SECONDS))
         finally:
-            with handle.changed:
-                handle.waiting -= 1
+            with store.changed:
+                store.waiting -= 1
 
     def get_blob(self, hash: str) -> bytes:
         return self._enter().blobs.get(hash)
@@ -289,46 +289,46 @@ class FilesEngine:
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         from clew.engines.files import verify  # loaded when it is asked for: most never do
 
-        handle = self._enter()
-        return verify.check(handle, self._changes, quick=quick, progress=progress)
+        store = self._enter()
+        return verify.check(store, self._changes, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
-        handle = self._enter()
-        with handle.writing_to(self._place.root):
-            return handle.with_index(lambda: changes.stats(handle, self._changes))
+        store = self._enter()
+        with store.writing_to(self._place.root):
+            return store.with_index(lambda: changes.stats(store, self._changes))
 
     def close(self) -> None:
         if _open_stores.discard(self):
-            if self._handle.pid == os.getpid():
-                self._handle.close()
+            if self._store.pid == os.getpid():
+                self._store.close()
                 release(self._in_use)
-            self._handle.closed = True
+            self._store.closed = True
 
     # --- forks of the process ---
 
-    def _enter(self) -> Handle:
-        self._handle.check()
-        return self._handle
+    def _enter(self) -> OpenStore:
+        self._store.check()
+        return self._store
 
     def before_fork(self) -> None:
         """The index must be closed while the process forks; its lock is held until it has."""
-        self._survives = self._handle.index.lock.acquire(timeout=FORK_WAIT_SECONDS)
+        self._survives = self._store.index.lock.acquire(timeout=FORK_WAIT_SECONDS)
         if self._survives:
-            self._handle.index.close()
+            self._store.index.close()
 
     def after_fork_in_parent(self) -> None:
         if self._survives:
-            self._handle.index.lock.release()
+            self._store.index.lock.release()
 
     def after_fork_in_child(self) -> None:
         if not self._survives or self._disk.poison is not None:
-            _open_stores.abandoned.append(self._handle)
+            _open_stores.abandoned.append(self._store)
             return
         # flock is shared with the parent through these descriptors: let go of our copies.
-        self._handle.abandon()
+        self._store.abandon()
         release(self._in_use)
         try:
             self._start()
         except Exception as error:
-            self._handle.closed = True
+            self._store.closed = True
             _open_stores.abandoned.append(error)

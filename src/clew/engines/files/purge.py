@@ -21,57 +21,57 @@ from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Purged, Swept
 from clew.engines.files import place
 from clew.engines.files.changes import Changes
-from clew.engines.files.handle import Handle
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
 from clew.engines.shared.tables import purge as sql
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, value
 
 
-def purge(handle: Handle, changes: Changes, thread: str) -> Purged:
+def purge(store: OpenStore, changes: Changes, thread: str) -> Purged:
     with changes.relations_known():
-        return _purge(handle, thread)
+        return _purge(store, thread)
 
 
-def _purge(handle: Handle, thread: str) -> Purged:
-    journal = handle.journal(thread)
+def _purge(store: OpenStore, thread: str) -> Purged:
+    journal = store.journal(thread)
     with journal.mutex:
         journal.refresh_index()
         no, header = journal.no, journal.header
-        with journal.lock.held(EXCLUSIVE, handle.busy_seconds):
+        with journal.lock.held(EXCLUSIVE, store.busy_seconds):
             journal.catch_up(exclusive=True)
-            forks, records, kept = _weigh(handle, no)
-            stays = bool(kept) or _is_source(handle, no)
-            blobs = _bodies(handle, rows.everything_of(no))
+            forks, records, kept = _weigh(store, no)
+            stays = bool(kept) or _is_source(store, no)
+            blobs = _bodies(store, rows.everything_of(no))
             if stays:
-                _put_husk(handle, header, _rest(handle, journal, header, kept))
+                _put_husk(store, header, _rest(store, journal, header, kept))
             # First from the index: what it remembers and is not there counts as lost.
-            handle.index.forget(no, file=not stays)
-            _wipe(handle)
-            handle.disk.unlink(journal.path)
-            handle.disk.sync_folder(handle.place.threads)
-            remove_quietly(handle.disk, handle.place.mark(thread))
-            for name in os.listdir(handle.place.recovered):
+            store.index.forget(no, file=not stays)
+            _wipe(store)
+            store.disk.unlink(journal.path)
+            store.disk.sync_folder(store.place.threads)
+            remove_quietly(store.disk, store.place.mark(thread))
+            for name in os.listdir(store.place.recovered):
                 # What was set aside of its torn ends goes too.
                 if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
-                    remove_quietly(handle.disk, f"{handle.place.recovered}/{name}")
+                    remove_quietly(store.disk, f"{store.place.recovered}/{name}")
             with suppress(OSError):
                 # The thread is gone. If its lease cannot be ended now, the next thread of that id
                 # ends it when it is made.
-                handle.disk.truncate(journal.lock.descriptor, 0)
+                store.disk.truncate(journal.lock.descriptor, 0)
     if stays:
-        _index_husk(handle, header)
-    _collect(handle, header.source)
-    _remove_unused(handle, blobs)
+        _index_husk(store, header)
+    _collect(store, header.source)
+    _remove_unused(store, blobs)
     return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
 
 
-def _weigh(handle: Handle, no: int) -> tuple[tuple[str, ...], int, list[int]]:
+def _weigh(store: OpenStore, no: int) -> tuple[tuple[str, ...], int, list[int]]:
     """The forks that need something of a thread, how many records it has, and which must stay."""
-    with handle.index.lock:
-        db = handle.index.db
+    with store.index.lock:
+        db = store.index.db
         forks, needed = sql.needs(db, no)
         mine = every(
             db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", rows.everything_of(no)
@@ -85,22 +85,22 @@ def _weigh(handle: Handle, no: int) -> tuple[tuple[str, ...], int, list[int]]:
         return forks, len(mine), kept
 
 
-def _is_source(handle: Handle, no: int) -> bool:
+def _is_source(store: OpenStore, no: int) -> bool:
     """Whether a file says that it begins in this one.
 
     Then this one stays, be it without a line: what forks need further up is found through it.
     """
-    with handle.index.lock:
+    with store.index.lock:
         query = "SELECT 1 FROM threads WHERE origin_no BETWEEN ? AND ? LIMIT 1"
-        return value(handle.index.db, query, rows.everything_of(no)) is not None
+        return value(store.index.db, query, rows.everything_of(no)) is not None
 
 
-def _rest(handle: Handle, journal: Journal, header: Header, kept: list[int]) -> bytes:
+def _rest(store: OpenStore, journal: Journal, header: Header, kept: list[int]) -> bytes:
     """The file of what stays: the same lines but for their header, and what batch they were in."""
-    places = [handle.index.places((no, no))[0] for no in kept]
+    places = [store.index.places((no, no))[0] for no in kept]
     entries = journal.records(places)
     thread = header.draft.id.encode("utf-8")
-    spilled = {no: blob for no in kept for blob in _bodies(handle, (no, no))}
+    spilled = {no: blob for no in kept for blob in _bodies(store, (no, no))}
     lines = [
         record_line(thread, entry, blob=spilled.get(no))
         for no, entry in zip(kept, entries, strict=True)
@@ -108,29 +108,29 @@ def _rest(handle: Handle, journal: Journal, header: Header, kept: list[int]) -> 
     return b"".join([header_line(replace(header, purged=True)), *lines])
 
 
-def _put_husk(handle: Handle, header: Header, data: bytes) -> None:
-    name = os.path.basename(handle.place.husk(header.key))
-    put_file(handle.disk, handle.place.purged, name, data)
+def _put_husk(store: OpenStore, header: Header, data: bytes) -> None:
+    name = os.path.basename(store.place.husk(header.key))
+    put_file(store.disk, store.place.purged, name, data)
 
 
-def _bodies(handle: Handle, span: rows.Range) -> list[str]:
+def _bodies(store: OpenStore, span: rows.Range) -> list[str]:
     """The blobs that hold the bodies of some records."""
-    with handle.index.lock:
+    with store.index.lock:
         query = "SELECT blob FROM uses WHERE body AND record BETWEEN ? AND ?"
-        return [blob for (blob,) in every(handle.index.db, query, span)]
+        return [blob for (blob,) in every(store.index.db, query, span)]
 
 
-def _index_husk(handle: Handle, header: Header) -> None:
-    husk = handle.husk(Source(header.draft.id, header.key, 0))
+def _index_husk(store: OpenStore, header: Header) -> None:
+    husk = store.husk(Source(header.draft.id, header.key, 0))
     with husk.mutex:
         husk.refresh_index()
 
 
-def _collect(handle: Handle, source: Source | None) -> None:
+def _collect(store: OpenStore, source: Source | None) -> None:
     """Remove what is left of purged threads above one that has gone, if no fork needs it now."""
     first = True
     while source is not None:
-        owner = handle.owner(source)
+        owner = store.owner(source)
         with owner.mutex:
             try:
                 owner.refresh_index()
@@ -139,7 +139,7 @@ def _collect(handle: Handle, source: Source | None) -> None:
             header = owner.header
             if not header.purged:
                 return  # a thread that is still there needs all that is above it
-            went = _shrink(handle, owner)
+            went = _shrink(store, owner)
         if first and not went:
             # Another fork needs what this one began at, and so all that is above.
             return
@@ -147,70 +147,70 @@ def _collect(handle: Handle, source: Source | None) -> None:
         source = header.source
 
 
-def _shrink(handle: Handle, husk: Journal) -> bool:
+def _shrink(store: OpenStore, husk: Journal) -> bool:
     """Remove what no fork needs any more of what was left of a thread; whether there was any."""
     header, no = husk.header, husk.no
-    _, records, kept = _weigh(handle, no)
-    stays = bool(kept) or _is_source(handle, no)
+    _, records, kept = _weigh(store, no)
+    stays = bool(kept) or _is_source(store, no)
     if stays and len(kept) == records:
         return False
-    blobs = _bodies(handle, rows.everything_of(no))
-    rest = _rest(handle, husk, header, kept)
-    handle.index.forget(no, file=not stays)
-    _wipe(handle)
+    blobs = _bodies(store, rows.everything_of(no))
+    rest = _rest(store, husk, header, kept)
+    store.index.forget(no, file=not stays)
+    _wipe(store)
     if stays:
-        _put_husk(handle, header, rest)
-        _index_husk(handle, header)
+        _put_husk(store, header, rest)
+        _index_husk(store, header)
     else:
-        handle.disk.unlink(husk.path)
-        handle.disk.sync_folder(handle.place.purged)
-    _remove_unused(handle, blobs)
+        store.disk.unlink(husk.path)
+        store.disk.sync_folder(store.place.purged)
+    _remove_unused(store, blobs)
     return True
 
 
-def _remove_unused(handle: Handle, blobs: Iterable[str]) -> None:
+def _remove_unused(store: OpenStore, blobs: Iterable[str]) -> None:
     """Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace."""
     for hash in blobs:
-        if not _is_used(handle.index.db, hash):
-            handle.blobs.remove(hash)
+        if not _is_used(store.index.db, hash):
+            store.blobs.remove(hash)
 
 
 def _is_used(db: apsw.Connection, hash: str) -> bool:
     return value(db, "SELECT 1 FROM uses WHERE blob = ?", (hash,)) is not None
 
 
-def _wipe(handle: Handle) -> None:
+def _wipe(store: OpenStore) -> None:
     """Make the index durable, and its log empty: what is removed must not live on there."""
-    with handle.index.lock:
+    with store.index.lock:
         try:
-            handle.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            store.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError:
             pass
 
 
-def sweep(handle: Handle, changes: Changes, before_us: int, keep: Keep | None) -> Swept:
+def sweep(store: OpenStore, changes: Changes, before_us: int, keep: Keep | None) -> Swept:
     changes.refresh_all()
     unused = [
         stored
-        for stored in handle.blobs.all()
-        if stored.put_us <= before_us and not _is_used(handle.index.db, stored.hash)
+        for stored in store.blobs.all()
+        if stored.put_us <= before_us and not _is_used(store.index.db, stored.hash)
     ]
     wanted = keep({s.hash for s in unused}) if keep is not None and unused else set()
     gone = [stored for stored in unused if stored.hash not in wanted]
-    size = sum(handle.blobs.size_of(stored) for stored in gone)
+    size = sum(store.blobs.size_of(stored) for stored in gone)
     for stored in gone:
-        handle.disk.unlink(stored.path)
-    _remove_leftovers(handle, before_us)
+        store.disk.unlink(stored.path)
+    _remove_leftovers(store, before_us)
     return Swept(blobs=len(gone), size_bytes=size)
 
 
-def _remove_leftovers(handle: Handle, before_us: int) -> None:
+def _remove_leftovers(store: OpenStore, before_us: int) -> None:
     """Files that were never finished, by writers that are gone."""
-    root = Path(handle.place.root)  # not what is below: other namespaces' writers are at work
+    root = Path(store.place.root)  # not what is below: other namespaces' writers are at work
     rooms = [(root / room).rglob(".*.new") for room in ROOMS if "/" not in room]
     for found in chain(root.glob(".*.new"), *rooms):
         try:
             if found.lstat().st_mtime_ns // 1000 <= before_us:
-                handle.disk.unlink(str(found))
+                store.disk.unlink(str(found))
         except OSError:
             pass  # it has been finished meanwhile

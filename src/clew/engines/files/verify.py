@@ -18,10 +18,10 @@ from clew.core.model import Entry, Move, Problem
 from clew.engines.files import leases
 from clew.engines.files.blobs import Blobs, Stored
 from clew.engines.files.changes import Changes, thread_files
-from clew.engines.files.handle import Handle
 from clew.engines.files.index import INDEX_ERRORS, Index
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import stem
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
@@ -31,35 +31,35 @@ from clew.engines.shared.tables.rows import every, one
 
 
 def check(
-    handle: Handle, changes: Changes, *, quick: bool, progress: Progress | None
+    store: OpenStore, changes: Changes, *, quick: bool, progress: Progress | None
 ) -> Iterator[Problem]:
     """Every problem, file by file; a file that cannot be read is a problem of its own."""
     if quick:
-        with handle.gate.open():
-            found = list(_check_quickly(handle, changes))
+        with store.gate.open():
+            found = list(_check_quickly(store, changes))
         yield from found
         return
-    afresh = handle.twin(Index(":memory:"))
+    afresh = store.twin(Index(":memory:"))
     try:
-        for part in _Check(handle, afresh, progress).parts():
+        for part in _Check(store, afresh, progress).parts():
             # The gate is not held while the caller looks at what was found: a purge would wait.
-            with handle.gate.open():
+            with store.gate.open():
                 found = list(part)
             yield from found
     finally:
         afresh.close()
 
 
-def _check_quickly(handle: Handle, changes: Changes) -> Iterator[Problem]:
+def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
     """What can be told without reading what was read before: new records, and missing blobs."""
     try:
         changes.refresh_all()
     except (ClewError, OSError) as error:
         yield Problem(code="damaged_record", message=str(error))
-    with handle.index.lock:
-        uses = every(handle.index.db, _USES)
+    with store.index.lock:
+        uses = every(store.index.db, _USES)
     for blob, thread, record, entry in uses:
-        if handle.blobs.find(blob) is None:
+        if store.blobs.find(blob) is None:
             where = {"thread": thread, "seq": record & rows.SEQ_MAX, "entry": entry}
             yield audit.problem("missing_blob", audit.missing_blob(blob), blob=blob, **where)
 
@@ -73,12 +73,12 @@ _USES = (
 class _Check:
     """The parts of a check. `afresh` is the same store with an empty index."""
 
-    def __init__(self, handle: Handle, afresh: Handle, progress: Progress | None) -> None:
-        self._handle = handle
+    def __init__(self, store: OpenStore, afresh: OpenStore, progress: Progress | None) -> None:
+        self._store = store
         self._afresh = afresh
-        self._threads = [name for name, _ in sorted(thread_files(handle.place.threads))]
-        self._husks = [key for key, _ in sorted(thread_files(handle.place.purged))]
-        self._blobs = list(handle.blobs.all())
+        self._threads = [name for name, _ in sorted(thread_files(store.place.threads))]
+        self._husks = [key for key, _ in sorted(thread_files(store.place.purged))]
+        self._blobs = list(store.blobs.all())
         total = len(self._threads) + len(self._husks) + len(self._blobs)
         self._meter = Meter(progress, total, every=1)
         self._keys: dict[str, str] = {}
@@ -86,7 +86,7 @@ class _Check:
 
     def parts(self) -> Iterator[Iterator[Problem]]:
         """File by file, and the index last."""
-        place = self._handle.place
+        place = self._store.place
         for name in self._threads:
             yield self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
         for key in self._husks:
@@ -129,8 +129,8 @@ class _Check:
         journal = self._afresh.journal(id)
         refused = None
         with journal.mutex:  # to the end: it must not be closed for others, which origins are
-            with journal.lock.held(EXCLUSIVE, self._handle.busy_seconds):
-                if leases.read(journal.lock.descriptor, self._handle.clock()).damaged:
+            with journal.lock.held(EXCLUSIVE, self._store.busy_seconds):
+                if leases.read(journal.lock.descriptor, self._store.clock()).damaged:
                     yield audit.damaged_lease(id, where=f"{journal.lock.path}: ")
                 try:
                     journal.catch_up(exclusive=True)
@@ -139,7 +139,7 @@ class _Check:
                 except ClewError as error:
                     refused = error  # the lines that are to blame are named below
                 data = journal.contents()
-            lines = _Lines(path, header, data, journal, self._handle.blobs, self._source(header))
+            lines = _Lines(path, header, data, journal, self._store.blobs, self._source(header))
             found = list(Audit(lines, quick=False, meter=None).check())
         if refused is not None and not found:
             found = [Problem(code="damaged_thread", message=str(refused), thread=id)]
@@ -173,21 +173,21 @@ class _Check:
         husk = self._afresh.husk(Source(header.draft.id, header.key, 0))
         with husk.mutex:
             husk.refresh_index()
-            lines = _Lines(path, header, husk.contents(), husk, self._handle.blobs, None)
+            lines = _Lines(path, header, husk.contents(), husk, self._store.blobs, None)
             yield from Audit(lines, quick=False, meter=None).check()
 
     # --- blobs and the index ---
 
     def _check_blob(self, blob: Stored) -> Iterator[Problem]:
         try:
-            self._handle.blobs.load(blob)
+            self._store.blobs.load(blob)
         except ClewError as error:
             yield audit.damaged_blob(blob.hash, error)
         self._meter.step()
 
     def _check_index(self) -> Iterator[Problem]:
         """Where the index on disk has seen as much of a file as we have, it must say the same."""
-        index, afresh = self._handle.index, self._afresh.index
+        index, afresh = self._store.index, self._afresh.index
         try:
             with index.lock:
                 known = every(index.db, "SELECT no, key, name, size FROM files WHERE size > 0")

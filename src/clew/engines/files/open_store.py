@@ -32,7 +32,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 T = TypeVar("T")
 
 
-class Handle:
+class OpenStore:
     """A store's place, disk, index and blobs, and the journals of its threads that are open."""
 
     def __init__(
@@ -85,9 +85,9 @@ class Handle:
         text = f"{path}: {error.strerror or error}; nothing was written"
         return _because(error, text, retryable=False)
 
-    def twin(self, index: Index) -> Handle:
+    def twin(self, index: Index) -> OpenStore:
         """The same store with another index."""
-        return Handle(
+        return OpenStore(
             self.place, self.disk, busy_seconds=self.busy_seconds, clock=self.clock, index=index
         )
 
