@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,7 +39,7 @@ from clew.engines.files import changes, leases, place, purge
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk
 from clew.engines.files.index import SPACE
-from clew.engines.files.journal import Batch, Journal, create_thread
+from clew.engines.files.journal import Journal, create_thread
 from clew.engines.files.locks import EXCLUSIVE, SHARED
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import in_use, release
@@ -128,26 +128,13 @@ class FilesEngine:
             with store.writing_to(self._place.blobs):
                 store.blobs.settle()
         if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
-            return self._append(thread, drafts, {}, expect, fence)
+            return store.journal(thread).append(drafts, {}, expect, fence)
         with store.gate.open():
             with store.writing_to(self._place.blobs):
                 store.gate.note(store.disk)
                 store.blobs.put_all(list(large.values()), store.clock().wall_us)
             spilled = {id: blob.hash for id, blob in large.items()}
-            return self._append(thread, drafts, spilled, expect, fence)
-
-    def _append(
-        self,
-        thread: str,
-        drafts: Sequence[Draft],
-        spilled: Mapping[str, str],
-        expect: str | UnsetType | None,
-        fence: int | None,
-    ) -> list[Record]:
-        def work(batch: Batch) -> list[Record]:
-            return batch.append(drafts, spilled, expect, fence)
-
-        return self._store.journal(thread).commits.run(work)
+            return store.journal(thread).append(drafts, spilled, expect, fence)
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
         store = self._enter()

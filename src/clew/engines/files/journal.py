@@ -304,6 +304,16 @@ class Journal:
 
     # --- appending ---
 
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        spilled: Mapping[str, str],
+        expect: str | UnsetType | None,
+        fence: int | None,
+    ) -> list[Record]:
+        """Writers that come while another one is at work share one write and one sync."""
+        return self.commits.run(lambda batch: batch.append(drafts, spilled, expect, fence))
+
     def _transact(self, batch: list[Ticket[Any]]) -> None:
         """Write a batch, filling in what became of each ticket; failed ones leave no trace."""
         store = self._store

@@ -90,7 +90,8 @@ class Connections:
         return self.poison is None and not self._closed and self.pid == os.getpid()
 
     def writer(self) -> apsw.Connection:
-        """The writing connection; the caller holds `write_lock`."""
+        """The writing connection, if the store is still open; the caller holds `write_lock`."""
+        self.check()
         if self._writer is None:
             self._writer = self._open()
             self._writer.set_wal_hook(self.log.grown)

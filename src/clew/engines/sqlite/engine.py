@@ -187,9 +187,7 @@ class SQLiteEngine:
         connections = self._connections
         with connections.write_lock:
             try:
-                connections.check()
-                db = connections.writer()
-                self._run(db, batch)
+                self._run(connections.writer(), batch)
             except (apsw.Error, ClewError) as error:
                 # Tickets that had failed on their own keep their own error.
                 for ticket in batch:
