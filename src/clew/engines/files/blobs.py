@@ -95,6 +95,7 @@ class Blobs:
                 path = f"{folder}/{blob.hash[5:]}{_ENDINGS[blob.codec]}"
                 if path not in new and not self._renew(blob.hash, path, now_us):
                     new[path] = write_aside(self._disk, folder, blob.data)
+            # Names come after all contents are synced: a name never leads to half a blob.
             for path in list(new):
                 os.utime(new[path], ns=(now_us * 1000, now_us * 1000))
                 self._disk.rename(new[path], path)

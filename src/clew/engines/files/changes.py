@@ -69,6 +69,7 @@ class Changes:
         self._last_known = None
         token = store.gate.note(store.disk)  # other handles do not know what we remove
         yield
+        # Another token: a file was found changed on the way, and a fork of it may be unknown.
         looks = _looks(store)
         self._last_known = looks if token in looks else None
 

@@ -60,6 +60,7 @@ class GuardedDisk(Disk):
         self._disk = disk
         self._durable = durable
         self.poison: str | None = None
+        # Passed on as they are, without a call in between: appends are made of these.
         for name in ("open", "write", "write_at", "truncate", "rename", "unlink", "make_folder"):
             setattr(self, name, getattr(disk, name))
 

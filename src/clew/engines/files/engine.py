@@ -107,6 +107,7 @@ class FilesEngine:
         store = self._enter()
         large = pack_large(draft.facts, SPILL_BYTES)
         with store.gate.open(), store.writing_to(self._place.thread(draft.id)):
+            # First of all: if this process dies on the way, a later purge still looks for forks.
             store.gate.note(store.disk)
             store.blobs.put_all(list(large.values()), store.clock().wall_us)
             store.blobs.settle()
@@ -124,9 +125,12 @@ class FilesEngine:
     ) -> list[Record]:
         store = self._enter()
         large = pack_large(drafts, SPILL_BYTES)
+        # The caller was told of blobs whose names may not be on disk yet. An append that relies on
+        # them must not be acknowledged before they are.
         if store.blobs.owed:
             with store.writing_to(self._place.blobs):
                 store.blobs.settle()
+        # Only an append that refers to blobs has to keep a sweep away; the rest pass the gate by.
         if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
             return store.journal(thread).append(drafts, {}, expect, fence)
         with store.gate.open():
@@ -213,6 +217,7 @@ class FilesEngine:
             places = store.index.path(thread, leaf, after, limit)
             return store.records(places, journal)  # type: ignore[return-value]
 
+        # The index may have been made anew meanwhile, without what this fork inherits.
         def again(journal: Journal) -> list[Entry]:
             if journal.header.source is not None:
                 store.ensure(journal.header.source, deep=True)

@@ -110,6 +110,7 @@ class Index:
 
     def _open(self) -> apsw.Connection:
         wanted = schema("sqlite") + _MORE
+        # Not counted up by hand: any change of the schema makes another version of the index.
         version = zlib.crc32(wanted.encode()) & 0x7FFF_FFFF
         if os.path.islink(self.file):
             self.remove()  # never write where it leads
@@ -118,6 +119,8 @@ class Index:
             try:
                 db.set_busy_handler(patience(BUSY_SECONDS))
                 db.pragma("journal_mode", "wal")
+                # What a loss of power takes from a cache is read from the files again. But what
+                # was purged must not be left in it.
                 db.pragma("synchronous", "normal")
                 db.pragma("secure_delete", 1)
                 _make(db, wanted, version)
@@ -185,6 +188,7 @@ class Index:
     def number(self, key: str) -> int:
         """A file's number: the same as long as the file, or what is left of it, is there."""
         with self.lock:
+            # Nearly always it is there, and then no other process has to be waited for.
             found = value(self.db, "SELECT no FROM files WHERE key = ?", (key,))
             if found is not None:
                 return int(found)
@@ -236,6 +240,7 @@ class Index:
                 db.execute("DELETE FROM files WHERE no = ?", (no,))
             else:
                 db.execute("UPDATE files SET name = NULL, size = 0, stamp = 0 WHERE no = ?", (no,))
+            # Remembered paths may run through what was forgotten.
             self.lineages = rows.Lineages()
 
     def forget_name(self, name: str) -> None:

@@ -162,7 +162,10 @@ class Journal:
             self._store.ensure(self.header.source, husk=self.header.purged)
 
     def _find_beginning(self, size: int) -> int:
-        """Where to read on: behind what the index knows, if the file still says the same there."""
+        """Where to read on: behind what the index knows, if the file still says the same there.
+
+        The last bytes that were read tell: a file that was put back or edited by hand differs.
+        """
         index = self._store.index
         known = index.known(self.header.key)
         if known is not None:
@@ -359,6 +362,7 @@ class Journal:
         self._size = start
         self._looked = start
         self.head = work.head
+        # The index is left behind: the next reader brings it up to date, once for many appends.
         if len(self._recent) > RECENT_MAX:
             try:
                 self.index_up()
@@ -370,6 +374,7 @@ class Journal:
         disk = self._store.disk
         try:
             write_all(disk, self.file.descriptor, data)
+            # Readers see the lines from here on, so a list must know of them, before the sync.
             self._store.mark(self._mark)
             disk.sync(self.file.descriptor)
         except BaseException:

@@ -45,8 +45,6 @@ class _LeaseSlot(Struct):
 
 _NAMES = LeaseState.__struct_fields__
 _decoder = msgspec.json.Decoder(_LeaseSlot)
-
-
 _NEVER_LEASED = LeaseSlots()
 
 
@@ -94,12 +92,14 @@ def write(disk: Disk, descriptor: int, slots: LeaseSlots, state: LeaseState) -> 
 def _write(disk: Disk, descriptor: int, generation: int, state: LeaseState) -> None:
     members = {"generation": generation, **dict(zip(_NAMES, astuple(state), strict=True))}
     line = summed(b"lease", msgspec.json.encode(members)[:-1])
+    # Padded to the whole slot, so that nothing of an older, longer lease is left behind it.
     data = line[:-1].ljust(SLOT_BYTES - END_BYTES) + _end(generation)
     offset = generation % 2 * SLOT_BYTES
     before = os.pread(descriptor, SLOT_BYTES, offset)
     try:
         _write_all(disk, descriptor, data, offset)
     except OSError:
+        # This process goes on, and so do others: they must not find half a slot.
         _write_all(disk, descriptor, before, offset)
         raise
 
@@ -128,6 +128,7 @@ def _parse(half: bytes) -> _LeaseSlot | None:
         slot = _decoder.decode(line)
     elif not end.strip(b"\0"):
         return None  # never written
+    # Two slots take turns, so a torn write leaves the ends of a slot two generations apart.
     near = [slot.generation] if slot is not None else [0, 1]
     if slot is not None and end == _end(slot.generation):
         return slot

@@ -58,7 +58,7 @@ class FileLock:
 
     def take(self, kind: int, seconds: float) -> None:
         """Wait for the lock, but not for ever: the process that has it may have been stopped."""
-        if self.try_take(kind):
+        if self.try_take(kind):  # as nearly always: then not even the clock is read
             return
         deadline = time.monotonic() + seconds
         nap = _FIRST_NAP_SECONDS
@@ -106,6 +106,7 @@ class Gate:
         """Inside, nothing that is there will be removed."""
         me = threading.get_ident()
         with self._mutex:
+            # The one that has shut it may pass: a purge reads what it is about to remove.
             self._mutex.wait_for(lambda: self._closed_by in (None, me))
             if not self._inside and self._closed_by is None:
                 self._lock.take(SHARED, self._seconds)

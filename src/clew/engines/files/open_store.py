@@ -123,6 +123,7 @@ class OpenStore:
                 found = self._journals[path] = Journal(self, id, path, name)
             self._journals.move_to_end(path)
             idle = self._evict()
+        # Outside of the mutex: to retire a journal writes to the index, and takes its time.
         for journal in idle:
             try:
                 journal.retire()

@@ -72,6 +72,7 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
         seq = line.seq
         pending.append(FoundLine(line, start + at, newline - at))
         at = newline + 1
+        # The lines of a write count when its last one is there: before, it was not acknowledged.
         if line.left == 0:
             result.found += pending
             result.end, result.seq = start + at, seq
@@ -101,6 +102,7 @@ def judge(thread: bytes, rest: bytes, start: int) -> bool:
             bad = at
         at += len(text) + 1
     last = open_end.rstrip(b"\0")
+    # All of the line is there, and another byte in the place of its newline: changed, not torn.
     if last == open_end and is_sound(thread, open_end[:-1]):
         raise Damage(at, "the line does not end with a newline")
     return bad is None and is_sound(thread, last) and take_apart(last, "").left == 0

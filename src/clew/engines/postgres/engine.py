@@ -99,7 +99,9 @@ class PostgresEngine:
         )
 
     def _start(self) -> None:
-        self._book.heads = Heads()
+        self._book.heads = (
+            Heads()
+        )  # also in a forked child: the parent's locks may be held for ever
         self._listener = Listener(lambda: connect(self._address, float("inf")), self._book)
         self._pid = self._connections.pid
 
@@ -236,6 +238,7 @@ class PostgresEngine:
         listener.enter(no)
         try:
             while True:
+                # Marked before the look: an append in between sees the mark, or is seen here.
                 if listener.works:
                     self._write(listen.watch, thread)
                 if self._read(read.number_and_seq, thread)[1] > after:

@@ -47,6 +47,7 @@ def attached(address: ServerAddress) -> Iterator[Wire]:
 
 def look(wire: Wire, address: ServerAddress) -> State:
     found, known = version(wire, address), len(migrations("postgres"))
+    # A newer Clew has been here: whatever this one did, it would undo what it cannot know of.
     if found > known:
         raise FormatTooNew(address.place, found=found, known=known)
     return State(found, known, found > 0 and rls.is_on(wire, address))

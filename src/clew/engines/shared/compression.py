@@ -30,6 +30,7 @@ def pack(data: bytes) -> Packed:
     if len(data) > BLOB_BYTES_MAX:
         raise TooLarge("blob", size=len(data), limit=BLOB_BYTES_MAX)
     packed = _zstd().compress(data, _LEVEL)
+    # Images and archives do not shrink; kept as they are, they need not be unpacked either.
     if len(packed) < len(data):
         return Packed(digest(data), len(data), "zstd", packed)
     return Packed(digest(data), len(data), "raw", data)

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from clew.core.errors import Unavailable
 
 T = TypeVar("T")
-BATCH_MAX = 64
+BATCH_MAX = 64  # so that the first of a batch does not wait for ever for the last
 SLOW_COMMIT_SECONDS = 0.0005  # below this, waiting for others costs more than it saves
 GATHER_SECONDS_MAX = 0.002
 
@@ -79,6 +79,7 @@ class GroupCommit:
             ticket.leads = not self._leading
             self._leading = True
             if not ticket.leads:
+                # A lock of its own to sleep on: a condition would wake all writers for each batch.
                 ticket.ready = threading.Lock()
                 ticket.ready.acquire()
             self._queue.append(ticket)

@@ -193,6 +193,7 @@ class SQLiteEngine:
                 for ticket in batch:
                     ticket.error = ticket.error or self._explain(error)
                 return
+        # Read without the lock. A waiter that is missed here looks again after POLL_SECONDS.
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
@@ -203,6 +204,7 @@ class SQLiteEngine:
         db.execute("BEGIN IMMEDIATE")
         try:
             if len(batch) == 1:
+                # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
             else:
                 for ticket in batch:

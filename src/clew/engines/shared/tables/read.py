@@ -119,6 +119,7 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
 
 def too_many_unlisted(db: apsw.Connection, space: int) -> bool:
     """Whether sorting the threads that are not in the index would cost more than a page should."""
+    # With a limit inside: to count all of them would cost what is to be saved.
     some = "SELECT 1 FROM threads WHERE space = ? AND listed_us IS NULL LIMIT ?"
     found = value(db, f"SELECT count(*) FROM ({some})", (space, UNLISTED_MAX + 1))
     return bool(found > UNLISTED_MAX)
