@@ -105,7 +105,7 @@ def test_ends_that_were_cut_off_and_an_index_that_is_not_used_are_told(tmp_path:
         store.create("t").append("event")
         assert "up to date" in examine(store).read["index"]
         (tmp_path / "store" / "recovered" / "t.1").write_bytes(b"{")
-        store.engine._shared.index.fall_back()
+        store.engine._store.index.fall_back()
         found = examine(store)
     assert found.read["index"] == "in memory only"
     assert found.read["ends cut off"] == "1"

@@ -151,7 +151,7 @@ def test_files_whose_index_is_in_use_while_they_fork_refuse_in_the_child(
     taken, done = threading.Event(), threading.Event()
 
     def use() -> None:
-        with store.engine._shared.index.lock:
+        with store.engine._store.index.lock:
             taken.set()
             done.wait(60)
 

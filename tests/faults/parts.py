@@ -252,13 +252,10 @@ def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome)
 @contextmanager
 def hashes_unchecked(kind: Kind) -> Iterator[None]:
     """A store that believes whatever it reads."""
-    module = {"sqlite": "clew.engines.shared.audit", "files": "clew.engines.files.verify"}[
-        kind.name
-    ]
     with ExitStack() as stack:
         for name in ("entry_hash", "move_hash", "fact_hash"):
             believed = (lambda entry, *_: entry.hash) if name == "entry_hash" else _of_record
-            stack.enter_context(mock.patch(f"{module}.{name}", believed))
+            stack.enter_context(mock.patch(f"clew.engines.shared.audit.{name}", believed))
         if kind.name == "files":
             for user in ("core.lines", "engines.files.verify", "engines.files.tail"):
                 target = f"clew.{user}.is_sound"

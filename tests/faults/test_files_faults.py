@@ -16,7 +16,7 @@ import pytest
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.engines.files import handle, place
+from clew.engines.files import open_store, place
 from clew.engines.files.disk import Disk
 
 
@@ -206,7 +206,7 @@ def test_an_index_that_breaks_while_it_is_in_use_is_done_without(root: Path) -> 
     written = fill(root)
     with opened(root) as store:
         assert ids(store) == written
-        store.engine._shared.index.db.execute("DROP TABLE segments")
+        store.engine._store.index.db.execute("DROP TABLE segments")
         assert ids(store) == written
         store.get("t").append("event", "next")
         assert len(ids(store)) == len(written) + 1
@@ -356,7 +356,7 @@ def test_a_store_that_is_being_repaired_cannot_be_opened(root: Path) -> None:
 
 
 def test_many_threads_need_few_open_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "OPEN_MAX", 5)
+    monkeypatch.setattr(open_store, "OPEN_MAX", 5)
     with opened(root, durability="relaxed") as store:
         threads = [store.create(f"t{n}") for n in range(40)]
         for n in range(3):

@@ -14,7 +14,7 @@ import pytest
 
 import clew
 from clew.core.engine import Engine
-from clew.engines.files import FilesEngine, survey
+from clew.engines.files import FilesEngine, changes
 from clew.engines.files.locks import is_ours
 from clew.engines.shared.tables import rows
 from clew.engines.sqlite import SQLiteEngine
@@ -45,8 +45,8 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self._inner = survey.thread_files
-        monkeypatch.setattr(survey, "thread_files", self)
+        self._inner = changes.thread_files
+        monkeypatch.setattr(changes, "thread_files", self)
 
     def __call__(self, folder: str) -> Iterator[tuple[str, int]]:
         self.count += 1
@@ -57,9 +57,9 @@ def killed_before_its_mark(root: Path, work: str) -> None:
     """Another process writes, and is gone before it can tell those who list."""
     script = (
         "import os, sys, clew\n"
-        "from clew.engines.files.handle import Shared\n"
+        "from clew.engines.files.open_store import OpenStore\n"
         "store = clew.open('files:' + sys.argv[1])\n"
-        "Shared.mark = lambda *_: os._exit(9)\n" + work
+        "OpenStore.mark = lambda *_: os._exit(9)\n" + work
     )
     ended = subprocess.run([sys.executable, "-c", script, str(root)], check=False)
     assert ended.returncode == 9
@@ -159,7 +159,7 @@ def test_an_index_that_was_lost_in_between_is_not_relied_on(store: clew.Store) -
     store.get("origin").fork(at="shared", id="fork")
     store.create("second")
     store.purge("second")
-    store.engine._shared.index.fall_back()  # type: ignore[attr-defined]
+    store.engine._store.index.fall_back()  # type: ignore[attr-defined]
     assert store.engine.purge("origin").kept_for == ("fork",)
     assert store.verify() == []
 
@@ -170,7 +170,7 @@ def test_an_index_that_somebody_made_anew_in_between_is_not_relied_on(
     store.get("origin").fork(at="shared", id="fork")
     store.create("second")
     store.purge("second")
-    store.engine._shared.index.close()  # type: ignore[attr-defined]  # as when a process forks
+    store.engine._store.index.close()  # type: ignore[attr-defined]  # as when a process forks
     for file in (root / "index").glob("index.db*"):
         file.unlink()
     assert store.engine.purge("origin").kept_for == ("fork",)

@@ -16,6 +16,7 @@ from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
 from clew.core.model import ThreadQuery
 from clew.engines.shared import file_system, migrations
 from clew.engines.shared.tables import read
+from clew.engines.shared.thread_list import scans
 from clew.engines.sqlite import SQLiteEngine, place
 
 
@@ -401,9 +402,8 @@ def test_a_page_of_threads_is_read_in_order_and_not_sorted(
 ) -> None:
     """Sorting would read every thread for the first page."""
     with clew.open(path) as store, store.engine._connections.reader() as db:
-        column, part = read._PARTS[order][0]
         query = ThreadQuery(order=order, cursor=cursor)
-        sql, bindings = read._select(1, query, f"{order}_us", 0, column, part)
+        sql, bindings = read._select(1, query, f"{order}_us", *scans(query)[0])
         plan = str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())
         assert f"threads_by_{order}" in plan
         assert "TEMP B-TREE" not in plan
@@ -425,5 +425,5 @@ def test_a_filter_reads_its_own_namespace_by_its_own_index(
     """Otherwise a page would cost what the whole store has, or what other tenants have."""
     with clew.open(path) as store, store.engine._connections.reader() as db:
         query = ThreadQuery(**{name: "x"})
-        sql, bindings = read._select(1, query, "created_us", 0, *read._PARTS["created"][0])
+        sql, bindings = read._select(1, query, "created_us", *scans(query)[0])
         assert index in str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())

@@ -14,8 +14,8 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
-from clew.engines.postgres.verify import streams
-from clew.engines.postgres.verify.streams import Moment
+from clew.engines.postgres import table_streams as streams
+from clew.engines.postgres.table_streams import Moment
 from clew.upkeep.repair import repair
 
 
@@ -306,7 +306,7 @@ def test_what_is_written_meanwhile_is_not_taken_for_damage(copy: Damaged) -> Non
                 store.purge("u")
                 store.create("late").append("event", {"text": LARGE})
 
-        with mock.patch("clew.engines.postgres.verify.check._TOLD_EVERY", 1):
+        with mock.patch("clew.engines.shared.audit.TOLD_EVERY", 1):
             assert store.verify(progress=write) == []
         assert store.verify() == []
 
@@ -314,7 +314,7 @@ def test_what_is_written_meanwhile_is_not_taken_for_damage(copy: Damaged) -> Non
 def test_it_tells_how_far_it_is(copy: Damaged) -> None:
     with (
         clew.open(copy.dsn) as store,
-        mock.patch("clew.engines.postgres.verify.check._TOLD_EVERY", 1),
+        mock.patch("clew.engines.shared.audit.TOLD_EVERY", 1),
     ):
         kept = "SELECT count(*) FROM clew.threads t JOIN clew.records r ON r.thread = t.no"
         left = copy.connection.execute(f"{kept} WHERE t.purged".encode()).fetchone()
@@ -391,7 +391,7 @@ def test_a_lost_connection_is_trouble_and_not_damage(
 ) -> None:
     with clew.open(copy.dsn) as store, mock.patch.object(streams, "PAGE_ROWS", 3):
         cut = mock.Mock(side_effect=lambda *_: copy.cut())
-        often = mock.patch("clew.engines.postgres.verify.check._TOLD_EVERY", 2)
+        often = mock.patch("clew.engines.shared.audit.TOLD_EVERY", 2)
         with often, pytest.raises(clew.Unavailable):
             store.verify(progress=cut)
         assert store.verify() == []

@@ -32,10 +32,10 @@ from clew.core.model import (
     ThreadDraft,
     ThreadInfo,
     ThreadQuery,
-    encode_cursor,
 )
 from clew.core.reducer import ThreadState, check_origin, check_recreated, plan
 from clew.engines.shared.clock import now
+from clew.engines.shared.thread_list import page_of
 
 _open_stores: weakref.WeakSet[MemoryEngine] = weakref.WeakSet()
 
@@ -112,10 +112,7 @@ class MemoryEngine:
         if query.cursor is not None:
             start = (-query.cursor[0], query.cursor[1])
             found = [info for info in found if _key(info, query) > start]
-        page = found[: query.limit]
-        if len(found) <= query.limit:
-            return Page(page)
-        return Page(page, encode_cursor(-_key(page[-1], query)[0], page[-1].id))
+        return page_of(query, found, lambda info: info)
 
     def purge(self, thread: str) -> Purged:
         with self._changed:
@@ -152,17 +149,15 @@ class MemoryEngine:
             state = self._state(thread)
             lease = self._leases.get(thread, LeaseState()).live(thread, self._clock())
             decided = plan(state.head, drafts, state.find, expect=expect, fence=fence, lease=lease)
-            self._check_blobs(decided.new)
+            for record in decided.new:
+                for hash in record.blobs if isinstance(record, Entry) else ():
+                    if hash not in self._blobs:
+                        reason = f"blob {hash!r} is not in the store; put it first"
+                        raise InvalidInput("blobs", reason)
             for record in decided.new:
                 state.apply(record)
             self._changed.notify_all()
             return decided.records
-
-    def _check_blobs(self, records: Sequence[Record]) -> None:
-        for record in records:
-            for hash in record.blobs if isinstance(record, Entry) else ():
-                if hash not in self._blobs:
-                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
@@ -312,7 +307,8 @@ def _matches(info: ThreadInfo, query: ThreadQuery) -> bool:
 
 
 def _after_fork_in_child() -> None:
-    # The child has a copy of its own; whoever held the lock in the parent is not there.
+    # The child has a copy of its own. A lock that another thread of the parent held at the fork is
+    # never released here, so each store gets a new one.
     for engine in list(_open_stores):
         engine._changed = threading.Condition()
 

@@ -1,11 +1,13 @@
 """The files engine: a folder of JSONL files, one for each thread, to read with any tool.
 
-Reading tour: `engine` is the waist; `journal` is one thread's file, written through `batch`, read
-through `lines`, its end judged by `tail`; `shared` is what they have in common; `index` is a
-cache of where things are, filled by `indexing`; `locks`, `leases`, `blobs`, `purge`, `names` are
-what their names say; `check` verifies; `place` is the folder, `spaces` are the folders of other
-namespaces in it; every change goes through `disk`. For tools: `whole` is all of them, `workshop`
-repairs by `salvage`.
+Reading tour: `engine` is the waist, `open_store` what all threads of an open store share. `journal`
+is one thread's file and how it grows; its lines are `core.lines`, `thread_file` opens it with care,
+`tail` tells a torn end from damage. `index` is a cache of where things are, in SQLite, with the
+tables of `shared.tables`; `changes` keeps it up to date with all files. `place` is the folder with
+its namespaces, `disk` every system call that changes something, `locks` keep processes apart.
+`blobs`, `leases` and `purge` are what their names say. `verify` brings the lines to `shared.audit`.
+For tools: `doctor` is the folder with all its namespaces, and what it says of itself; `repair`
+makes a sound folder from a damaged one.
 """
 
 from clew.engines.files.engine import FilesEngine

@@ -40,7 +40,7 @@ class Blobs:
         self._place = place
         self._disk = disk
         self._lasting: set[str] = set()  # folders whose own names are on disk
-        self.owed: set[str] = set()  # folders with names that somebody relies on
+        self.owed: set[str] = set()  # folders with names that a caller was told of
         self._mutex = threading.Lock()
 
     def find(self, hash: str) -> Stored | None:
@@ -66,7 +66,7 @@ class Blobs:
     def settle(self) -> None:
         """Sync the names of blobs that were said to be there, before anything is acknowledged.
 
-        Whoever put them may have died before that, or not have come to it yet.
+        The writer that put them may have died before that, or not have come to it yet.
         """
         with self._mutex:
             for folder in sorted(self.owed):
@@ -95,16 +95,17 @@ class Blobs:
                 path = f"{folder}/{blob.hash[5:]}{_ENDINGS[blob.codec]}"
                 if path not in new and not self._renew(blob.hash, path, now_us):
                     new[path] = write_aside(self._disk, folder, blob.data)
+            # Names come after all contents are synced: a name never leads to half a blob.
             for path in list(new):
                 os.utime(new[path], ns=(now_us * 1000, now_us * 1000))
                 self._disk.rename(new[path], path)
                 del new[path]
-            # Also those of blobs that were there: whoever put them may not have come to this yet.
+            # Also those of blobs that were there: their writer may not have come to this yet.
             for folder in sorted(folders):
                 self._disk.sync_folder(folder)
         except BaseException:
-            # Those that have their names stay: others may rely on them already, and what nobody
-            # refers to is swept.
+            # Those that have their names stay: another writer may rely on them already, and what no
+            # record refers to is swept.
             for temporary in new.values():
                 remove_quietly(self._disk, temporary)
             raise
@@ -122,7 +123,7 @@ class Blobs:
         return False
 
     def _make_folders(self, folders: set[str]) -> None:
-        """Also those that are there: whoever made them may not have come to the sync."""
+        """Also those that are there: the writer that made them may not have come to the sync."""
         fresh = folders - self._lasting
         for folder in sorted(fresh):
             if not os.path.isdir(folder):

@@ -51,7 +51,7 @@ class Disk:
 
 
 class GuardedDisk(Disk):
-    """Remembers a failed sync: after it nobody knows what is on disk, and a later one may lie.
+    """Remembers a failed sync: after it the disk's state is unknown, and a later one may lie.
 
     With `durable` false nothing is synced.
     """
@@ -60,6 +60,7 @@ class GuardedDisk(Disk):
         self._disk = disk
         self._durable = durable
         self.poison: str | None = None
+        # Passed on as they are, without a call in between: appends are made of these.
         for name in ("open", "write", "write_at", "truncate", "rename", "unlink", "make_folder"):
             setattr(self, name, getattr(disk, name))
 

@@ -46,7 +46,7 @@ def examine(engine: Engine) -> Examined:
 
 
 def _examine_index(found: Examined, engine: FilesEngine) -> None:
-    if engine._shared.index.is_shared:
+    if engine._store.index.is_shared:
         size = os.stat(engine._place.index).st_size
         found.read["index"] = f"up to date, {-(-size // 1024):,} KB"
         return

@@ -21,11 +21,12 @@ from clew.core.hashes import thread_hash
 from clew.core.lines import Header, Line
 from clew.core.model import Fact, Origin
 from clew.core.reducer import Head
-from clew.engines.files.tail import Found
+from clew.engines.files.tail import FoundLine
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, read, rows
-from clew.engines.shared.tables.facts import IN_USE, PURGED, set_fact
+from clew.engines.shared.tables.facts import set_fact
 from clew.engines.shared.tables.rows import every, one, patience, value
+from clew.engines.shared.thread_list import IN_USE, PURGED
 
 _MORE = """
 ALTER TABLE records ADD COLUMN start INTEGER;
@@ -51,17 +52,34 @@ CREATE INDEX uses_by_record ON uses (record);
 """
 BUSY_SECONDS = 10.0
 SPACE = namespaces.DEFAULT.no  # a namespace is a folder of its own, with an index of its own
-# What a damaged index may raise. It is a cache: whoever gets one of these does without.
+# What a damaged index may raise. It is a cache: the caller does without it then.
 INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
+_WHERE = "SELECT no, start, length FROM records"
+_INSERT = (
+    "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?)"
+)
+_TYPES = {"entry": rows.ENTRY, "move": rows.MOVE, "fact": rows.FACT}
 
-class Known(Struct, frozen=True):
+Load = Callable[[str], bytes]  # the bytes of a blob
+
+
+class Indexed(Struct, frozen=True):
     """How far a file is indexed."""
 
     no: int
     size: int
     last: bytes
     seq: int
+
+
+class Extent(Struct, frozen=True):
+    """How far a file was read: its size, its last bytes, and how it looked."""
+
+    size: int
+    last: bytes
+    stamp: int
 
 
 class Where(Struct, frozen=True):
@@ -92,6 +110,7 @@ class Index:
 
     def _open(self) -> apsw.Connection:
         wanted = schema("sqlite") + _MORE
+        # Not counted up by hand: any change of the schema makes another version of the index.
         version = zlib.crc32(wanted.encode()) & 0x7FFF_FFFF
         if os.path.islink(self.file):
             self.remove()  # never write where it leads
@@ -100,6 +119,8 @@ class Index:
             try:
                 db.set_busy_handler(patience(BUSY_SECONDS))
                 db.pragma("journal_mode", "wal")
+                # What a loss of power takes from a cache is read from the files again. But what
+                # was purged must not be left in it.
                 db.pragma("synchronous", "normal")
                 db.pragma("secure_delete", 1)
                 _make(db, wanted, version)
@@ -167,6 +188,7 @@ class Index:
     def number(self, key: str) -> int:
         """A file's number: the same as long as the file, or what is left of it, is there."""
         with self.lock:
+            # Nearly always it is there, and then no other process has to be waited for.
             found = value(self.db, "SELECT no FROM files WHERE key = ?", (key,))
             if found is not None:
                 return int(found)
@@ -174,7 +196,7 @@ class Index:
                 db.execute("INSERT OR IGNORE INTO files (key) VALUES (?)", (key,))
                 return int(value(db, "SELECT no FROM files WHERE key = ?", (key,)))
 
-    def known(self, key: str) -> Known | None:
+    def known(self, key: str) -> Indexed | None:
         with self.lock:
             row = one(
                 self.db,
@@ -182,7 +204,7 @@ class Index:
                 " WHERE f.key = ?",
                 (key,),
             )
-            return None if row is None else Known(*row)
+            return None if row is None else Indexed(*row)
 
     def key(self, no: int) -> str:
         with self.lock:
@@ -218,6 +240,7 @@ class Index:
                 db.execute("DELETE FROM files WHERE no = ?", (no,))
             else:
                 db.execute("UPDATE files SET name = NULL, size = 0, stamp = 0 WHERE no = ?", (no,))
+            # Remembered paths may run through what was forgotten.
             self.lineages = rows.Lineages()
 
     def forget_name(self, name: str) -> None:
@@ -305,51 +328,22 @@ class Index:
         return newest[::-1]
 
 
-_WHERE = "SELECT no, start, length FROM records"
-
-
-def _make(db: apsw.Connection, wanted: str, version: int) -> None:
-    if db.pragma("user_version") == version:
-        return
-    db.execute("BEGIN IMMEDIATE")
-    found = db.pragma("user_version")
-    if found not in (0, version):
-        db.execute("ROLLBACK")
-        raise apsw.SchemaChangeError("an index of another version")
-    if found == 0:
-        db.execute(wanted)
-        db.pragma("user_version", version)
-    db.execute("COMMIT")
-
-
-# --- taking over into the index what a file says ---
-
-_INSERT = (
-    "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?)"
-)
-_TYPES = {"entry": rows.ENTRY, "move": rows.MOVE, "fact": rows.FACT}
-
-Load = Callable[[str], bytes]
-
-
-class Extent(Struct, frozen=True):
-    """How far a file was read: its size, its last bytes, and how it looked."""
-
-    size: int
-    last: bytes
-    stamp: int
+# --- what a file says, as rows ---
 
 
 def apply(
     index: Index,
     header: Header,
     name: str | None,
-    found: Sequence[Found],
+    found: Sequence[FoundLine],
     extent: Extent,
     load: Load,
 ) -> None:
-    """Take over records that follow those that are known; others may have done so before."""
+    """Take over records that follow those that are known.
+
+    Another process may have done so in the meantime: what lies before the size it has noted is
+    left out.
+    """
     with index.writing() as db:
         no = index.number(header.key)
         if value(db, "SELECT 1 FROM threads WHERE no = ?", (no,)) is None:
@@ -396,7 +390,7 @@ def _add_thread(
 
 
 def _add_records(
-    db: apsw.Connection, no: int, thread: str, found: Sequence[Found], load: Load
+    db: apsw.Connection, no: int, thread: str, found: Sequence[FoundLine], load: Load
 ) -> None:
     try:
         db.executemany(_INSERT, [_row(no, thread, item, load) for item in found])
@@ -414,10 +408,14 @@ def _add_records(
             )
 
 
-def _row(no: int, thread: str, item: Found, load: Load) -> tuple[object, ...]:
+def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...]:
     line = item.line
     parent = line.leaf if line.type == "move" else line.parent
-    body = _value(line, thread, load) if line.type == "fact" else None
+    body = None
+    if line.type == "fact":  # lists show its value, so the index has it
+        fact = line.record(thread, None if line.spilled is None else load(line.spilled))
+        assert isinstance(fact, Fact)
+        body = fact.data
     return (
         rows.number(no, line.seq),
         _TYPES[line.type],
@@ -432,13 +430,6 @@ def _row(no: int, thread: str, item: Found, load: Load) -> tuple[object, ...]:
     )
 
 
-def _value(line: Line, thread: str, load: Load) -> bytes:
-    """A fact's value: lists show it, so the index has it."""
-    fact = line.record(thread, None if line.spilled is None else load(line.spilled))
-    assert isinstance(fact, Fact)
-    return fact.data
-
-
 def _sum_up(
     index: Index, db: apsw.Connection, no: int, header: Header, lines: Sequence[Line]
 ) -> None:
@@ -451,7 +442,10 @@ def _sum_up(
 
     for line in lines:
         if line.type == "fact":
-            _set_fact(db, no, header.draft.id, line)
+            at = rows.number(no, line.seq)
+            data = value(db, "SELECT body FROM records WHERE no = ?", (at,))
+            fact = Fact(header.draft.id, line.seq, line.id, 0, line.hash, line.key, data)
+            set_fact(db, no, at, fact)
             continue
         updated_us = line.time_us
         if line.type == "move":
@@ -473,7 +467,15 @@ def _sum_up(
     )
 
 
-def _set_fact(db: apsw.Connection, no: int, thread: str, line: Line) -> None:
-    place = rows.number(no, line.seq)
-    data = value(db, "SELECT body FROM records WHERE no = ?", (place,))
-    set_fact(db, no, place, Fact(thread, line.seq, line.id, 0, line.hash, line.key, data))
+def _make(db: apsw.Connection, wanted: str, version: int) -> None:
+    if db.pragma("user_version") == version:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    found = db.pragma("user_version")
+    if found not in (0, version):
+        db.execute("ROLLBACK")
+        raise apsw.SchemaChangeError("an index of another version")
+    if found == 0:
+        db.execute(wanted)
+        db.pragma("user_version", version)
+    db.execute("COMMIT")

@@ -22,11 +22,11 @@ from clew.core.lines import Header, Source, header_line, parse, record_line
 from clew.core.model import Draft, Entry, Origin, Record, ThreadDraft
 from clew.core.reducer import Find, Head, check_origin, check_recreated, plan
 from clew.engines.files import leases
-from clew.engines.files.handle import Shared
 from clew.engines.files.index import INDEX_ERRORS, SPACE, Extent, Where, apply
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import put_file, stem, write_all
-from clew.engines.files.tail import Damage, Found, judge, scan
+from clew.engines.files.tail import Damage, FoundLine, judge, scan
 from clew.engines.files.thread_file import ThreadFile
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import rows
@@ -41,14 +41,14 @@ _log = logging.getLogger("clew")
 class Journal:
     """The file of one thread, or what is left of a purged one. Methods that say so need `mutex`."""
 
-    def __init__(self, shared: Shared, id: str, path: str, name: str | None) -> None:
+    def __init__(self, store: OpenStore, id: str, path: str, name: str | None) -> None:
         self.id = id
         self.path = path
         self.mutex = threading.RLock()
         self.commits = GroupCommit(self._transact)
-        self._shared = shared
+        self._store = store
         self._name = name  # in the index; None for what is left of a purged thread
-        self._mark = shared.place.mark(id)
+        self._mark = store.place.mark(id)
         self._bytes = id.encode("utf-8")
         self._lock: FileLock | None = None
         self._file: ThreadFile | None = None
@@ -62,7 +62,7 @@ class Journal:
         self._indexed = 0
         self._torn = False  # there is more behind it, which the next writer cuts off
         self._recent: dict[str, tuple[int, int]] = {}  # id → start, length
-        self._epoch = self._shared.index.epoch
+        self._epoch = self._store.index.epoch
 
     @property
     def file(self) -> ThreadFile:
@@ -77,7 +77,7 @@ class Journal:
     @property
     def lock(self) -> FileLock:
         if self._lock is None:
-            self._lock = FileLock(self._shared.place.lock(self.id))
+            self._lock = FileLock(self._store.place.lock(self.id))
         return self._lock
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Journal:
         if not self._is_current():
             # What is left of a purged thread is only ever replaced, as a whole.
             husk = self._name is None
-            with nullcontext() if husk else self.lock.held(SHARED, self._shared.busy_seconds):
+            with nullcontext() if husk else self.lock.held(SHARED, self._store.busy_seconds):
                 self.catch_up()
         self._ensure_source()
 
@@ -130,7 +130,7 @@ class Journal:
             and found.st_size == self._looked
             and self._file is not None
             and found.st_ino == self._file.inode
-            and self._epoch == self._shared.index.epoch
+            and self._epoch == self._store.index.epoch
         )
 
     def _look(self) -> os.stat_result:
@@ -151,26 +151,29 @@ class Journal:
         seq = self._find_beginning(found.st_size)
         self._read_on(seq, found.st_size, exclusive=exclusive)
         self._recent.clear()
-        self._epoch = self._shared.index.epoch
-        self.no = self._shared.index.number(header.key)
-        self.head = self._shared.index.head(self.no)
+        self._epoch = self._store.index.epoch
+        self.no = self._store.index.number(header.key)
+        self.head = self._store.index.head(self.no)
         self._indexed = self._size
         self._looked = self._size if exclusive else found.st_size
 
     def _ensure_source(self) -> None:
         if self.header.source is not None:
-            self._shared.ensure(self.header.source, husk=self.header.purged)
+            self._store.ensure(self.header.source, husk=self.header.purged)
 
     def _find_beginning(self, size: int) -> int:
-        """Where to read on: behind what the index knows, if the file still says the same there."""
-        index = self._shared.index
+        """Where to read on: behind what the index knows, if the file still says the same there.
+
+        The last bytes that were read tell: a file that was put back or edited by hand differs.
+        """
+        index = self._store.index
         known = index.known(self.header.key)
         if known is not None:
             last = self.file.read(max(0, known.size - len(known.last)), len(known.last))
             if 0 < known.size <= size and last == known.last:
                 self._size = known.size
                 return known.seq
-            self._shared.gate.note(self._shared.disk)  # until it is read again, a fork is unknown
+            self._store.gate.note(self._store.disk)  # until it is read again, a fork is unknown
             index.forget(known.no, file=False)
         self._size = self.file.start
         return 0
@@ -198,12 +201,12 @@ class Journal:
         if rest:
             self._settle(rest, seq, exclusive=exclusive)
 
-    def _take_over(self, found: list[Found]) -> None:
+    def _take_over(self, found: list[FoundLine]) -> None:
         last = self.file.read(max(0, self._size - LAST_BYTES), min(LAST_BYTES, self._size))
         look = self.file.look()
         stamp = stamp_of(look) if look.st_size == self._size else 0
         extent = Extent(self._size, last, stamp)
-        apply(self._shared.index, self.header, self._name, found, extent, self._shared.blobs.get)
+        apply(self._store.index, self.header, self._name, found, extent, self._store.blobs.get)
 
     def _settle(self, rest: bytes, seq: int, *, exclusive: bool) -> None:
         """A torn end: set it aside, or give it the newline that it lacks."""
@@ -212,10 +215,10 @@ class Journal:
         except Damage as damage:
             raise self.corrupt(damage) from None
         if not exclusive:
-            self._torn = True  # whoever writes next will see to it
+            self._torn = True  # the next writer sets it aside
             return
-        disk, descriptor = self._shared.disk, self.file.descriptor
-        with self._shared.writing_to(self.path):
+        disk, descriptor = self._store.disk, self.file.descriptor
+        with self._store.writing_to(self.path):
             keep = len(rest.rstrip(b"\0")) if whole else 0
             if not whole:
                 self._set_aside(rest)
@@ -228,7 +231,7 @@ class Journal:
 
     def _set_aside(self, rest: bytes) -> None:
         name = f"{stem(self.id)}-{self._size}-{new_id()}.cut"
-        put_file(self._shared.disk, self._shared.place.recovered, name, rest)
+        put_file(self._store.disk, self._store.place.recovered, name, rest)
         _log.warning(
             "%s ended in %d bytes of an append that was never acknowledged: see recovered/%s",
             self.path,
@@ -247,7 +250,7 @@ class Journal:
         """Bring the index up to what is known, for those who read through it."""
         if self._indexed == self._size or self._file is None:
             return
-        known = self._shared.index.known(self.header.key)
+        known = self._store.index.known(self.header.key)
         if known is None or known.size > self._size:
             self._looked = -1
             return
@@ -268,10 +271,10 @@ class Journal:
         recent = self._recent.get(id)
         if recent is not None:
             return self.records([Where(0, *recent)])[0]
-        where = self._shared.index.find(self.no, id)
+        where = self._store.index.find(self.no, id)
         if where is None:
             return None
-        return self._shared.records([where], self)[0]
+        return self._store.records([where], self)[0]
 
     def records(self, places: Sequence[Where]) -> list[Record]:
         """The records at places of this file, in their order, each run of them read at once."""
@@ -296,7 +299,7 @@ class Journal:
         large = None
         if line.spilled is not None:
             try:
-                large = self._shared.blobs.get(line.spilled)
+                large = self._store.blobs.get(line.spilled)
             except NotFound:
                 place = f"{self.path} record {line.seq}"
                 raise Corrupt(place, f"its body is blob {line.spilled}, which is missing") from None
@@ -304,32 +307,42 @@ class Journal:
 
     # --- appending ---
 
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        spilled: Mapping[str, str],
+        expect: str | UnsetType | None,
+        fence: int | None,
+    ) -> list[Record]:
+        """Writers that come while another one is at work share one write and one sync."""
+        return self.commits.run(lambda batch: batch.append(drafts, spilled, expect, fence))
+
     def _transact(self, batch: list[Ticket[Any]]) -> None:
         """Write a batch, filling in what became of each ticket; failed ones leave no trace."""
-        shared = self._shared
+        store = self._store
         try:
-            shared.check()
+            store.check()
             with self.mutex:
                 lock = self.lock
-                lock.take(EXCLUSIVE, shared.busy_seconds)
+                lock.take(EXCLUSIVE, store.busy_seconds)
                 try:
                     self._write(batch)
                 except INDEX_ERRORS:
-                    shared.index.fall_back()  # it failed before anything was written
+                    store.index.fall_back()  # it failed before anything was written
                     self._write(batch)
                 finally:
                     lock.release()
         except OSError as error:
-            _fail(batch, shared.explain(self.path, error))
+            _fail(batch, store.explain(self.path, error))
         except ClewError as error:
             _fail(batch, error)
-        if shared.waiting:
-            shared.notify()
+        if store.waiting:
+            store.notify()
 
     def _write(self, batch: list[Ticket[Any]]) -> None:
         if not self._is_current():
             self.catch_up(exclusive=True)
-        work = Batch(self.head, self.find, self._shared, self.lock.descriptor)
+        work = Batch(self.head, self.find, self._store, self.lock.descriptor)
         for ticket in batch:
             ticket.error = None
             try:
@@ -349,29 +362,133 @@ class Journal:
         self._size = start
         self._looked = start
         self.head = work.head
+        # The index is left behind: the next reader brings it up to date, once for many appends.
         if len(self._recent) > RECENT_MAX:
             try:
                 self.index_up()
             except INDEX_ERRORS:
-                self._shared.index.fall_back()
+                self._store.index.fall_back()
 
     def _put(self, data: bytes) -> None:
-        """One write, one sync. After an error nobody may build on bytes that may not be on disk."""
-        disk = self._shared.disk
+        """One write, one sync. After an error no later line may follow bytes that may be lost."""
+        disk = self._store.disk
         try:
             write_all(disk, self.file.descriptor, data)
-            self._shared.mark(self._mark)
+            # Readers see the lines from here on, so a list must know of them, before the sync.
+            self._store.mark(self._mark)
             disk.sync(self.file.descriptor)
         except BaseException:
-            self._undo()
+            self._looked = -1
+            try:
+                disk.truncate(self.file.descriptor, self._size)
+            except OSError as error:
+                disk.give_up(self.path, error)
             raise
 
-    def _undo(self) -> None:
-        self._looked = -1
-        try:
-            self._shared.disk.truncate(self.file.descriptor, self._size)
-        except OSError as error:
-            self._shared.disk.give_up(self.path, error)
+
+# --- what a group of writers adds to a thread ---
+
+
+class Batch:
+    """The appends of a group: planned one after the other, written at once.
+
+    `head` moves with each of them; one that is refused leaves it as it was.
+    """
+
+    def __init__(self, head: Head, find: Find, store: OpenStore, lock: int) -> None:
+        self.head = head
+        self.new: list[Record] = []
+        self._find = find
+        self._store = store
+        self._ids: dict[str, Record] = {}
+        self._spilled: dict[str, str] = {}
+        self._lease = leases.live(lock, head.thread, store.clock)
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        spilled: Mapping[str, str],
+        expect: str | UnsetType | None,
+        fence: int | None,
+    ) -> list[Record]:
+        decided = plan(self.head, drafts, self.find, expect=expect, fence=fence, lease=self._lease)
+        for record in decided.new:
+            for hash in record.blobs if isinstance(record, Entry) else ():
+                if self._store.blobs.find(hash) is None:
+                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
+        self.head = decided.head
+        self.new += decided.new
+        self._ids.update((record.id, record) for record in decided.new)
+        self._spilled.update(spilled)
+        return decided.records
+
+    def find(self, id: str) -> Record | None:
+        return self._ids.get(id) or self._find(id)
+
+    def lines(self, thread: bytes) -> list[bytes]:
+        of = len(self.new)
+        return [
+            record_line(thread, record, blob=self._spilled.get(record.id), left=of - n, of=of)
+            for n, record in enumerate(self.new, start=1)
+        ]
+
+
+# --- making a thread ---
+
+
+def create_thread(store: OpenStore, draft: ThreadDraft, spilled: Mapping[str, str]) -> None:
+    """A file appears whole under its name, or not at all. One that is there must be the same."""
+    journal = store.journal(draft.id)
+    source = None
+    if draft.origin is not None and not os.path.lexists(journal.path):
+        # Before the lock of our own file is held: two forks of each other's threads would wait for
+        # ever.
+        source = _source(store, draft.origin)
+    with journal.mutex, journal.lock.held(EXCLUSIVE, store.busy_seconds):
+        if os.path.lexists(journal.path):
+            journal.catch_up(exclusive=True)
+            with store.index.lock:
+                info = rows.thread_row(store.index.db, SPACE, draft.id).info(store.index.db)
+            span = rows.everything_of(journal.no)
+            first = journal.records(store.index.places(span, limit=len(draft.facts)))
+            check_recreated(info, first, draft)
+            return
+        if os.fstat(journal.lock.descriptor).st_size:
+            store.disk.truncate(journal.lock.descriptor, 0)  # the lease of a purged thread
+        data = _contents(draft, source, spilled)
+        put_file(store.disk, store.place.threads, os.path.basename(journal.path), data)
+        store.mark(store.place.mark(draft.id))
+
+
+def _source(store: OpenStore, origin: Origin) -> Source | None:
+    """Where the entry lies that a fork begins at: in its origin, or in what that inherited."""
+    journal = store.journal(origin.thread)
+    with journal.mutex:
+        journal.refresh_index()
+        if origin.entry is None:
+            return None
+        where = store.index.find(journal.no, origin.entry)
+        entry = None if where is None else store.records([where], journal)[0]
+    if where is None or not isinstance(entry, Entry):
+        raise NotFound("entry", origin.entry)
+    check_origin(origin, entry)
+    return Source(entry.thread, store.index.key(where.no >> 32), entry.seq)
+
+
+def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
+    origin = draft.origin or Origin("", None, None)
+    head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
+    facts = plan(head, draft.facts, lambda id: None).new
+    thread = draft.id.encode("utf-8")
+    of = len(facts)
+    lines = [
+        record_line(thread, fact, blob=spilled.get(fact.id), left=of - n, of=of)
+        for n, fact in enumerate(facts, start=1)
+    ]
+    return b"".join([header_line(Header(new_id(), draft, source)), *lines])
+
+
+# --- helpers ---
 
 
 def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
@@ -398,106 +515,3 @@ def _run_end(places: Sequence[Where], at: int) -> int:
             break
         end += 1
     return end
-
-
-# --- what a group of writers adds to a thread: planned one after the other, written at once ---
-
-
-class Batch:
-    """The head as it moves through the appends of a group; a refused one leaves it as it was."""
-
-    def __init__(self, head: Head, find: Find, shared: Shared, lock: int) -> None:
-        self.head = head
-        self.new: list[Record] = []
-        self._find = find
-        self._shared = shared
-        self._ids: dict[str, Record] = {}
-        self._spilled: dict[str, str] = {}
-        self._lease = leases.live(lock, head.thread, shared.clock)
-
-    def append(
-        self,
-        drafts: Sequence[Draft],
-        spilled: Mapping[str, str],
-        expect: str | UnsetType | None,
-        fence: int | None,
-    ) -> list[Record]:
-        decided = plan(self.head, drafts, self.find, expect=expect, fence=fence, lease=self._lease)
-        self._check_blobs(decided.new)
-        self.head = decided.head
-        self.new += decided.new
-        self._ids.update((record.id, record) for record in decided.new)
-        self._spilled.update(spilled)
-        return decided.records
-
-    def find(self, id: str) -> Record | None:
-        return self._ids.get(id) or self._find(id)
-
-    def _check_blobs(self, records: Sequence[Record]) -> None:
-        for record in records:
-            for hash in record.blobs if isinstance(record, Entry) else ():
-                if self._shared.blobs.find(hash) is None:
-                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
-
-    def lines(self, thread: bytes) -> list[bytes]:
-        of = len(self.new)
-        return [
-            record_line(thread, record, blob=self._spilled.get(record.id), left=of - n, of=of)
-            for n, record in enumerate(self.new, start=1)
-        ]
-
-
-# --- making a thread: its file appears whole, or not at all ---
-
-
-def create_thread(shared: Shared, draft: ThreadDraft, spilled: Mapping[str, str]) -> None:
-    journal = shared.journal(draft.id)
-    source = None
-    if draft.origin is not None and not os.path.lexists(journal.path):
-        source = _source(shared, draft.origin)  # before we hold anything of our own
-    with journal.mutex, journal.lock.held(EXCLUSIVE, shared.busy_seconds):
-        if os.path.lexists(journal.path):
-            journal.catch_up(exclusive=True)
-            _check_recreated(shared, journal, draft)
-            return
-        if os.fstat(journal.lock.descriptor).st_size:
-            shared.disk.truncate(journal.lock.descriptor, 0)  # the lease of a purged thread
-        data = _contents(draft, source, spilled)
-        put_file(shared.disk, shared.place.threads, os.path.basename(journal.path), data)
-        shared.mark(shared.place.mark(draft.id))
-
-
-def _source(shared: Shared, origin: Origin) -> Source | None:
-    """Where the entry lies that a fork begins at: in its origin, or in what that inherited."""
-    journal = shared.journal(origin.thread)
-    with journal.mutex:
-        journal.refresh_index()
-        if origin.entry is None:
-            return None
-        where = shared.index.find(journal.no, origin.entry)
-        entry = None if where is None else shared.records([where], journal)[0]
-    if where is None or not isinstance(entry, Entry):
-        raise NotFound("entry", origin.entry)
-    check_origin(origin, entry)
-    return Source(entry.thread, shared.index.key(where.no >> 32), entry.seq)
-
-
-def _check_recreated(shared: Shared, journal: Journal, draft: ThreadDraft) -> None:
-    with shared.index.lock:
-        info = rows.thread_row(shared.index.db, SPACE, draft.id).info(shared.index.db)
-    span = rows.everything_of(journal.no)
-    first = journal.records(shared.index.places(span, limit=len(draft.facts)))
-    check_recreated(info, first, draft)
-
-
-def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
-    origin = draft.origin or Origin("", None, None)
-    head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
-    facts = plan(head, draft.facts, lambda id: None).new
-    thread = draft.id.encode("utf-8")
-    of = len(facts)
-    lines = [
-        record_line(thread, fact, blob=spilled.get(fact.id), left=of - n, of=of)
-        for n, fact in enumerate(facts, start=1)
-    ]
-    return b"".join([header_line(Header(new_id(), draft, source)), *lines])

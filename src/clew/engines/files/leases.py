@@ -24,7 +24,7 @@ SLOT_BYTES = 8192  # an owner and a turn of 512 bytes each, escaped
 END_BYTES = 64
 
 
-class Slots(Struct, frozen=True):
+class LeaseSlots(Struct, frozen=True):
     """What a lock file says. `generation` counts the writes."""
 
     state: LeaseState = LeaseState()
@@ -32,7 +32,7 @@ class Slots(Struct, frozen=True):
     damaged: bool = False
 
 
-class _Slot(Struct):
+class _LeaseSlot(Struct):
     generation: int
     fence: int
     owner: str | None
@@ -44,10 +44,8 @@ class _Slot(Struct):
 
 
 _NAMES = LeaseState.__struct_fields__
-_decoder = msgspec.json.Decoder(_Slot)
-
-
-_NEVER_LEASED = Slots()
+_decoder = msgspec.json.Decoder(_LeaseSlot)
+_NEVER_LEASED = LeaseSlots()
 
 
 def live(descriptor: int, thread: str, clock: Callable[[], Instant]) -> Lease | None:
@@ -59,15 +57,15 @@ def live(descriptor: int, thread: str, clock: Callable[[], Instant]) -> Lease | 
     return _judge(data, now).state.live(thread, now)
 
 
-def read(descriptor: int, now: Instant) -> Slots:
+def read(descriptor: int, now: Instant) -> LeaseSlots:
     return _judge(os.pread(descriptor, 2 * SLOT_BYTES, 0), now)
 
 
-def _judge(data: bytes, now: Instant) -> Slots:
+def _judge(data: bytes, now: Instant) -> LeaseSlots:
     if not data:
         return _NEVER_LEASED
     halves = [data[:SLOT_BYTES], data[SLOT_BYTES:]]
-    found: list[_Slot] = []
+    found: list[_LeaseSlot] = []
     damaged = False
     for half in halves:
         try:
@@ -76,15 +74,15 @@ def _judge(data: bytes, now: Instant) -> Slots:
         except ValueError:
             damaged = True
     if not found:
-        return Slots(LeaseState(fence=now.wall_us), -1, damaged) if damaged else Slots()
+        return LeaseSlots(LeaseState(fence=now.wall_us), -1, damaged) if damaged else LeaseSlots()
     newest = max(found, key=lambda slot: slot.generation)
     state = LeaseState(*(getattr(newest, name) for name in _NAMES))
     if damaged:
         state = replace(state, fence=state.fence + 1, owner=None)
-    return Slots(state, newest.generation, damaged)
+    return LeaseSlots(state, newest.generation, damaged)
 
 
-def write(disk: Disk, descriptor: int, slots: Slots, state: LeaseState) -> None:
+def write(disk: Disk, descriptor: int, slots: LeaseSlots, state: LeaseState) -> None:
     """Put the state into the slot that is not the newest; into both if neither was sound."""
     _write(disk, descriptor, slots.generation + 1, state)
     if slots.damaged and slots.generation < 0:
@@ -94,12 +92,14 @@ def write(disk: Disk, descriptor: int, slots: Slots, state: LeaseState) -> None:
 def _write(disk: Disk, descriptor: int, generation: int, state: LeaseState) -> None:
     members = {"generation": generation, **dict(zip(_NAMES, astuple(state), strict=True))}
     line = summed(b"lease", msgspec.json.encode(members)[:-1])
+    # Padded to the whole slot, so that nothing of an older, longer lease is left behind it.
     data = line[:-1].ljust(SLOT_BYTES - END_BYTES) + _end(generation)
     offset = generation % 2 * SLOT_BYTES
     before = os.pread(descriptor, SLOT_BYTES, offset)
     try:
         _write_all(disk, descriptor, data, offset)
     except OSError:
+        # This process goes on, and so do others: they must not find half a slot.
         _write_all(disk, descriptor, before, offset)
         raise
 
@@ -115,7 +115,7 @@ def _end(generation: int) -> bytes:
     return b" " + summed(b"lease", b"%d" % generation).rjust(END_BYTES - 1)
 
 
-def _parse(half: bytes) -> _Slot | None:
+def _parse(half: bytes) -> _LeaseSlot | None:
     """What a slot says; None if nothing, or a torn write. ValueError if it was damaged."""
     line = half[:-END_BYTES].rstrip(b" ") if len(half) == SLOT_BYTES else half.rstrip(b" \0")
     end = half[-END_BYTES:] if len(half) == SLOT_BYTES else b""
@@ -128,6 +128,7 @@ def _parse(half: bytes) -> _Slot | None:
         slot = _decoder.decode(line)
     elif not end.strip(b"\0"):
         return None  # never written
+    # Two slots take turns, so a torn write leaves the ends of a slot two generations apart.
     near = [slot.generation] if slot is not None else [0, 1]
     if slot is not None and end == _end(slot.generation):
         return slot

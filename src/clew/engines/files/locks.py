@@ -57,8 +57,8 @@ class FileLock:
         return True
 
     def take(self, kind: int, seconds: float) -> None:
-        """Wait for the lock, but not for ever: whoever has it may have been stopped."""
-        if self.try_take(kind):
+        """Wait for the lock, but not for ever: the process that has it may have been stopped."""
+        if self.try_take(kind):  # as nearly always: then not even the clock is read
             return
         deadline = time.monotonic() + seconds
         nap = _FIRST_NAP_SECONDS
@@ -66,7 +66,7 @@ class FileLock:
             if time.monotonic() > deadline:
                 text = f"another process holds {self.path} for over {seconds:g} seconds; "
                 raise Unavailable(text + "nothing was written")
-            # Not the same for all who wait, or they would meet again.
+            # Not the same nap for every process that waits, or they would meet again.
             time.sleep(nap * random.uniform(0.5, 1.5))
             nap = min(nap * 2, _NAP_SECONDS_MAX)
 
@@ -106,6 +106,7 @@ class Gate:
         """Inside, nothing that is there will be removed."""
         me = threading.get_ident()
         with self._mutex:
+            # The one that has shut it may pass: a purge reads what it is about to remove.
             self._mutex.wait_for(lambda: self._closed_by in (None, me))
             if not self._inside and self._closed_by is None:
                 self._lock.take(SHARED, self._seconds)
@@ -121,7 +122,7 @@ class Gate:
 
     @contextmanager
     def shut(self) -> Iterator[None]:
-        """Alone: nobody is inside, in any process."""
+        """Alone: no thread of any process is inside."""
         with self._mutex:
             self._mutex.wait_for(lambda: not self._inside and self._closed_by is None)
             self._lock.take(EXCLUSIVE, self._seconds)

@@ -1,4 +1,7 @@
-"""The folder of a store: its marker, its rooms, and who has it open."""
+"""The folder of a store: its marker, its rooms, the names of its files, and who has it open.
+
+Each namespace but the default one is a folder of its own inside it.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,18 @@ FORMAT = "clew.files"
 VERSION = 1
 MARKER = "clew.json"
 ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
+NAMESPACES = "namespaces"
 _MARKER_BYTES_MAX = 64 * 1024
 _IGNORED_BY_GIT = "/index/\n/locks/\n.*.new\n"
+
+STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
+_HEAD = 100
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+_STEM = re.compile(r"[a-z0-9%_~-]+")
+_ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{n}" for port in ("com", "lpt") for n in range(10)
+}
 
 
 class _Marker(Struct):
@@ -97,10 +110,12 @@ def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> Non
         try:
             disk.make_folder(str(folder))
         except FileExistsError:
-            pass  # somebody makes the same store at the same time
+            pass  # another process makes the same store at the same time
         disk.sync_folder(str(folder.parent))
     refuse_network(root)
-    foreign = [name for name in os.listdir(root) if not _is_leftover(name)]
+    # What an interrupted making of a store may leave, or another process is about to finish.
+    ours = (".gitignore", MARKER)
+    foreign = [n for n in os.listdir(root) if n not in ours and not n.endswith(".new")]
     if (root / MARKER).exists():
         return  # another process has made it meanwhile
     if foreign:
@@ -115,11 +130,6 @@ def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> Non
     # The marker comes last: a folder without it holds nothing yet.
     put_file(disk, str(root), ".gitignore", _IGNORED_BY_GIT.encode())
     put_file(disk, str(root), MARKER, msgspec.json.encode(marker) + b"\n")
-
-
-def _is_leftover(name: str) -> bool:
-    """What an interrupted making of a store may leave, or another one is about to finish."""
-    return name in (".gitignore", MARKER) or name.endswith(".new")
 
 
 def put_file(disk: Disk, folder: str, name: str, data: bytes) -> None:
@@ -206,7 +216,7 @@ def in_use(places: Iterable[Place]) -> list[FileLock]:
 
 
 def alone(places: Iterable[Place]) -> list[FileLock]:
-    """The same locks for one alone: nobody else has the store open, and nobody can open it."""
+    """The same locks for one process alone: no other has the store open, nor can open it."""
     return _hold(places, EXCLUSIVE, "is in use; close every program that has it open")
 
 
@@ -229,15 +239,6 @@ def release(locks: Iterable[FileLock]) -> None:
 
 
 # --- file names for thread ids: two ids never share one, on any file system ---
-
-STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
-_HEAD = 100
-_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
-_STEM = re.compile(r"[a-z0-9%_~-]+")
-_ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
-_DEVICES = {"con", "prn", "aux", "nul"} | {
-    f"{port}{n}" for port in ("com", "lpt") for n in range(10)
-}
 
 
 def stem(id: str) -> str:
@@ -269,14 +270,12 @@ def anonymous(id: str) -> str:
 
 # --- namespaces as folders: each but the default one is a store of its own ---
 
-ROOM = "namespaces"
-
 
 def home(root: Path, namespace: str) -> Path:
     """The folder that a namespace has."""
     if namespace == DEFAULT_NAMESPACE:
         return root
-    return root / ROOM / stem(namespace)
+    return root / NAMESPACES / stem(namespace)
 
 
 def enter(root: Path, namespace: str, disk: Disk, *, create: bool) -> list[Place]:
@@ -285,7 +284,7 @@ def enter(root: Path, namespace: str, disk: Disk, *, create: bool) -> list[Place
     if namespace == DEFAULT_NAMESPACE:
         return [above]
     folder = home(root, namespace)
-    for part in (root / ROOM, folder):
+    for part in (root / NAMESPACES, folder):
         if os.path.lexists(part) and not stat.S_ISDIR(os.lstat(part).st_mode):
             raise Unsupported(f"{part} must be a folder, and no symbolic link")
     return [prepare(folder, disk, create=create, namespace=namespace), above]
@@ -298,7 +297,7 @@ def namespaces(root: Path) -> dict[str, Path]:
     """
     found = {DEFAULT_NAMESPACE: root}
     try:
-        folders = [path for path in (root / ROOM).iterdir() if _is_folder(path)]
+        folders = [path for path in (root / NAMESPACES).iterdir() if _is_folder(path)]
     except OSError:
         return found
     for name, folder in sorted((_name_of(folder), folder) for folder in folders):

@@ -1,4 +1,4 @@
-"""Going through the lines of a file, and telling a torn end from damage.
+"""The end of a thread's file: which writes are whole, and whether the rest is torn or damaged.
 
 Every append is one write, and every line says how many lines its write has (`of`, if it is not
 the only one) and how many are still to come (`left`).
@@ -24,7 +24,7 @@ SECTOR_BYTES = 512
 _NULS = re.compile(rb"\0+")
 
 
-class Found(Struct, frozen=True):
+class FoundLine(Struct, frozen=True):
     """A record's line and where it lies."""
 
     line: Line
@@ -35,7 +35,7 @@ class Found(Struct, frozen=True):
 class Scan(Struct):
     """The whole writes of a piece of a file."""
 
-    found: list[Found]
+    found: list[FoundLine]
     end: int  # behind the last whole write
     seq: int
 
@@ -55,16 +55,24 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
     With `gaps` some records are missing, as in what is left of a purged thread.
     """
     result = Scan([], start, seq)
-    pending: list[Found] = []
+    pending: list[FoundLine] = []
     at = 0
     while (newline := data.find(b"\n", at)) >= 0:
         text = data[at:newline]
         if not is_sound(thread, text):
             break
-        line = _take_apart(text, start + at)
-        seq = _next(line, seq, pending, start + at, gaps=gaps)
-        pending.append(Found(line, start + at, newline - at))
+        try:
+            line = take_apart(text, "")
+        except Corrupt as error:
+            raise Damage(start + at, error.fields["reason"]) from error
+        if line.seq <= seq or (line.seq != seq + 1 and not gaps):
+            raise Damage(start + at, f"record {line.seq} follows record {seq}")
+        if not follows(pending[-1].line if pending else None, line):
+            raise Damage(start + at, "records that were written together are missing")
+        seq = line.seq
+        pending.append(FoundLine(line, start + at, newline - at))
         at = newline + 1
+        # The lines of a write count when its last one is there: before, it was not acknowledged.
         if line.left == 0:
             result.found += pending
             result.end, result.seq = start + at, seq
@@ -72,23 +80,8 @@ def scan(thread: bytes, data: bytes, start: int, seq: int, *, gaps: bool = False
     return result
 
 
-def _take_apart(text: bytes, start: int) -> Line:
-    try:
-        return take_apart(text, "")
-    except Corrupt as error:
-        raise Damage(start, error.fields["reason"]) from error
-
-
-def _next(line: Line, seq: int, pending: list[Found], start: int, *, gaps: bool) -> int:
-    if line.seq <= seq or (line.seq != seq + 1 and not gaps):
-        raise Damage(start, f"record {line.seq} follows record {seq}")
-    if not follows(pending[-1].line if pending else None, line):
-        raise Damage(start, "records that were written together are missing")
-    return line.seq
-
-
 def follows(before: Line | None, line: Line) -> bool:
-    """Whether a line may stand behind another one, which is not the last of its write, or none."""
+    """Whether a line may come next: behind `before` of the same write, or (None) as a first one."""
     if before is None:
         return line.begins
     return (before.left, before.of) == (line.left + 1, line.of)
@@ -109,6 +102,7 @@ def judge(thread: bytes, rest: bytes, start: int) -> bool:
             bad = at
         at += len(text) + 1
     last = open_end.rstrip(b"\0")
+    # All of the line is there, and another byte in the place of its newline: changed, not torn.
     if last == open_end and is_sound(thread, open_end[:-1]):
         raise Damage(at, "the line does not end with a newline")
     return bad is None and is_sound(thread, last) and take_apart(last, "").left == 0

@@ -10,6 +10,7 @@ from clew.core.errors import Corrupt, FormatTooNew, Unavailable, Unsupported
 from clew.core.lines import VERSION, Header, declared_version, parse_header
 
 HEADER_BYTES_MAX = 32 * 1024
+# A link must not lead out of the folder, and a pipe must not make the open wait for ever.
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -63,6 +64,7 @@ def open_regular(path: str, flags: int) -> int:
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
+        # A store that this user may not write, or on a read-only disk, can still be read.
         if error.errno in (errno.EACCES, errno.EROFS) and flags & os.O_RDWR:
             return open_regular(path, flags & ~os.O_RDWR)
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
@@ -75,6 +77,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def read_header(path: str) -> Header:
+    """The header alone. FileNotFoundError if there is no file: it may have been purged."""
     if not os.path.lexists(path):
         raise FileNotFoundError(path)
     descriptor = open_regular(path, os.O_RDONLY | _SAFELY)

@@ -13,53 +13,55 @@ from typing import Any
 
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, NotFound
-from clew.core.hashes import entry_hash, fact_hash, move_hash
 from clew.core.lines import Header, Source, is_sound, take_apart
-from clew.core.model import Entry, Fact, Move, Problem, Record
+from clew.core.model import Entry, Move, Problem
 from clew.engines.files import leases
-from clew.engines.files.blobs import Stored
-from clew.engines.files.handle import Shared
+from clew.engines.files.blobs import Blobs, Stored
+from clew.engines.files.changes import Changes, thread_files
 from clew.engines.files.index import INDEX_ERRORS, Index
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import stem
-from clew.engines.files.survey import Survey, thread_files
 from clew.engines.files.thread_file import read_header
+from clew.engines.shared import audit
+from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, one
 
 
 def check(
-    shared: Shared, survey: Survey, *, quick: bool, progress: Progress | None
+    store: OpenStore, changes: Changes, *, quick: bool, progress: Progress | None
 ) -> Iterator[Problem]:
     """Every problem, file by file; a file that cannot be read is a problem of its own."""
-    tell = progress or (lambda done, total: None)
     if quick:
-        with shared.gate.open():
-            found = list(_check_quickly(shared, survey))
+        with store.gate.open():
+            found = list(_check_quickly(store, changes))
         yield from found
         return
-    afresh = shared.twin(Index(":memory:"))
+    afresh = store.twin(Index(":memory:"))
     try:
-        for part in _Check(shared, afresh, tell).parts():
-            with shared.gate.open():  # not while somebody looks at what was found
+        for part in _Check(store, afresh, progress).parts():
+            # The gate is not held while the caller looks at what was found: a purge would wait.
+            with store.gate.open():
                 found = list(part)
             yield from found
     finally:
         afresh.close()
 
 
-def _check_quickly(shared: Shared, survey: Survey) -> Iterator[Problem]:
+def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
     """What can be told without reading what was read before: new records, and missing blobs."""
     try:
-        survey.refresh_all()
+        changes.refresh_all()
     except (ClewError, OSError) as error:
         yield Problem(code="damaged_record", message=str(error))
-    with shared.index.lock:
-        uses = every(shared.index.db, _USES)
+    with store.index.lock:
+        uses = every(store.index.db, _USES)
     for blob, thread, record, entry in uses:
-        if shared.blobs.find(blob) is None:
-            yield _missing(blob, thread, record & rows.SEQ_MAX, entry)
+        if store.blobs.find(blob) is None:
+            where = {"thread": thread, "seq": record & rows.SEQ_MAX, "entry": entry}
+            yield audit.problem("missing_blob", audit.missing_blob(blob), blob=blob, **where)
 
 
 _USES = (
@@ -68,28 +70,23 @@ _USES = (
 )
 
 
-def _missing(blob: str, thread: str, seq: int, entry: str) -> Problem:
-    text = f"it refers to blob {blob}, which is not there"
-    return Problem(
-        code="missing_blob", message=text, thread=thread, seq=seq, entry=entry, blob=blob
-    )
-
-
 class _Check:
-    def __init__(self, shared: Shared, afresh: Shared, tell: Progress) -> None:
-        self._shared = shared
+    """The parts of a check. `afresh` is the same store with an empty index."""
+
+    def __init__(self, store: OpenStore, afresh: OpenStore, progress: Progress | None) -> None:
+        self._store = store
         self._afresh = afresh
-        self._tell = tell
-        self._threads = [name for name, _ in sorted(thread_files(shared.place.threads))]
-        self._husks = [key for key, _ in sorted(thread_files(shared.place.purged))]
-        self._blobs = list(shared.blobs.all())
+        self._threads = [name for name, _ in sorted(thread_files(store.place.threads))]
+        self._husks = [key for key, _ in sorted(thread_files(store.place.purged))]
+        self._blobs = list(store.blobs.all())
+        total = len(self._threads) + len(self._husks) + len(self._blobs)
+        self._meter = Meter(progress, total, every=1)
         self._keys: dict[str, str] = {}
-        self._done = 0
         self._damaged: set[str] = set()  # files, by name, of which more cannot be said
 
     def parts(self) -> Iterator[Iterator[Problem]]:
         """File by file, and the index last."""
-        place = self._shared.place
+        place = self._store.place
         for name in self._threads:
             yield self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
         for key in self._husks:
@@ -114,11 +111,7 @@ class _Check:
         except (ClewError, OSError) as error:
             self._damaged.add(name)
             yield Problem(code="damaged_thread", message=f"{path}: {error}", thread=thread)
-        self._step()
-
-    def _step(self) -> None:
-        self._done += 1
-        self._tell(self._done, len(self._threads) + len(self._husks) + len(self._blobs))
+        self._meter.step()
 
     # --- threads ---
 
@@ -136,8 +129,9 @@ class _Check:
         journal = self._afresh.journal(id)
         refused = None
         with journal.mutex:  # to the end: it must not be closed for others, which origins are
-            with journal.lock.held(EXCLUSIVE, self._shared.busy_seconds):
-                yield from self._check_lease(journal)
+            with journal.lock.held(EXCLUSIVE, self._store.busy_seconds):
+                if leases.read(journal.lock.descriptor, self._store.clock()).damaged:
+                    yield audit.damaged_lease(id, where=f"{journal.lock.path}: ")
                 try:
                     journal.catch_up(exclusive=True)
                 except NotFound:
@@ -145,21 +139,18 @@ class _Check:
                 except ClewError as error:
                     refused = error  # the lines that are to blame are named below
                 data = journal.contents()
-            found = list(self._check_origin(header)) + list(
-                self._check_lines(path, header, data, journal)
-            )
+            lines = _Lines(path, header, data, journal, self._store.blobs, self._source(header))
+            found = list(Audit(lines, quick=False, meter=None).check())
         if refused is not None and not found:
             found = [Problem(code="damaged_thread", message=str(refused), thread=id)]
         yield from found
 
-    def _check_origin(self, header: Header) -> Iterator[Problem]:
-        """A fork begins at the very entry that it says."""
-        origin, source = header.draft.origin, header.source
-        if origin is None or origin.entry is None:
-            return
+    def _source(self, header: Header) -> tuple[str, str] | None:
+        """Id and hash of the entry that lies where a fork says that it begins."""
+        source = header.source
+        if source is None:
+            return None
         try:
-            if source is None:
-                raise NotFound("entry", origin.entry)
             self._afresh.ensure(source)
             place = rows.number(self._afresh.index.number(source.key), source.seq)
             (where,) = self._afresh.index.places((place, place))
@@ -167,13 +158,12 @@ class _Check:
             with owner.mutex:
                 owner.refresh()
                 (entry,) = owner.records([where])
-            if (entry.id, entry.hash) != (origin.entry, origin.hash):
-                raise NotFound("entry", origin.entry)
-        except (ClewError, ValueError) as error:
-            text = f"it was forked at {origin.entry!r} of {origin.thread!r}: {error}"
-            yield Problem(code="broken_origin", message=text, thread=header.draft.id)
+        except (ClewError, ValueError):
+            return None  # what is wrong with that file is told where it is checked itself
+        return entry.id, entry.hash
 
     def _check_husk(self, path: str, header: Header) -> Iterator[Problem]:
+        """What is left of a purged thread."""
         if header.key != os.path.basename(path).removesuffix(".jsonl") or not header.purged:
             text = f"{path} is named like another file"
             yield Problem(code="misnamed", message=text, thread=header.draft.id)
@@ -183,97 +173,21 @@ class _Check:
         husk = self._afresh.husk(Source(header.draft.id, header.key, 0))
         with husk.mutex:
             husk.refresh_index()
-            yield from self._check_lines(path, header, husk.contents(), husk)
-
-    def _check_lease(self, journal: Journal) -> Iterator[Problem]:
-        if leases.read(journal.lock.descriptor, self._shared.clock()).damaged:
-            text = f"{journal.lock.path}: a slot of its lease is not as it was written"
-            yield Problem(code="damaged_lease", message=text, thread=journal.id)
-
-    def _check_lines(
-        self, path: str, header: Header, data: bytes, journal: Journal
-    ) -> Iterator[Problem]:
-        """Every line, also behind damaged ones."""
-        thread = header.draft.id
-        name = thread.encode("utf-8")
-        hashes: dict[str, str] = {}
-        seq = 0
-        for number, text in enumerate(data.split(b"\n")[1:-1], start=2):
-            place = f"{path} line {number}"
-            if not is_sound(name, text):
-                seq += 1
-                yield _damaged(thread, seq, f"{place} does not match its checksum")
-                _take_at_its_word(text, hashes)
-                continue
-            try:
-                line = take_apart(text, place)
-                if line.seq != seq + 1 and not (header.purged and line.seq > seq):
-                    text_ = f"{place}: record {line.seq} follows record {seq}"
-                    yield Problem(code="gap", message=text_, thread=thread, seq=line.seq)
-                seq = line.seq
-                yield from self._check_uses(thread, line.seq, line.id, line.blobs)
-                large = None if line.spilled is None else self._shared.blobs.get(line.spilled)
-                record = line.record(thread, large)
-            except NotFound:
-                yield _missing(line.spilled or "", thread, seq, line.id)
-                hashes[line.id] = line.hash
-                continue
-            except ClewError as error:
-                yield _damaged(thread, seq, f"{place}: {error}")
-                continue
-            yield from self._check_hash(record, hashes, journal, place)
-            if isinstance(record, Entry):
-                hashes[record.id] = record.hash
-
-    def _check_uses(
-        self, thread: str, seq: int, id: str, blobs: tuple[str, ...]
-    ) -> Iterator[Problem]:
-        for blob in blobs:
-            if self._shared.blobs.find(blob) is None:
-                yield _missing(blob, thread, seq, id)
-
-    def _check_hash(
-        self, record: Record, hashes: dict[str, str], journal: Journal, place: str
-    ) -> Iterator[Problem]:
-        parent_hash = None
-        if isinstance(record, Entry) and record.parent is not None:
-            parent_hash = self._hash(record.parent, hashes, journal)
-            if parent_hash is None:
-                text = f"{place}: its parent {record.parent!r} is not there"
-                yield Problem(
-                    code="broken_chain",
-                    message=text,
-                    thread=record.thread,
-                    seq=record.seq,
-                    entry=record.id,
-                )
-                return
-        if _expected(record, parent_hash) != record.hash:
-            yield _damaged(record.thread, record.seq, f"{place} does not match its hash", record.id)
-
-    def _hash(self, id: str | None, hashes: dict[str, str], journal: Journal) -> str | None:
-        if id is None:
-            return None
-        if id in hashes:
-            return hashes[id]
-        try:
-            found = journal.find(id)
-        except (ClewError, OSError, *INDEX_ERRORS):
-            return None
-        return found.hash if isinstance(found, Entry) else None
+            lines = _Lines(path, header, husk.contents(), husk, self._store.blobs, None)
+            yield from Audit(lines, quick=False, meter=None).check()
 
     # --- blobs and the index ---
 
     def _check_blob(self, blob: Stored) -> Iterator[Problem]:
         try:
-            self._shared.blobs.load(blob)
+            self._store.blobs.load(blob)
         except ClewError as error:
-            yield Problem(code="damaged_blob", message=str(error), blob=blob.hash)
-        self._step()
+            yield audit.damaged_blob(blob.hash, error)
+        self._meter.step()
 
     def _check_index(self) -> Iterator[Problem]:
         """Where the index on disk has seen as much of a file as we have, it must say the same."""
-        index, afresh = self._shared.index, self._afresh.index
+        index, afresh = self._store.index, self._afresh.index
         try:
             with index.lock:
                 known = every(index.db, "SELECT no, key, name, size FROM files WHERE size > 0")
@@ -307,13 +221,89 @@ class _Check:
             yield Problem(code="wrong_index", message=text, thread=thread[0])
 
 
-def _take_at_its_word(text: bytes, hashes: dict[str, str]) -> None:
-    """What a damaged line says its hash is, so that those who hang on it are not blamed too."""
-    try:
-        line = take_apart(text, "")
-        hashes[line.id] = line.hash
-    except ClewError:
-        pass
+class _Lines:
+    """The lines of one thread's file, also those behind damaged ones, as the audit takes them.
+
+    A header is read only if it matches its hash, so that is not left to the audit. And the file
+    has nothing beside its records: sums stand in the index, which is compared as a whole.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        header: Header,
+        data: bytes,
+        journal: Journal,
+        blobs: Blobs,
+        source: tuple[str, str] | None,
+    ) -> None:
+        self._path = path
+        self._data = data
+        self._journal = journal
+        self._blobs = blobs
+        self._name = header.draft.id.encode("utf-8")
+        self._seq = 0
+        self._hashes: dict[str, tuple[int, str]] = {}  # entries by id: seq and hash
+        self.thread = ReadThread(
+            id=header.draft.id,
+            created_us=header.draft.created_us,
+            parent=header.draft.parent,
+            origin=header.draft.origin,
+            hash="",
+            namespace=None,
+            purged=header.purged,
+            source=source,
+            sums={},
+        )
+
+    def pages(self) -> Iterator[list[ReadRecord]]:
+        for number, text in enumerate(self._data.split(b"\n")[1:-1], start=2):
+            yield [self._read(text, f"{self._path} line {number}")]
+
+    def _read(self, text: bytes, where: str) -> ReadRecord:
+        self._seq += 1  # as far as a line that cannot be read is concerned
+        flaw = None
+        try:
+            line = take_apart(text, "")
+            if line.type == "entry":
+                # A damaged line is taken at its word here, so that those who hang on it are not
+                # blamed too.
+                self._hashes[line.id] = self._seq, line.hash
+            if not is_sound(self._name, text):
+                return ReadRecord(self._seq, None, where=where, flaw=_NOT_SOUND)
+            self._seq = line.seq
+            missing = [blob for blob in line.blobs if self._blobs.find(blob) is None]
+            large = None
+            if line.spilled is not None:
+                large = b""
+                try:
+                    large = self._blobs.get(line.spilled)
+                except NotFound:
+                    missing.append(line.spilled)
+                except ClewError as error:
+                    flaw = f"it cannot be read: {error}"
+            record = line.record(self.thread.id, large)
+        except ClewError as error:
+            flaw = f"it cannot be read: {error}" if is_sound(self._name, text) else _NOT_SOUND
+            return ReadRecord(self._seq, None, where=where, flaw=flaw)
+        body = line.spilled  # a blob is named by the digest of what is in it
+        return ReadRecord(line.seq, record, None, where, flaw, body, missing)
+
+    def find(self, record: Entry | Move, id: str) -> Link | None:
+        if id in self._hashes:
+            seq, hash = self._hashes[id]
+            return Link(None, hash) if seq < record.seq else None
+        try:
+            found = self._journal.find(id)
+        except (ClewError, OSError, *INDEX_ERRORS):
+            return None
+        return Link(None, found.hash) if isinstance(found, Entry) else None
+
+    def rest(self) -> None:
+        return None
+
+
+_NOT_SOUND = "it does not match its checksum"
 
 
 def _facts_of(index: Index, no: int) -> list[Any]:
@@ -349,20 +339,3 @@ _SUMS = (
     "id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent,"
     " status, workspace, origin, origin_entry, origin_hash, origin_no & 4294967295, hash"
 )
-
-
-def _expected(record: Record, parent_hash: str | None) -> str | None:
-    """The hash that a record should have; None if it is made of what cannot be hashed."""
-    try:
-        if isinstance(record, Entry):
-            return entry_hash(record, record.parent, parent_hash)
-        if isinstance(record, Move):
-            return move_hash(record.thread, record.seq, record)
-        assert isinstance(record, Fact)
-        return fact_hash(record.thread, record.seq, record)
-    except UnicodeEncodeError:
-        return None
-
-
-def _damaged(thread: str, seq: int, message: str, entry: str | None = None) -> Problem:
-    return Problem(code="damaged_record", message=message, thread=thread, seq=seq, entry=entry)

@@ -28,7 +28,7 @@ _DEFAULTS = {
 }
 
 
-class Address(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """What libpq connects with, where our tables are, and how the store is called in messages."""
 
     conninfo: str
@@ -37,7 +37,7 @@ class Address(Struct, frozen=True):
     namespace: str | None
 
 
-def parse(address: str, schema: str | None = None) -> Address:
+def parse(address: str, schema: str | None = None) -> ServerAddress:
     """Take apart `postgresql://user@host/database?schema=…&namespace=…`.
 
     The last two are ours, everything else is libpq's: several hosts, TLS, time-outs.
@@ -50,7 +50,7 @@ def parse(address: str, schema: str | None = None) -> Address:
         raise InvalidInput("address", reason) from None
     conninfo = make_conninfo("", **{**_DEFAULTS, **given})
     name = check_schema(own.get("schema", SCHEMA) if schema is None else schema)
-    return Address(conninfo, _place(given, name), name, own.get("namespace"))
+    return ServerAddress(conninfo, _place(given, name), name, own.get("namespace"))
 
 
 def _take_own(address: str) -> tuple[dict[str, str], str]:
@@ -62,7 +62,8 @@ def _take_own(address: str) -> tuple[dict[str, str], str]:
     own = {name: value for name, value in pairs if name in OWN_PARAMETERS}
     others = [(name, value) for name, value in pairs if name not in OWN_PARAMETERS]
     if not own:
-        return own, address  # nothing is written anew: libpq reads a query a little otherwise
+        # Passed on as it was given: libpq does not read a query exactly as urllib writes one.
+        return own, address
     # By hand: Python would make `postgresql:/…` of an address without a host.
     where, query = address.partition("?")[0], urlencode(others, quote_via=quote)
     rest = f"#{parts.fragment}" if parts.fragment else ""

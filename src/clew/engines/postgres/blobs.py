@@ -52,7 +52,7 @@ def put(wire: Wire, book: Book, packed: Sequence[Packed]) -> None:
 def _loads(packed: Sequence[Packed]) -> Iterator[list[Packed]]:
     load: list[Packed] = []
     weight = 0
-    # By hash, so that two who put the same blobs do not wait for each other.
+    # By hash, so that two writers of the same blobs cannot each wait for what the other holds.
     for blob in sorted(packed, key=lambda blob: blob.hash):
         if load and weight + len(blob.data) > LOAD_BYTES:
             yield load
@@ -86,7 +86,7 @@ def has(wire: Wire, book: Book, hashes: Iterable[str]) -> set[str]:
     return {wanted[hash] for (hash,) in found}
 
 
-# --- sweeping -------------------------------------------------------------------------------
+# --- sweeping ---
 
 UNUSED = "NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash)"
 _CANDIDATES = f"""
@@ -102,7 +102,10 @@ DELETE FROM clew.blobs b WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) RETURN
 def sweep_some(
     wire: Wire, book: Book, before_us: int, after: bytes, keep: Keep | None
 ) -> tuple[Swept, bytes | None]:
-    """One batch, by hash: what was removed, and where to go on. Nobody begins to use a blob."""
+    """One batch, by hash: what was removed, and where to go on.
+
+    Under the lock no writer can begin to use a blob, so that what was unused stays so.
+    """
     with wire.transaction():
         hold_all_off(wire, book)
         found = wire.every(book.sql(_CANDIDATES), (book.space, before_us, after))

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from clew.core.engine import Engine
 from clew.core.maintenance import Examined
 from clew.engines.postgres import rls
-from clew.engines.postgres.address import Address, Sql
+from clew.engines.postgres.address import ServerAddress, Sql
 from clew.engines.postgres.engine import PostgresEngine
 from clew.engines.postgres.listen import POLL_SECONDS
 from clew.engines.postgres.schema import version
@@ -83,7 +83,7 @@ SELECT current_setting('autovacuum') = 'on',
 _STANDBYS = "SELECT application_name, state, sync_state FROM pg_stat_replication"
 
 
-def look(wire: Wire, address: Address, clock: Callable[[], float] = time.time) -> Look:
+def look(wire: Wire, address: ServerAddress, clock: Callable[[], float] = time.time) -> Look:
     server = ask(wire)
     row = wire.one(Sql(address.schema)(_SETTINGS))
     assert row is not None

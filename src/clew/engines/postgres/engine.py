@@ -20,7 +20,6 @@ from clew.core.model import (
     Entry,
     Lease,
     LeaseRequest,
-    MoveDraft,
     Page,
     Problem,
     Properties,
@@ -35,14 +34,14 @@ from clew.core.model import (
 )
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
-from clew.engines.postgres.leases import Step
+from clew.engines.postgres.leases import LeaseStep
 from clew.engines.postgres.listen import Listener
 from clew.engines.postgres.lookup import Book, Heads
 from clew.engines.postgres.pool import Connections, Work
 from clew.engines.postgres.purge import Purge
 from clew.engines.postgres.schema import connect, establish
 from clew.engines.postgres.write import APPEND_ENTRY, Append
-from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.compression import pack, pack_large
 
 T = TypeVar("T")
 
@@ -100,7 +99,9 @@ class PostgresEngine:
         )
 
     def _start(self) -> None:
-        self._book.heads = Heads()
+        self._book.heads = (
+            Heads()
+        )  # also in a forked child: the parent's locks may be held for ever
         self._listener = Listener(lambda: connect(self._address, float("inf")), self._book)
         self._pid = self._connections.pid
 
@@ -131,7 +132,7 @@ class PostgresEngine:
         return self._run(self._work(function, *arguments), writes=False)
 
     def _write(self, function: Any, *arguments: Any) -> Any:
-        """Run what does the same, whether an earlier try was done or not."""
+        """Run a write that may be repeated without a look at what an earlier try has done."""
         return self._run(self._work(function, *arguments))
 
     def _work(self, function: Any, *arguments: Any) -> Work[Any]:
@@ -140,7 +141,7 @@ class PostgresEngine:
     # --- writing ---
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
-        packed = _pack(draft.facts)
+        packed = pack_large(draft.facts, blobs.SPILL_BYTES)
         made: ThreadInfo = self._write(write.create, draft, packed)
         return made
 
@@ -152,19 +153,22 @@ class PostgresEngine:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        work = Append(self._book, thread, drafts, _pack(drafts), expect, fence)
+        work = Append(
+            self._book, thread, drafts, pack_large(drafts, blobs.SPILL_BYTES), expect, fence
+        )
         self._enter()
         deadline = self._connections.deadline()
-        turn = self._book.heads.turn(thread)
-        if not turn.acquire(timeout=self._patience_seconds):
+        # Taken before a connection is: writers that wait for each other must not hold the pool's.
+        lock = self._book.heads.write_lock(thread)
+        if not lock.acquire(timeout=self._patience_seconds):
             raise Unavailable(f"{self._address.place}: other writers of {thread!r} took too long")
         try:
             return self._connections.run(work.run, deadline)
         finally:
-            turn.release()
+            lock.release()
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
-        return self._run(Step(self._book, thread, request).run)
+        return self._run(LeaseStep(self._book, thread, request).run)
 
     def put_blobs(self, blobs_: Sequence[bytes]) -> list[str]:
         packed = [pack(data) for data in blobs_]
@@ -178,9 +182,9 @@ class PostgresEngine:
         return purged
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
-        """In batches, so that those who use blobs wait for one of them at most.
+        """In batches, so that a writer that uses blobs waits for one batch at most.
 
-        On a connection of its own: `keep` asks this store meanwhile, and must not wait for us.
+        On a connection of its own: `keep` reads this store meanwhile, and must not wait for it.
         """
         now_us = self._run(lambda wire, again: wire.value(self._book.sql("SELECT clew.now_us()")))
         before_us = int(now_us) - round(grace_seconds * 1e6)
@@ -234,6 +238,7 @@ class PostgresEngine:
         listener.enter(no)
         try:
             while True:
+                # Marked before the look: an append in between sees the mark, or is seen here.
                 if listener.works:
                     self._write(listen.watch, thread)
                 if self._read(read.number_and_seq, thread)[1] > after:
@@ -258,9 +263,9 @@ class PostgresEngine:
         return found
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.postgres.verify import check  # loaded when it is asked for: most never do
+        from clew.engines.postgres import verify  # loaded when it is asked for: most never do
 
-        yield from check.check(self._connections, self._book, quick=quick, progress=progress)
+        yield from verify.check(self._connections, self._book, quick=quick, progress=progress)
 
     def stats(self) -> Stats:
         found: Stats = self._read(read.stats)
@@ -270,11 +275,3 @@ class PostgresEngine:
         if self._pid == os.getpid():
             self._listener.close()
         self._connections.close()
-
-
-def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
-    return {
-        draft.id: pack(draft.data)
-        for draft in drafts
-        if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
-    }

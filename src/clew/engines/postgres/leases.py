@@ -1,4 +1,4 @@
-"""Leases as columns of a thread's row. The rules are in `clew.leasing`; here they are only kept."""
+"""Leases as columns of a thread's row. `core.lease_rules` has the rules, this module stores."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LOOK = (
     f"SELECT no, clew.now_us(), {rows.LEASE} FROM clew.threads"
     " WHERE space = %s AND id = %s AND NOT purged"
 )
-# Only if nobody else was there in between. That the time has not run out is looked at once more
-# where it matters: in the append itself.
+# Only if no other process has changed it in between. That the time has not run out is looked at
+# once more where it matters: in the append itself.
 _SWAP = """
 UPDATE clew.threads
    SET fence = %s, owner = %s, lease_turn = %s, leased_us = %s, until_us = %s, lease_check = %s
@@ -25,8 +25,8 @@ UPDATE clew.threads
 """
 
 
-class Step:
-    """One request, which may need several tries."""
+class LeaseStep:
+    """One request, which may need several tries: the answer to a try can be lost."""
 
     def __init__(self, book: Book, thread: str, request: LeaseRequest) -> None:
         self._book = book

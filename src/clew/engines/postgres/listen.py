@@ -1,9 +1,9 @@
 """Waiting for appends: told by the server where that works, looking now and then where not.
 
-A waiter marks the thread as watched for a while, because telling costs every append that has
-nobody to tell. One connection of the process listens for all waiters. Whether it hears anything
-is tried out, not guessed: behind a pooler that lends connections by the transaction a LISTEN
-succeeds, and nothing ever comes.
+A waiter marks the thread as watched for a while: an append that no process waits for should not
+pay for a notification. One connection of the process listens for all waiters. Whether it hears
+anything is tried out, not guessed: behind a pooler that lends connections by the transaction a
+LISTEN succeeds, and nothing ever comes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clew.engines.postgres.wire import Wire
 
 WATCH_SECONDS = 30.0
 POLL_SECONDS = 0.05
-LOOK_SECONDS = 2.0  # how often those who are told look all the same
+LOOK_SECONDS = 2.0  # how often a waiter looks that is notified: a notification may be lost
 PROBE_SECONDS = 2.0
 RETRY_SECONDS = 10.0
 
@@ -47,7 +47,7 @@ class Listener:
         return self._works is True
 
     def start(self) -> None:
-        """Begin to listen, unless somebody has; returns when it is known whether that works."""
+        """Begin to listen, once; returns when it is known whether that works."""
         with self._changed:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="clew-listener", daemon=True)
@@ -88,7 +88,7 @@ class Listener:
                 with self._connect() as wire:
                     self._listen(wire)
             except Exception:
-                self._say(False)  # those who wait look for themselves meanwhile
+                self._say(False)  # waiters poll meanwhile
             with self._changed:
                 self._changed.wait_for(lambda: self._closed, RETRY_SECONDS)
 
@@ -124,7 +124,7 @@ class Listener:
         try:
             space, no, seq = (int(part) for part in payload.split(" "))
         except ValueError:
-            return  # somebody else's probe
+            return  # the probe of another process
         with self._changed:
             if space == self._book.space and no in self._waiting:
                 self._heard[no] = max(seq, self._heard.get(no, 0))

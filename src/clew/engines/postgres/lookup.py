@@ -1,8 +1,9 @@
-"""Where threads stand, as this process saw them last.
+"""What a writer looks up before it plans: where a thread stands, and records by their ids.
 
-An append is planned on the remembered head and sent at once; the server refuses it when the
-thread has moved on, and then the head is read anew. So a guess costs nothing but itself, and what
-is remembered need never be right.
+`Heads` remembers where threads stood when this process saw them last. An append is planned on the
+remembered head and sent at once; the server refuses it when the thread has moved on, and then the
+head is read anew. So a guess costs nothing but itself, and what is remembered need never be right.
+`Finder` asks the server for records that are visible in a thread.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from clew.core.model import Record
 from clew.engines.postgres import rows
 from clew.engines.postgres.address import Sql
-from clew.engines.postgres.rows import Place, Stand
+from clew.engines.postgres.rows import Position, Stand
 from clew.engines.postgres.wire import Wire
 
 REMEMBERED_MAX = 4096
@@ -22,14 +23,18 @@ _STRIPES = 1024
 
 
 class Heads:
+    """The heads of threads, as this process saw them last."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Stand] = OrderedDict()
-        # Writers of one thread in one process take turns, rather than spoil each other's guess.
-        self._turns = [threading.Lock() for _ in range(_STRIPES)]
+        # A fixed number of locks, not one for each thread: two threads that share one only wait
+        # for each other now and then, and no lock has to be removed when a thread is forgotten.
+        self._write_locks = [threading.Lock() for _ in range(_STRIPES)]
 
-    def turn(self, thread: str) -> threading.Lock:
-        return self._turns[hash(thread) % _STRIPES]
+    def write_lock(self, thread: str) -> threading.Lock:
+        """Held through an append: writers of one process must not spoil each other's guess."""
+        return self._write_locks[hash(thread) % _STRIPES]
 
     def guess(self, thread: str) -> Stand | None:
         return self._known.get(thread)
@@ -46,11 +51,8 @@ class Heads:
             self._known.pop(thread, None)
 
 
-# --- looking up records by id, among those that are visible in a thread ---
-
-
 class Book:
-    """What writing to one namespace of one store needs to know."""
+    """What every statement of a handle needs: the schema's SQL, the namespace, the heads."""
 
     def __init__(self, sql: Sql, space: int, namespace: str, heads: Heads) -> None:
         self.sql = sql
@@ -69,7 +71,7 @@ class Finder:
         self._book = book
         self._stand = stand
         self._known: dict[str, Record | None] = dict.fromkeys(unheard or ())
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Position] = {}
         if stand.last is not None and stand.leaf is not None:
             self._known[stand.last.id] = stand.last
             self._places[stand.last.id] = stand.leaf
@@ -95,7 +97,7 @@ class Finder:
             self._known[record.id] = record
             self._places[record.id] = (row[0], row[2])
 
-    def place(self, id: str | None, new: Sequence[Record]) -> Place | None:
+    def place(self, id: str | None, new: Sequence[Record]) -> Position | None:
         """Where an entry is, or will be."""
         if id is None:
             return None
@@ -104,7 +106,9 @@ class Finder:
                 return self._stand.no, record.seq
         if id in self._places:
             return self._places[id]
-        return self._stand.leaf  # the only entry that a plan may know without asking
+        # A plan knows every other entry from `__call__`, which noted its place. The leaf alone it
+        # knows without asking, by the head.
+        return self._stand.leaf
 
 
 # The limit keeps the planner, which knows nothing of new tables, from reading them all.

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from clew.core.errors import FormatTooNew, Unavailable
 from clew.engines.postgres import rls, server
-from clew.engines.postgres.address import Address
+from clew.engines.postgres.address import ServerAddress
 from clew.engines.postgres.schema import bring_up_to_date, connect, lock_statement, script, version
 from clew.engines.postgres.wire import DeadlinePassed, Wire, translate
 from clew.engines.shared.migrations import migrations
@@ -31,7 +31,7 @@ class State(Struct, frozen=True):
 
 
 @contextmanager
-def attached(address: Address) -> Iterator[Wire]:
+def attached(address: ServerAddress) -> Iterator[Wire]:
     """A connection to a server that Clew can work with, for as long as a migration takes."""
     wire = connect(address, PATIENCE_SECONDS)
     try:
@@ -45,15 +45,16 @@ def attached(address: Address) -> Iterator[Wire]:
         wire.close()
 
 
-def look(wire: Wire, address: Address) -> State:
+def look(wire: Wire, address: ServerAddress) -> State:
     found, known = version(wire, address), len(migrations("postgres"))
+    # A newer Clew has been here: whatever this one did, it would undo what it cannot know of.
     if found > known:
         raise FormatTooNew(address.place, found=found, known=known)
     return State(found, known, found > 0 and rls.is_on(wire, address))
 
 
 def migrate(
-    wire: Wire, address: Address, *, with_rls: bool, grants: Sequence[rls.Grant] = ()
+    wire: Wire, address: ServerAddress, *, with_rls: bool, grants: Sequence[rls.Grant] = ()
 ) -> State:
     """Bring it up to date; where row-level security is on, for new tables too. How it stood."""
     before = look(wire, address)
@@ -64,9 +65,9 @@ def migrate(
 
 
 def statements(
-    wire: Wire, address: Address, *, with_rls: bool, grants: Sequence[rls.Grant] = ()
+    wire: Wire, address: ServerAddress, *, with_rls: bool, grants: Sequence[rls.Grant] = ()
 ) -> str:
-    """The same as text, for somebody who may do it; empty if there is nothing to do."""
+    """The same as text, for the owner to run; empty if there is nothing to do."""
     state = look(wire, address)
     parts = [] if state.current else [script(address.schema, state.found)]
     if with_rls or (parts and state.found and rls.is_wanted(wire, address)):

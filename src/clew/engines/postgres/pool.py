@@ -19,7 +19,7 @@ import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from clew.core.errors import ClewError, Closed, Unavailable
-from clew.engines.postgres.address import Address
+from clew.engines.postgres.address import ServerAddress
 from clew.engines.postgres.wire import (
     READ_ONLY,
     DeadlinePassed,
@@ -39,8 +39,8 @@ Work = Callable[[Wire, bool], T]
 LEND_SECONDS_MIN, LEND_SECONDS_MAX = 0.1, 1.0
 PAUSE_SECONDS_MAX = 0.5
 
-# The pool logs every failed try as a warning, which Python prints where nobody has set up logging.
-# What matters of it is in our errors.
+# The pool logs every failed try as a warning, which Python prints where no logging is set up. What
+# matters of it is in our errors.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 # Pools of a parent process: their connections are the parent's, and must never be closed here.
@@ -52,7 +52,7 @@ class Connections:
 
     def __init__(
         self,
-        address: Address,
+        address: ServerAddress,
         *,
         size: int,
         patience_seconds: float,
@@ -91,7 +91,7 @@ class Connections:
             try:
                 wire.learn(statement)
             except psycopg.ProgrammingError:
-                pass  # the schema has changed under us: whoever calls it is told what is wrong
+                pass  # the schema has changed under us: the first call says what is wrong
 
     def check(self) -> None:
         if self._closed:
@@ -118,8 +118,9 @@ class Connections:
     def run(self, work: Work[T], deadline: float | None = None, *, writes: bool = True) -> T:
         """Do the work on a connection, on another one if that failed, until the deadline.
 
-        The work is told whether an earlier try may have been done. Each piece of it must be one
-        statement or one transaction. What only reads leaves no doubt behind.
+        The work is told whether an earlier try may have been committed (`again`). It must be one
+        statement or one transaction, so that a try is done whole or not at all. What only reads
+        leaves no doubt behind.
         """
         self.check()
         deadline = self.deadline() if deadline is None else deadline
@@ -152,7 +153,7 @@ class Connections:
                 raise self._late(doubt, reason)
 
     def apart(self) -> Wire:
-        """A connection beside the pool, for what takes so long that others would miss it."""
+        """A connection beside the pool, for work so long that the pool would lack it."""
         self.check()
         try:
             return self._wires.connect(self._conninfo, **options(self._pooler))
@@ -168,7 +169,9 @@ class Connections:
         else:
             return
         if not alive:
-            self._pool.drain()  # the others lead to the same server, most likely
+            # The other connections lead to the same server, most likely. To find that out one by
+            # one would cost a time-out each.
+            self._pool.drain()
 
     def _take(self, deadline: float, doubt: bool) -> Wire:
         seconds = LEND_SECONDS_MIN
@@ -180,22 +183,18 @@ class Connections:
                 seconds = min(2 * seconds, LEND_SECONDS_MAX)
                 if time.monotonic() < deadline:
                     continue
-                raise self._late(doubt, self._why_nobody()) from None
+                failure = self._wires.last_failure
+                reason = f"all {self._size} connections of the pool are in use"
+                raise self._late(doubt, reason if failure is None else text_of(failure)) from None
             except psycopg.Error as error:
                 raise Closed(f"{self.place} was closed") from error
             wire.deadline = deadline
             wire.doubt = False
             return wire
 
-    def _why_nobody(self) -> str:
-        """Why no connection could be had: there is no server, or all are in use."""
-        failure = self._wires.last_failure
-        if failure is not None:
-            return text_of(failure)
-        return f"all {self._size} connections of the pool are in use"
-
     def _pause(self, tries: int, deadline: float) -> bool:
         """Wait a little, the longer the more often; whether there is time for another try."""
+        # Random, so that the clients of a server that comes back do not all come at once.
         seconds = min(0.005 * 2**tries, PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.0)
         if time.monotonic() + seconds >= deadline:
             return False

@@ -1,8 +1,10 @@
 """Removing a thread for good, but for the entries that forks share with it.
 
-What forks need stays under the thread's row, which nobody can see any more. It goes with the last
-fork that needs it. All of it happens while nobody else purges, sweeps, or begins to use a blob, in
-one function on the server; it is committed when its answer has come, which a lost one would lack.
+What forks need stays under the thread's row, which no reader finds any more. It goes with the last
+fork that needs it. One function on the server does all of it, and holds off every other purge and
+sweep, and every writer that begins to use a blob. It runs in a transaction of its own, so that its
+answer is here before it is committed: if the commit's answer is lost, the next try still knows
+what was removed.
 """
 
 from __future__ import annotations

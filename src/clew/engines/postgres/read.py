@@ -16,17 +16,14 @@ from clew.core.model import (
     Stats,
     ThreadInfo,
     ThreadQuery,
-    encode_cursor,
 )
 from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.rows import FACTS, INFO, JOIN_FACTS, ThreadRow
 from clew.engines.postgres.wire import NOT_ON_PATH, Row, Wire
+from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
 
-UNLISTED_MAX = 256
-
-
-# --- one thread -----------------------------------------------------------------------------
+# --- one thread ---
 
 _THREAD = (
     f"SELECT {', '.join(f't.{name.strip()}' for name in INFO.split(','))}, {FACTS}"
@@ -51,8 +48,8 @@ def thread_row(wire: Wire, book: Book, id: str) -> ThreadRow:
     return ThreadRow(*row)
 
 
-# First the thread, then its records: a planner that knows nothing of new tables yet might read
-# all records to find those of one thread.
+# First the thread, then its records: a planner that has no statistics yet might read all records
+# to find those of one thread.
 _READ = f"""
 SELECT {rows.RECORD.format(name="t.id")}
   FROM clew.threads t
@@ -73,7 +70,7 @@ def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Re
 
 
 def number_and_seq(wire: Wire, book: Book, thread: str) -> tuple[int, int]:
-    """The least that somebody who waits must know."""
+    """What a waiter asks for again and again: as little as will do."""
     sql = "SELECT no, seq FROM clew.threads WHERE space = %s AND id = %s AND NOT purged"
     row = wire.one(book.sql(sql), (book.space, thread))
     if row is None:
@@ -187,15 +184,15 @@ def segments(wire: Wire, book: Book, thread: str) -> list[Segment]:
     return [Segment(*row[:5]) for row in found]
 
 
-# --- pages of threads -----------------------------------------------------------------------
+# --- pages of threads ---
 
 _UNLISTED = f"""
 SELECT count(*) FROM (
   SELECT 1 FROM clew.threads
    WHERE space = %s AND listed_us IS NULL LIMIT {UNLISTED_MAX + 1}) AS few
 """
-# Those few are found once, and then by where they lie: a planner who knows nothing of the table
-# would find each of them by a look at all.
+# The rows are found once, and then by where they lie (ctid): a planner that has no statistics of
+# the table yet would read all of it for each of them.
 _RELIST = """
 UPDATE clew.threads t SET listed_us = t.updated_us
  WHERE t.ctid = ANY (ARRAY(
@@ -207,18 +204,12 @@ UPDATE clew.threads t SET listed_us = t.updated_us
 def relist(wire: Wire, book: Book) -> None:
     """Bring the threads that have changed back into the index of what changed when.
 
-    Those that are being written right now are passed over; the list is right without, only slower.
+    Threads that are being written right now are passed over: the list is right without them, only
+    slower.
     """
     while wire.value(book.sql(_UNLISTED), (book.space,)) > UNLISTED_MAX:
         if wire.change(book.sql(_RELIST), (book.space,)) < UNLISTED_MAX:
             return
-
-
-# By update there are two sorts of threads: those in the index, and those that have changed since.
-_PARTS = {
-    "created": (("created_us", "TRUE"),),
-    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
-}
 
 
 def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
@@ -229,11 +220,7 @@ def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
     """
     column = f"{query.order}_us"
     bindings = _bindings(book, query)
-    parts = " UNION ALL ".join(
-        f"({_select(query, column, shelf, *part)})"
-        for shelf in _shelves(query)
-        for part in _PARTS[query.order]
-    )
+    parts = " UNION ALL ".join(f"({_select(query, column, *scan)})" for scan in scans(query))
     page = f"SELECT * FROM ({parts}) AS parts ORDER BY {column} DESC, id {_limit(query)}"
     sql = (
         f"WITH t AS ({page})"
@@ -241,19 +228,8 @@ def threads(wire: Wire, book: Book, query: ThreadQuery) -> Page[ThreadInfo]:
         f" FROM t {JOIN_FACTS} ORDER BY t.{column} DESC, t.id"
     )
     found = rows.to_infos(wire.every(book.sql(sql), bindings))
-    infos = [info for _, info in found[: query.limit]]
-    if len(found) <= query.limit:
-        return Page(infos)
-    last = found[query.limit - 1][0]
-    return Page(infos, encode_cursor(getattr(last, column), last.id))
-
-
-def _shelves(query: ThreadQuery) -> tuple[int, ...]:
-    if query.deleted:
-        return (2,)
-    if query.archived is None:
-        return (0, 1)
-    return (1,) if query.archived else (0,)
+    infos = {row.no: info for row, info in found}
+    return page_of(query, [row for row, _ in found], lambda row: infos[row.no])
 
 
 _CLAUSES = {
@@ -292,7 +268,7 @@ def _bindings(book: Book, query: ThreadQuery) -> dict[str, Any]:
     return bindings
 
 
-# How large the tables are tells only those who have them for themselves.
+# The size of the tables is the size of the store only where no other namespace shares them.
 _STATS = """
 SELECT t.threads, t.deleted, r.entries, r.records, b.blobs, b.size,
        CASE WHEN (SELECT count(*) FROM clew.namespaces) = 1

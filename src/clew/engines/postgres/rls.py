@@ -14,7 +14,7 @@ from psycopg.sql import Literal
 
 from clew.core.drafts import check_name, check_namespace
 from clew.core.errors import InvalidInput, Unavailable, Unsupported
-from clew.engines.postgres.address import Address, Sql, rename
+from clew.engines.postgres.address import ServerAddress, Sql, rename
 from clew.engines.postgres.schema import lock_migrations
 from clew.engines.postgres.wire import Wire, text_of
 from clew.engines.shared.migrations import optional
@@ -47,7 +47,7 @@ def script(schema: str, grants: Iterable[Grant] = ()) -> str:
     return "\n".join(parts)
 
 
-def enable(wire: Wire, address: Address, grants: Iterable[Grant] = ()) -> None:
+def enable(wire: Wire, address: ServerAddress, grants: Iterable[Grant] = ()) -> None:
     """Switch it on for the tables that there are now, and let roles use namespaces.
 
     Those that had been granted one get the rights on tables that came later.
@@ -70,7 +70,7 @@ def enable(wire: Wire, address: Address, grants: Iterable[Grant] = ()) -> None:
         ) from error
 
 
-def _grant(wire: Wire, address: Address, grant: Grant) -> None:
+def _grant(wire: Wire, address: ServerAddress, grant: Grant) -> None:
     sql = Sql(address.schema)("SELECT clew.grant_namespace(%s::text::name, %s)")
     try:
         wire.execute(sql, (grant.role, grant.namespace))
@@ -87,7 +87,7 @@ def _grant(wire: Wire, address: Address, grant: Grant) -> None:
         raise InvalidInput("grant", reason) from None
 
 
-# --- looking --------------------------------------------------------------------------------
+# --- looking ---
 
 _IS_ON = """
 SELECT coalesce(bool_and(c.relrowsecurity), false) FROM pg_class c
@@ -96,13 +96,13 @@ SELECT coalesce(bool_and(c.relrowsecurity), false) FROM pg_class c
 """
 
 
-def is_on(wire: Wire, address: Address) -> bool:
+def is_on(wire: Wire, address: ServerAddress) -> bool:
     """Whether it holds for every table that it is meant for."""
     return bool(wire.value(_IS_ON, (address.schema,)))
 
 
-def is_wanted(wire: Wire, address: Address) -> bool:
-    """Whether somebody has switched it on, perhaps before there were as many tables."""
+def is_wanted(wire: Wire, address: ServerAddress) -> bool:
+    """Whether it was switched on, perhaps before there were as many tables."""
     return wire.value("SELECT to_regclass(%s)", (f"{address.schema}.grants",)) is not None
 
 
@@ -114,7 +114,7 @@ SELECT g.role::text, n.name FROM clew.grants g
 """
 
 
-def granted(wire: Wire, address: Address) -> list[Grant]:
+def granted(wire: Wire, address: ServerAddress) -> list[Grant]:
     """Which roles may use which namespaces; those of dropped roles are passed over."""
     return [Grant(*row) for row in wire.every(Sql(address.schema)(_GRANTED))]
 
@@ -128,8 +128,8 @@ SELECT n.nspname::text FROM pg_namespace n
 
 
 def open_schemas(wire: Wire) -> list[str]:
-    """Schemas of the search path in which everybody may make functions.
+    """Schemas of the search path in which every role may make functions.
 
-    One who does can put a function before a built-in one, and whoever calls that runs it.
+    Such a role can put a function before a built-in one, and the next caller runs it.
     """
     return [str(name) for (name,) in wire.every(_OPEN_SCHEMAS)]

@@ -16,7 +16,7 @@ from clew.engines.shared.compression import unpack
 ENTRY, MOVE, FACT = 0, 1, 2
 ERA = "postgres"  # there is one clock, the server's, and it does not begin anew
 
-Place = tuple[int, int]  # a thread's number and a seq
+Position = tuple[int, int]  # a thread's number and a seq
 
 # What `to_record` takes, of records r and the blobs b that hold large bodies; more may follow.
 RECORD = (
@@ -64,7 +64,7 @@ def _body(hash: bytes | None, size: int | None, codec: str | None, data: bytes |
     return unpack(to_hash(hash), size, codec, data)
 
 
-# --- threads --------------------------------------------------------------------------------
+# --- threads ---
 
 LEASE = "fence, owner, lease_turn, leased_us, until_us"
 STAND = (
@@ -77,8 +77,8 @@ class Stand(Struct):
     """Where a thread stands: its number, what it shares, its head, and where the leaf is."""
 
     no: int
-    origin: Place | None
-    leaf: Place | None
+    origin: Position | None
+    leaf: Position | None
     head: Head
     last: Entry | None = None  # the entry at the leaf, when it was written here
 

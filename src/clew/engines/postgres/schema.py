@@ -1,12 +1,13 @@
 """Recognising a store in a database, making it, and bringing its schema up to date.
 
-All of it is one transaction under a lock: of several workers that start at once one migrates, and
-whoever is interrupted leaves nothing half made.
+`establish` opens a store. All that it changes is one transaction under a lock: of several workers
+that start at once one migrates, and one that is interrupted leaves nothing half made.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import psycopg
 from msgspec import Struct
@@ -14,7 +15,7 @@ from psycopg import errors as states
 
 from clew.core.errors import ClewError, FormatTooNew, NotFound, Unavailable, Unsupported
 from clew.core.model import DEFAULT_NAMESPACE
-from clew.engines.postgres.address import Address, Sql, has_several_hosts, rename
+from clew.engines.postgres.address import ServerAddress, Sql, has_several_hosts, rename
 from clew.engines.postgres.pool import options
 from clew.engines.postgres.server import Server, ask, refuse_unfit
 from clew.engines.postgres.wire import (
@@ -39,17 +40,21 @@ class Established(Struct, frozen=True):
 
 
 def establish(
-    address: Address, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
+    address: ServerAddress, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
 ) -> Established:
     """Connect, recognise or make the store, and find the namespace.
 
-    A server that is starting, or that is just being replaced, is waited for. Where nobody answers
-    at all the address may be wrong, and that is told at once.
+    A server that is starting, or that is just being replaced, is waited for. Where no server
+    answers at all the address may be wrong, and that is said at once.
     """
     deadline, pause = time.monotonic() + patience_seconds, _PAUSE_SECONDS_MIN
     while True:
         try:
-            return _establish(address, namespace, create, migrate, deadline)
+            with closing(_connect(address, deadline)) as wire:
+                server = ask(wire)
+                refuse_unfit(server, address.place)
+                bring_up_to_date(wire, address, create=create, migrate=migrate)
+                return Established(server, _space(wire, address, namespace, create))
         except DeadlinePassed:
             raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
         except psycopg.Error as error:
@@ -60,20 +65,7 @@ def establish(
         pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
 
-def _establish(
-    address: Address, namespace: str, create: bool, migrate: bool, deadline: float
-) -> Established:
-    wire = _connect(address, deadline)
-    try:
-        server = ask(wire)
-        refuse_unfit(server, address.place)
-        bring_up_to_date(wire, address, create=create, migrate=migrate)
-        return Established(server, _space(wire, address, namespace, create))
-    finally:
-        wire.close()
-
-
-def connect(address: Address, patience_seconds: float) -> Wire:
+def connect(address: ServerAddress, patience_seconds: float) -> Wire:
     """A connection of its own, or an error that says what is wrong with the address."""
     try:
         return _connect(address, time.monotonic() + patience_seconds)
@@ -85,7 +77,7 @@ class _Refused(psycopg.OperationalError):
     """There is no connection to be had."""
 
 
-def _connect(address: Address, deadline: float) -> Wire:
+def _connect(address: ServerAddress, deadline: float) -> Wire:
     try:
         # Nothing is prepared: whether there is a pooler in between is not known yet.
         wire = Wire.connect(address.conninfo, **options(pooler=True))
@@ -106,8 +98,8 @@ _PASSING = (
 )
 
 
-def _passes(error: psycopg.Error, address: Address) -> bool:
-    """Whether somebody is there who will take us soon."""
+def _passes(error: psycopg.Error, address: ServerAddress) -> bool:
+    """Whether there is a server that will take us soon."""
     if not isinstance(error, _Refused):
         return is_transient(error) and error.sqlstate != READ_ONLY
     text = str(error)
@@ -143,10 +135,10 @@ def _last(text: str) -> str:
     return text.rpartition("FATAL:")[2].strip() or text
 
 
-# --- the schema -----------------------------------------------------------------------------
+# --- the schema ---
 
 
-def bring_up_to_date(wire: Wire, address: Address, *, create: bool, migrate: bool) -> int:
+def bring_up_to_date(wire: Wire, address: ServerAddress, *, create: bool, migrate: bool) -> int:
     """Make the schema or migrate it, if that is wanted and needed; its version."""
     known = len(migrations("postgres"))
     found = version(wire, address)
@@ -161,7 +153,7 @@ def bring_up_to_date(wire: Wire, address: Address, *, create: bool, migrate: boo
         raise Unsupported(f"{address.place} {state}; run: clew migrate")
     with wire.transaction():
         lock_migrations(wire, address)
-        found = version(wire, address)  # somebody may have been faster
+        found = version(wire, address)  # another worker may have been faster
         if found > known:
             raise FormatTooNew(address.place, found=found, known=known)
         if found < known:
@@ -169,8 +161,8 @@ def bring_up_to_date(wire: Wire, address: Address, *, create: bool, migrate: boo
     return known
 
 
-def lock_migrations(wire: Wire, address: Address) -> None:
-    """Whoever changes a schema does it alone, until the transaction ends."""
+def lock_migrations(wire: Wire, address: ServerAddress) -> None:
+    """Be the only one that changes the schema, until the transaction ends."""
     wire.execute(lock_statement(address.schema))
 
 
@@ -188,7 +180,7 @@ SELECT n.oid IS NOT NULL,
 """
 
 
-def version(wire: Wire, address: Address) -> int:
+def version(wire: Wire, address: ServerAddress) -> int:
     """The version of the store's schema, 0 if there is none."""
     row = wire.one(_LOOK, (address.schema,))
     assert row is not None
@@ -209,7 +201,7 @@ def version(wire: Wire, address: Address) -> int:
     return 0
 
 
-def _run(wire: Wire, address: Address, found: int) -> None:
+def _run(wire: Wire, address: ServerAddress, found: int) -> None:
     try:
         wire.execute(script(address.schema, found))
     except states.InsufficientPrivilege as error:
@@ -234,7 +226,7 @@ def script(schema: str, found: int = 0) -> str:
     return "\n".join(parts)
 
 
-def _space(wire: Wire, address: Address, namespace: str, create: bool) -> int:
+def _space(wire: Wire, address: ServerAddress, namespace: str, create: bool) -> int:
     """The number of a namespace, which is made when it is first opened."""
     sql = Sql(address.schema)
     find = sql("SELECT no::bigint FROM clew.namespaces WHERE name = %s")
@@ -247,7 +239,7 @@ def _space(wire: Wire, address: Address, namespace: str, create: bool) -> int:
     return int(found)
 
 
-def _make_space(wire: Wire, address: Address, namespace: str) -> None:
+def _make_space(wire: Wire, address: ServerAddress, namespace: str) -> None:
     sql = "INSERT INTO clew.namespaces (name) VALUES (%s) ON CONFLICT (name) DO NOTHING"
     try:
         wire.execute(Sql(address.schema)(sql), (namespace,))
@@ -259,12 +251,9 @@ def _make_space(wire: Wire, address: Address, namespace: str) -> None:
         ) from error
 
 
-def namespaces(wire: Wire, address: Address) -> list[str]:
+def namespaces(wire: Wire, address: ServerAddress) -> list[str]:
     """The namespaces of a store that there is."""
     if version(wire, address) == 0:
         raise NotFound("store", address.place)
     sql = Sql(address.schema)("SELECT name FROM clew.namespaces ORDER BY name")
     return [str(name) for (name,) in wire.every(sql)]
-
-
-__all__ = ["Established", "bring_up_to_date", "connect", "establish", "script"]

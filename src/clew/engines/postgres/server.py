@@ -34,6 +34,7 @@ class Server(Struct, frozen=True):
 
     @property
     def durability(self) -> Durability:
+        # Torn pages after a power cut lose more than the last writes: that is no durability at all.
         if "off" in (self.fsync, self.full_page_writes):
             return "none"
         return "relaxed" if self.synchronous_commit == "off" else "full"

@@ -1,4 +1,7 @@
-"""One connection: every command on it ends by a deadline, and a doubt about a commit is noted."""
+"""One connection: every command on it ends by a deadline, and a doubt about a commit is noted.
+
+Below it: what PostgreSQL's errors mean, and whether a silent server was replaced by another one.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,18 @@ V = TypeVar("V")
 Row = tuple[Any, ...]
 
 WAKE_SECONDS = 0.05  # how often a wait looks at the deadline
+SILENCE_SECONDS = 5.0  # after so long without an answer: is another server in its place?
+PROBE_SECONDS = 2  # for each server that is asked that; the least that libpq takes
 
+# Conditions that our own functions raise; sql/postgres.sql says what they mean.
+BLOB_MISSING, NO_SEGMENT, NOT_ON_PATH = "CL001", "CL003", "CL004"
+
+READ_ONLY = "25006"  # the server was a primary, and is a standby now
+_LOST_STATES = frozenset(("57P01", "57P02", "57P03", "57P05", "25P03"))
+_AGAIN_STATES = frozenset(("40001", "40P01", "55P03"))
+_BEFORE_ANYTHING = frozenset(("57P03", "53300", "53400", READ_ONLY))
 # A commit that a synchronous standby did not confirm comes back as a success with one of these.
 _DOUBTS = frozenset(("01000", "57P01"))
-
 
 _FINE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 TRUE = b"\x01"  # as `call` gives it
@@ -54,7 +65,7 @@ class Wire(psycopg.Connection[Row]):
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Wire:
-        """The pool connects in threads of its own; what went wrong there is noted for others."""
+        """The pool connects in threads of its own: what went wrong there is kept for the caller."""
         try:
             wire = super().connect(conninfo, **options)
         except BaseException as error:
@@ -69,7 +80,7 @@ class Wire(psycopg.Connection[Row]):
         return super().wait(_bounded(gen, self), WAKE_SECONDS, *more, **named)
 
     def check_deadline(self) -> None:
-        """For what asks again and again: each answer may come in time, and all of them not."""
+        """For loops of several commands: each may be in time, and all of them together not."""
         if time.monotonic() >= self.deadline:
             raise DeadlinePassed
 
@@ -94,7 +105,7 @@ class Wire(psycopg.Connection[Row]):
         return self._ask(sql, bindings).rowcount
 
     def _ask(self, sql: str, bindings: Any) -> psycopg.Cursor[Row]:
-        # One cursor for all: what it gave is always read before the next question.
+        # One cursor for all, as making one costs: what it gave is read before the next question.
         if self._cursor is None:
             self._cursor = self.cursor(binary=True)
         return self._cursor.execute(sql, bindings)
@@ -143,7 +154,7 @@ class Wire(psycopg.Connection[Row]):
 
 
 def _bounded(gen: Any, wire: Wire) -> Generator[Any, Any, Any]:
-    """The generator of a command, which gives up when it is woken for nothing too late."""
+    """The generator of a command, which gives up when the deadline has passed without an answer."""
     look = time.monotonic() + SILENCE_SECONDS
     try:
         state = next(gen)
@@ -172,15 +183,7 @@ def adapters() -> AdaptersMap:
     return made
 
 
-# --- postgreSQL's errors as Clew's, in one place ---
-
-# Conditions that our own functions raise; sql/postgres.sql says what they mean.
-BLOB_MISSING, NO_SEGMENT, NOT_ON_PATH = "CL001", "CL003", "CL004"
-
-READ_ONLY = "25006"  # the server was a primary, and is a standby now
-_LOST_STATES = frozenset(("57P01", "57P02", "57P03", "57P05", "25P03"))
-_AGAIN_STATES = frozenset(("40001", "40P01", "55P03"))
-_BEFORE_ANYTHING = frozenset(("57P03", "53300", "53400", READ_ONLY))
+# --- PostgreSQL's errors as ours, in one place ---
 
 
 def is_lost(error: BaseException) -> bool:
@@ -212,7 +215,7 @@ def text_of(error: BaseException) -> str:
 
 
 def translate(error: psycopg.Error, place: str) -> ClewError:
-    """What a failed statement means. It has changed nothing, or the caller says otherwise."""
+    """What a failed statement means. It has changed nothing, unless the caller says otherwise."""
     text = text_of(error)
     match error:
         case states.InsufficientPrivilege():
@@ -220,7 +223,10 @@ def translate(error: psycopg.Error, place: str) -> ClewError:
                 f"{place}: the role may not do this ({text}); grant it the rights on Clew's schema"
             )
         case states.ReadOnlySqlTransaction():
-            return Unavailable(_read_only(place))
+            return Unavailable(
+                f"{place} is a read-only standby, or was made one; name all hosts in the address "
+                "and add target_session_attrs=read-write, so that the primary is found"
+            )
         case states.DiskFull() | states.OutOfMemory() | states.ConfigurationLimitExceeded():
             return Unavailable(
                 f"{place}: the server has no room left ({text}); nothing was written"
@@ -236,7 +242,9 @@ def translate(error: psycopg.Error, place: str) -> ClewError:
                 "it may have been migrated or dropped: open the store again"
             )
         case states.ProgramLimitExceeded():
-            return TooLarge("value", size=0, limit=0) if "bytes" not in text else _too_large(text)
+            if "bytes" not in text:
+                return TooLarge("value", size=0, limit=0)
+            return Unavailable(f"a value is too large for PostgreSQL: {text}", retryable=False)
         case states.DataCorrupted() | states.IndexCorrupted():
             return Corrupt(place, f"PostgreSQL says: {text}")
         case states.UntranslatableCharacter() | states.CharacterNotInRepertoire():
@@ -249,21 +257,7 @@ def translate(error: psycopg.Error, place: str) -> ClewError:
             return Unavailable(f"{place}: PostgreSQL failed: {text}", retryable=False)
 
 
-def _too_large(text: str) -> ClewError:
-    return Unavailable(f"a value is too large for PostgreSQL: {text}", retryable=False)
-
-
-def _read_only(place: str) -> str:
-    return (
-        f"{place} is a read-only standby, or was made one; name all hosts in the address and add "
-        "target_session_attrs=read-write, so that the primary is found"
-    )
-
-
 # --- whether a server that does not answer is still the one to wait for ---
-
-SILENCE_SECONDS = 5.0  # after so long without an answer we look, again and again
-PROBE_SECONDS = 2  # for each server that is tried; the least that libpq takes
 
 
 class ServerReplaced(psycopg.OperationalError):
@@ -271,7 +265,7 @@ class ServerReplaced(psycopg.OperationalError):
 
 
 def is_replaced(conninfo: str, info: psycopg.ConnectionInfo) -> bool:
-    """Whether nobody answers where this connection leads, and another server would."""
+    """Whether the server of this connection is silent, and another one of the address answers."""
     if not has_several_hosts(conninfo):
         return False
     given = {**conninfo_to_dict(conninfo), "connect_timeout": PROBE_SECONDS}

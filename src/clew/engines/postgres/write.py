@@ -1,9 +1,10 @@
-"""Appending: planned here, on a head that was read or guessed, and written by one statement.
+"""Writing: an append is planned here, on a head that was read or guessed, and is one statement.
 
 The statement moves the head from the seq that the plan was made on, checks the lease on the
 server's clock, and inserts. If the thread stands elsewhere by now, nothing happens, and the plan
-is made anew on what is there. So the rules are those of `clew.state`, and no transaction is left
+is made anew on what is there. So the rules are those of `core.reducer`, and no transaction is left
 open between a question and an answer, except for a writer whom others have outrun too often.
+Threads and forks are made at the end of this file, with their first facts, in one statement too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from clew.engines.postgres.rows import Stand, to_bytes, to_hash
 from clew.engines.postgres.wire import BLOB_MISSING, TRUE, Wire, array
 from clew.engines.shared.compression import Packed
 
-MISSES_MAX = 3  # after so many it waits in the line for the thread's row
+MISSES_MAX = 3  # after so many it waits in line for the thread's row, as it may never win a race
 
 # Facts that lists filter by: the server gets their values, of others only that they are set.
 LISTED_FACTS = frozenset(("archived", "deleted_us", "status", "tags", "workspace"))
@@ -114,7 +115,7 @@ class Append:
         return decided.records if self._write(wire, stand, finder, decided) else None
 
     def _on_sight(self, wire: Wire, in_line: bool) -> list[Record] | None:
-        """The append on the head as it is; None if somebody was faster."""
+        """The append on the head as it is; None if another writer was faster."""
         with wire.transaction() if in_line else nullcontext():
             stand, lease = _look(wire, self.book, self.thread, in_line)
             finder = Finder(wire, self.book, stand)
@@ -330,7 +331,7 @@ def _look(wire: Wire, book: Book, thread: str, in_line: bool) -> tuple[Stand, An
     return stand, lease
 
 
-# --- making threads and forks, with their first facts: one statement, unless one is there ---
+# --- threads and forks ---
 
 
 def create(wire: Wire, book: Book, draft: ThreadDraft, packed: Mapping[str, Packed]) -> ThreadInfo:

@@ -1,7 +1,7 @@
-"""The clock that leases are measured with: one per host, which nobody can set.
+"""The clock that leases are measured with: one per host, which cannot be set.
 
 Time since boot is the same for every process of a host, goes on while the machine sleeps, and
-does not jump when somebody corrects the wall clock. The boot's id says which counting it was:
+does not jump when the wall clock is corrected. The boot's id says which counting it was:
 a lease from before a reboot is over, because its holder is.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 
 from clew.core.codec import digest
 from clew.core.errors import Corrupt, TooLarge
+from clew.core.model import Draft, MoveDraft
 
 _LEVEL = 3
 BLOB_BYTES_MAX = 512 * 1024 * 1024  # every engine can hold it as one value
@@ -28,9 +30,22 @@ def pack(data: bytes) -> Packed:
     if len(data) > BLOB_BYTES_MAX:
         raise TooLarge("blob", size=len(data), limit=BLOB_BYTES_MAX)
     packed = _zstd().compress(data, _LEVEL)
+    # Images and archives do not shrink; kept as they are, they need not be unpacked either.
     if len(packed) < len(data):
         return Packed(digest(data), len(data), "zstd", packed)
     return Packed(digest(data), len(data), "raw", data)
+
+
+def pack_large(drafts: Sequence[Draft], over_bytes: int) -> dict[str, Packed]:
+    """The bodies and values that are too large to stand in a record's row or line, by draft id.
+
+    Before the engine takes any lock: no writer waits for what another one compresses.
+    """
+    return {
+        draft.id: pack(draft.data)
+        for draft in drafts
+        if not isinstance(draft, MoveDraft) and len(draft.data) > over_bytes
+    }
 
 
 def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:

@@ -1,10 +1,10 @@
 """Group commit: writers that come while another one is at work share the next transaction.
 
-The first writer leads: it takes everybody who waits into one transaction and one sync. When it
-is done, it hands the lead to the next who waits, so that nobody works for others for ever. A
-lone writer leads at once, and pays two uncontended locks for it.
+The first writer leads: it takes all writers that wait into one transaction and one sync. When it
+is done, it hands the lead to the next writer that waits, so that no writer works for others for
+ever. A lone writer leads at once, and pays two uncontended locks for it.
 
-Where a sync is slow, the leader first gives those of the last batch a moment to come back:
+Where a sync is slow, the leader first gives the writers of the last batch a moment to come back:
 without it two halves of the writers would take turns, each waiting for the other's sync.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from clew.core.errors import Unavailable
 
 T = TypeVar("T")
-BATCH_MAX = 64
+BATCH_MAX = 64  # so that the first of a batch does not wait for ever for the last
 SLOW_COMMIT_SECONDS = 0.0005  # below this, waiting for others costs more than it saves
 GATHER_SECONDS_MAX = 0.002
 
@@ -55,7 +55,7 @@ class GroupCommit:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is at work or waits."""
+        """Whether no writer is at work or waits."""
         with self._mutex:
             return not self._leading
 
@@ -79,20 +79,24 @@ class GroupCommit:
             ticket.leads = not self._leading
             self._leading = True
             if not ticket.leads:
+                # A lock of its own to sleep on: a condition would wake all writers for each batch.
                 ticket.ready = threading.Lock()
                 ticket.ready.acquire()
             self._queue.append(ticket)
             self._arrived.notify()
 
     def _wait(self, ticket: Ticket[Any]) -> None:
-        """Until somebody has committed the ticket, or made it the leader."""
+        """Until another writer has committed the ticket, or made it the leader."""
         assert ticket.ready is not None
         ticket.ready.acquire()
 
     def _lead(self, ticket: Ticket[Any]) -> None:
         with self._mutex:
             if self._patience_seconds and len(self._queue) < self._writers:
-                self._gather()
+                # Worth it: the writers of the last batch are about to come back.
+                self._arrived.wait_for(
+                    lambda: len(self._queue) >= self._writers, self._patience_seconds
+                )
             batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
         began = time.monotonic()
         try:
@@ -109,16 +113,11 @@ class GroupCommit:
         try:
             _wake(batch)
         except BaseException:
-            _wake(batch)
+            _wake(batch)  # Ctrl-C in the middle of it: those that are still asleep must wake too
             raise
 
-    def _gather(self) -> None:
-        """Wait for those who are about to come, where that is worth it. Holds the mutex."""
-        everybody = lambda: len(self._queue) >= self._writers  # noqa: E731
-        self._arrived.wait_for(everybody, self._patience_seconds)
-
     def _promote(self) -> None:
-        """Give the lead to the next who waits. Holds the mutex."""
+        """Give the lead to the next writer that waits. Holds the mutex."""
         if not self._queue:
             self._leading = False
             return

@@ -1,11 +1,11 @@
 """The SQLite engine: one file, safe among threads and processes of one host.
 
-Reading tour: `engine` is the waist (writers share transactions through `engines/_commit`);
-`connections` opens, guards and closes; `format` recognises a store and brings an older one up to
-date; `spaces` are its namespaces; `journal` writes and `reading` reads, both through `rows`;
-`blobs`, `leases` and `purge` are what their names say; `check` verifies by `replay`; `place`
-refuses bad places. For tools: `whole` is the file with all its namespaces, `workshop` repairs by
-`salvage`.
+Reading tour: `engine` is the waist; its writers share transactions through `shared.group_commit`.
+`place` refuses bad places, `connections` opens, guards and closes, `schema` recognises a store and
+brings an older one up to date. `write` creates and appends; rows, reading and purging are in
+`shared.tables`, which the files engine uses too. `blobs` and `leases` are what their names say.
+`verify` brings the file's rows to `shared.audit`. For tools: `doctor` is the file with all its
+namespaces, and what it says of itself; `repair` makes a sound file from a damaged one.
 """
 
 from clew.engines.sqlite.engine import SQLiteEngine

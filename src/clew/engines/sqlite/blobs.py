@@ -60,8 +60,9 @@ def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
 
 
 def sweep(db: apsw.Connection, space: int, before_us: int, keep: Keep | None) -> Swept:
-    """Remove the blobs that no record uses, that were put before a time, and nobody wants."""
-    mine = "SELECT no FROM blobs WHERE space = ?"  # then by number: as they lie in the file
+    """Remove the blobs that no record uses, that were put before a time, and `keep` lets go."""
+    # Numbers first, then rows by number: in the order in which they lie in the file.
+    mine = "SELECT no FROM blobs WHERE space = ?"
     query = f"SELECT no, size, hash FROM blobs b WHERE no IN ({mine}) AND put_us <= ? AND {UNUSED}"
     rows = every(db, query, (space, before_us))
     wanted = keep({hash for _, _, hash in rows}) if keep is not None and rows else set()

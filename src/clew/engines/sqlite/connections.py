@@ -1,5 +1,7 @@
 """The connections of one store in one process: one that writes, several that read.
 
+Below them: what apsw's errors mean.
+
 They are closed before the process forks and opened again on both sides: SQLite's locks and its
 own bookkeeping of them do not survive a fork while a connection is open.
 """
@@ -9,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import apsw
 
 from clew.core.errors import ClewError, Closed, Corrupt, Unavailable, Unsupported
 from clew.engines.shared.file_system import sync_folder
+from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.schema import is_older, migrate, recognise
@@ -26,6 +28,9 @@ READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
 CHECKPOINT_PAGES = 1000
 HAND_OVER_SECONDS = 0.2
+
+# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
+UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
 
 _PRAGMAS = {
     "fullfsync": 1,  # macOS: its fsync alone does not reach the disk
@@ -36,7 +41,9 @@ _PRAGMAS = {
     "wal_autocheckpoint": 0,  # the engine decides when
 }
 
-_opening = threading.Lock()
+# Its lock is held while a store is opened, too: a fork in the middle of that would leave a
+# connection open on both sides.
+_open_stores = OpenStores()
 
 
 class Connections:
@@ -53,7 +60,7 @@ class Connections:
         self.log = Log()
         self._closed = False
         self._reset()
-        with _opening:
+        with _open_stores.lock:
             place.prepare(path, create=create)
             self._host_lock = self._establish(create)
         _open_stores.add(self)
@@ -83,7 +90,8 @@ class Connections:
         return self.poison is None and not self._closed and self.pid == os.getpid()
 
     def writer(self) -> apsw.Connection:
-        """The writing connection; the caller holds `write_lock`."""
+        """The writing connection, if the store is still open; the caller holds `write_lock`."""
+        self.check()
         if self._writer is None:
             self._writer = self._open()
             self._writer.set_wal_hook(self.log.grown)
@@ -178,7 +186,7 @@ class Connections:
             raise Unsupported(f"{self.path} cannot use a write-ahead log (SQLite chose {mode})")
 
     def _lock(self, db: apsw.Connection) -> place.HostLock:
-        """Whoever brings the store up to date holds the lock alone: that is waited for."""
+        """Our lock on the host. A process that migrates the store holds it alone, so we wait."""
         began = time.monotonic()
         while True:
             try:
@@ -220,14 +228,15 @@ class Connections:
             self._host_lock.close()
 
     def _quiesce(self, wait_seconds: float) -> bool:
-        """Close everything that nobody uses; true when that was all. Holds the write lock."""
+        """Close every connection that is idle; true when that was all. Holds the write lock."""
         with self._returned:
             quiet = self._returned.wait_for(lambda: self._busy == 0, wait_seconds)
             idle, self._idle = self._idle, []
         for db in idle:
             db.close()
         if self._writer is not None:
-            if self.poison is not None:  # leave the log as it is: whoever opens next recovers it
+            if self.poison is not None:
+                # The log stays as it is: the next handle recovers from it what was committed.
                 self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._writer.close()
             self._writer = None
@@ -235,7 +244,8 @@ class Connections:
 
     def before_fork(self) -> None:
         self.write_lock.acquire()
-        self._returned.acquire()  # re-entrant; held through the fork, so that nobody comes back in
+        # Re-entrant, and held through the fork: no reader may take a connection meanwhile.
+        self._returned.acquire()
         self._survives = self._quiesce(FORK_WAIT_SECONDS) and self._host_lock.shared
 
     def after_fork_in_parent(self) -> None:
@@ -247,7 +257,7 @@ class Connections:
             self._reset()
         else:
             # What was still open belongs to the parent: never touch it, never let it be closed.
-            _abandoned.append((self._writer, self._idle))
+            _open_stores.abandoned.append((self._writer, self._idle))
 
 
 class Log:
@@ -292,54 +302,17 @@ def _ended(db: apsw.Connection) -> bool:
         return False
 
 
-# --- forks of the process -------------------------------------------------------------------
-
-_open_stores: weakref.WeakSet[Connections] = weakref.WeakSet()
-_abandoned: list[object] = []
-_forking: list[Connections] = []
-
-
-def _before_fork() -> None:
-    _opening.acquire()
-    _forking[:] = list(_open_stores)
-    for connections in _forking:
-        connections.before_fork()
-
-
-def _after_fork_in_parent() -> None:
-    for connections in _forking:
-        connections.after_fork_in_parent()
-    _forking.clear()
-    _opening.release()
-
-
-def _after_fork_in_child() -> None:
-    for connections in _forking:
-        connections.after_fork_in_child()
-    _forking.clear()
-    _opening.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
-
-
-# --- apsw's errors as Clew's, in one place ---
-
-# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
-UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
+# --- apsw's errors as ours, in one place ---
 
 
 def translate(error: apsw.Error, place: str) -> ClewError:
     """What a failed statement means. The caller decides whether the handle is poisoned."""
+    # On a full disk there may be no room even for the memory that a log's readers share.
+    no_room = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(f"{place} is being written by another process; nothing was written")
-        case _ if _is_full(error):
+        case _ if no_room or isinstance(error, apsw.FullError):
             return Unavailable(f"the disk of {place} is full; nothing was written")
         case apsw.CorruptError():
             return Corrupt(place, f"SQLite says: {error}; run clew verify")
@@ -353,12 +326,6 @@ def translate(error: apsw.Error, place: str) -> ClewError:
             return Unavailable(f"SQLite failed on {place}: {error}", retryable=False)
 
 
-def _is_full(error: apsw.Error) -> bool:
-    """On a full disk there may be no room even for the memory that a log's readers share."""
-    no_room = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
-    return no_room or isinstance(error, apsw.FullError)
-
-
 def poisons(error: apsw.Error) -> bool:
-    """After a failed write or sync nobody knows what is on disk, and a later sync may lie."""
+    """After a failed write or sync it is unknown what is on disk, and a later sync may lie."""
     return isinstance(error, apsw.IOError)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress
-from clew.core.errors import ClewError, InvalidInput, NotFound, Unavailable
+from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -22,7 +23,6 @@ from clew.core.model import (
     Inspect,
     Lease,
     LeaseRequest,
-    MoveDraft,
     Page,
     Problem,
     Properties,
@@ -36,7 +36,8 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.shared.clock import now
-from clew.engines.shared.compression import Packed, pack
+from clew.engines.shared.compression import pack, pack_large
+from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, leases, write
@@ -45,10 +46,6 @@ from clew.engines.sqlite.connections import Connections, poisons, translate
 T = TypeVar("T")
 
 _SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
-_ACKNOWLEDGED = {
-    "full": "on this disk: survives the death of the process and loss of power",
-    "relaxed": "handed to the system: survives the death of the process, not loss of power",
-}
 POLL_SECONDS = 0.02
 
 
@@ -59,17 +56,15 @@ class SQLiteEngine:
         self,
         path: str | Path,
         *,
-        durability: Literal["full", "relaxed"] = "full",
+        durability: LocalDurability = "full",
         busy_seconds: float = 30.0,
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
         vfs: str | None = None,
         clock: Callable[[], Instant] = now,
     ) -> None:
-        if durability not in _SYNCHRONOUS:
-            raise InvalidInput("durability", f"must be 'full' or 'relaxed', not {durability!r}")
         check_namespace(namespace)
-        self._durability: Literal["full", "relaxed"] = durability
+        self._durability = check_durability(durability)
         self._clock = clock
         self._connections = Connections(
             Path(path).absolute(),
@@ -110,7 +105,7 @@ class SQLiteEngine:
             engine="sqlite",
             place=str(self._connections.path),
             durability=self._durability,
-            acknowledged=_ACKNOWLEDGED[self._durability],
+            acknowledged=ACKNOWLEDGED[self._durability],
             processes=True,
             version=apsw.sqlite_lib_version(),
             namespace=self._space.name,
@@ -119,7 +114,7 @@ class SQLiteEngine:
     # --- writing ---
 
     def create(self, draft: ThreadDraft) -> ThreadInfo:
-        packed = _pack(draft.facts)
+        packed = pack_large(draft.facts, blobs.SPILL_BYTES)
         return self._write(
             lambda db: write.create(db, self._lineages, self._space, draft, packed, self._clock)
         )
@@ -132,7 +127,7 @@ class SQLiteEngine:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        packed = _pack(drafts)
+        packed = pack_large(drafts, blobs.SPILL_BYTES)
         return self._write(
             lambda db: write.append(
                 db,
@@ -168,7 +163,7 @@ class SQLiteEngine:
 
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
-        # What was removed must not live on in the write-ahead log.
+        # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return purged
 
@@ -192,12 +187,13 @@ class SQLiteEngine:
         connections = self._connections
         with connections.write_lock:
             try:
-                connections.check()
-                db = connections.writer()
-                self._run(db, batch)
+                self._run(connections.writer(), batch)
             except (apsw.Error, ClewError) as error:
-                self._fail(batch, error)
+                # Tickets that had failed on their own keep their own error.
+                for ticket in batch:
+                    ticket.error = ticket.error or self._explain(error)
                 return
+        # Read without the lock. A waiter that is missed here looks again after POLL_SECONDS.
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
@@ -208,6 +204,7 @@ class SQLiteEngine:
         db.execute("BEGIN IMMEDIATE")
         try:
             if len(batch) == 1:
+                # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
             else:
                 for ticket in batch:
@@ -216,14 +213,10 @@ class SQLiteEngine:
         except BaseException as error:
             if isinstance(error, apsw.Error) and poisons(error):
                 self._connections.poison = _poison_text(self._connections.path, error)
-            _roll_back(db)
+            with suppress(apsw.Error):  # the first error is the one that matters
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
             raise
-
-    def _fail(self, batch: list[Ticket[Any]], error: apsw.Error | ClewError) -> None:
-        """The whole batch failed: those that had failed on their own keep their own error."""
-        for ticket in batch:
-            if ticket.error is None:
-                ticket.error = self._explain(error)
 
     def _explain(self, error: apsw.Error | ClewError) -> ClewError:
         if isinstance(error, ClewError):
@@ -265,7 +258,7 @@ class SQLiteEngine:
         try:
             self._write(lambda db: write.relist(db, space))
         except Unavailable:
-            pass  # somebody else writes: the list is right without it, only slower
+            pass  # another process writes: the list is right without it, only slower
         with self._connections.reader() as db:
             return read.threads(db, space, query)
 
@@ -296,18 +289,16 @@ class SQLiteEngine:
         with self._changed:
             self._waiting += 1
             try:
-                while not self._has(thread, after):
+                while True:
+                    with self._connections.reader() as db:
+                        if rows.thread_row(db, self._space.no, thread).seq > after:
+                            return True
                     left = deadline - time.monotonic()
                     if left <= 0:
                         return False
                     self._changed.wait(min(left, POLL_SECONDS))
-                return True
             finally:
                 self._waiting -= 1
-
-    def _has(self, thread: str, after: int) -> bool:
-        with self._connections.reader() as db:
-            return rows.thread_row(db, self._space.no, thread).seq > after
 
     def get_blob(self, hash: str) -> bytes:
         with self._connections.reader() as db:
@@ -332,14 +323,6 @@ class SQLiteEngine:
         self._connections.close()
 
 
-def _pack(drafts: Sequence[Draft]) -> dict[str, Packed]:
-    return {
-        draft.id: pack(draft.data)
-        for draft in drafts
-        if not isinstance(draft, MoveDraft) and len(draft.data) > blobs.SPILL_BYTES
-    }
-
-
 def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
     """One of several works in a transaction: if it fails, it alone leaves no trace."""
     db.execute("SAVEPOINT one")
@@ -351,14 +334,6 @@ def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
         ticket.error = error
         db.execute("ROLLBACK TO one")
     db.execute("RELEASE one")
-
-
-def _roll_back(db: apsw.Connection) -> None:
-    try:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-    except apsw.Error:
-        pass  # the first error is the one that matters
 
 
 def _poison_text(path: Path, error: apsw.Error) -> str:

@@ -1,4 +1,4 @@
-"""Leases as rows. The rules are in `clew.leasing`; here they are only kept."""
+"""Leases as rows. `core.lease_rules` has the rules, this module stores."""
 
 from __future__ import annotations
 

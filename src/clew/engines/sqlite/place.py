@@ -84,16 +84,17 @@ class HostLock:
             raise Unsupported(_refusal(path, library, safe))
 
     def try_usual(self) -> bool:
-        """Hold it as long as the store is open, if nobody is in the way."""
+        """Hold it as long as the store is open, if no other process is in the way."""
         return self._descriptor is None or _try_lock(self._descriptor, self._kind)
 
     def try_alone(self) -> bool:
-        """Hold it so that nobody else can, if nobody does. Otherwise it is not held at all."""
+        """Hold it alone, if no other process holds it. Otherwise it is not held at all."""
         if self._descriptor is None:
             return True
         import fcntl
 
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # else two who try would never get it
+        # Let go first: two processes that both try would never get it from each other.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         return _try_lock(self._descriptor, fcntl.LOCK_EX)
 
     def __del__(self) -> None:

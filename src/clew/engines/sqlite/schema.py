@@ -14,7 +14,8 @@ APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite
 
 def recognise(db: apsw.Connection, path: Path, *, create: bool) -> None:
     """Leave alone any database that holds something and is not a store."""
-    # In this order: whoever makes it at this moment commits its tables and its mark together.
+    # Tables first, then the mark: a process that makes the store right now commits both at once, so
+    # that the mark is there for every table of its own that was seen.
     tables = db.execute("SELECT count(*) FROM sqlite_schema").get
     if db.pragma("application_id") == APPLICATION_ID:
         _version(db, path, len(migrations("sqlite")))

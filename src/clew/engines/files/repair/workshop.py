@@ -109,7 +109,7 @@ class FilesWorkshop:
         release(self._locks)
 
 
-_OURS = {".gitignore", MARKER, place.ROOM, *(room for room in ROOMS if "/" not in room)}
+_OURS = {".gitignore", MARKER, place.NAMESPACES, *(room for room in ROOMS if "/" not in room)}
 
 
 def _foreign(folder: Any, found: list[str]) -> set[str]:

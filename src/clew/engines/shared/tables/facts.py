@@ -9,8 +9,7 @@ import apsw
 from clew.core.codec import decode
 from clew.core.model import Fact
 from clew.engines.shared.tables import rows
-
-IN_USE, ARCHIVED, DELETED, PURGED = range(4)
+from clew.engines.shared.thread_list import shelf_of
 
 
 def set_fact(db: apsw.Connection, no: int, record_no: int, fact: Fact) -> None:
@@ -38,13 +37,10 @@ def _mirror(db: apsw.Connection, no: int, key: str, value: Any) -> None:
         )
         db.executemany(query, [(tag, no) for tag in dict.fromkeys(value or ())])
     elif key == "archived":
-        shelf = ARCHIVED if value else IN_USE
+        # A deleted thread stays on its shelf; when it is restored, this fact says where it goes.
+        shelf = shelf_of(archived=bool(value), deleted=False)
         db.execute("UPDATE threads SET shelf = ? WHERE no = ? AND shelf < 2", (shelf, no))
     elif key == "deleted_us":
-        shelf = DELETED if value is not None else _shelf_by_facts(db, no)
+        archived = decode(rows.facts_of(db, no).get("archived", b"false"))
+        shelf = shelf_of(archived=bool(archived), deleted=value is not None)
         db.execute("UPDATE threads SET deleted_us = ?, shelf = ? WHERE no = ?", (value, shelf, no))
-
-
-def _shelf_by_facts(db: apsw.Connection, no: int) -> int:
-    archived = rows.facts_of(db, no).get("archived", b"false")
-    return ARCHIVED if decode(archived) else IN_USE

@@ -1,19 +1,23 @@
 """Removing a thread for good, but for the entries that forks share with it.
 
-What forks need stays under the thread's row, which nobody can see any more (shelf 3). It goes
+What forks need stays under the thread's row, which no reader finds any more (shelf 3). It goes
 with the last fork that needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import apsw
 
 from clew.core.model import Purged
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.facts import PURGED
 from clew.engines.shared.tables.rows import Range, every, one, value
+from clew.engines.shared.thread_list import PURGED
+
+# Of a blob b: no record has its body in it, and no entry names it.
+UNUSED = (
+    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
+    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
+)
 
 
 def purge(db: apsw.Connection, space: int, thread: str) -> Purged:
@@ -36,28 +40,25 @@ def _remove_unneeded(db: apsw.Connection, no: int) -> tuple[int, int, tuple[str,
     """Remove the records of a purged thread that no fork's path runs through."""
     forks, needed = needs(db, no)
     mine = rows.everything_of(no)
-    before = _count(db, mine)
     # Inside of what is needed, moves and facts are of no use to a fork, and may hold what was
     # meant to go: only entries stay.
+    found = every(db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", mine)
     doomed = [
         (record,)
-        for record, type in every(db, "SELECT no, type FROM records WHERE no BETWEEN ? AND ?", mine)
+        for record, type in found
         if type != rows.ENTRY or not any(first <= record <= last for first, last in needed)
     ]
     bodies = [value(db, "SELECT blob FROM records WHERE no = ?", record) for record in doomed]
     db.executemany("DELETE FROM blob_uses WHERE record = ?", doomed)
     db.executemany("DELETE FROM records WHERE no = ?", doomed)
     # Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
-    _remove_unused(db, [blob for blob in bodies if blob is not None])
+    for blob in {blob for blob in bodies if blob is not None}:
+        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (blob,))
     firsts = {first for first, _ in needed}
     for (first,) in every(db, "SELECT first FROM segments WHERE first BETWEEN ? AND ?", mine):
         if first not in firsts:
             db.execute("DELETE FROM segments WHERE first = ?", (first,))
-    return len(doomed), before - len(doomed), forks
-
-
-def _count(db: apsw.Connection, span: Range) -> int:
-    return int(value(db, "SELECT count(*) FROM records WHERE no BETWEEN ? AND ?", span) or 0)
+    return len(doomed), len(found) - len(doomed), forks
 
 
 def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
@@ -79,7 +80,7 @@ def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:
                 seen.add(fork)
                 todo.append(fork)
             if shelf == PURGED:
-                continue  # nobody reads it; those who fork it count for themselves
+                continue  # no reader's path ends in it; its own forks count for themselves
             if _runs_through(db, no, origin_no, needed, passed):
                 forks.append(id)
     return tuple(sorted(forks)), sorted(needed)
@@ -108,18 +109,19 @@ def _runs_through(
 
 
 def _collect(db: apsw.Connection, origin_no: int | None) -> None:
-    """Look at what a purged thread hung on: it may be left of purged ones, and unneeded now."""
+    """Remove what is left of purged threads above one that has gone, if no fork needs it now."""
     first = True
     while origin_no is not None:
         source = origin_no >> 32
         row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (source,))
         if row is None or row[0] != PURGED:
-            return  # whatever is above, it needs itself
+            return  # a thread that is still there needs all that is above it
         removed, left, _ = _remove_unneeded(db, source)
         if not left:
             _drop(db, source)
         elif first and not removed:
-            return  # somebody else needs what it began at, and so all that is above
+            # Another fork needs what this one began at, and so all that is above.
+            return
         first = False
         origin_no = row[1]
 
@@ -132,15 +134,3 @@ def _drop(db: apsw.Connection, no: int) -> None:
         (no, *rows.everything_of(no), PURGED),
     )
     db.execute("DELETE FROM threads WHERE no = ?", (no,))
-
-
-def _remove_unused(db: apsw.Connection, blobs: Iterable[int]) -> None:
-    """Remove those of the blobs that no record uses any more."""
-    for no in blobs:
-        db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (no,))
-
-
-UNUSED = (
-    "NOT EXISTS (SELECT 1 FROM records r WHERE r.blob = b.no)"
-    " AND NOT EXISTS (SELECT 1 FROM blob_uses u WHERE u.blob = b.no)"
-)

@@ -18,13 +18,10 @@ from clew.core.model import (
     Stats,
     ThreadInfo,
     ThreadQuery,
-    encode_cursor,
 )
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.facts import ARCHIVED, DELETED, IN_USE
 from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
-
-UNLISTED_MAX = 256
+from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
 
 
 def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -> list[Record]:
@@ -42,7 +39,12 @@ def path(
     limit: int | None,
 ) -> list[Entry]:
     spans = path_spans(db, lineages, space, thread, leaf, after)
-    return _read_spans(db, list(spans)) if limit is None else _read_newest(db, spans, limit)
+    if limit is not None:
+        return _read_newest(db, spans, limit)
+    entries: list[Entry] = []
+    for span in reversed(list(spans)):
+        entries.extend(rows.scan(db, span, entries_only=True))
+    return entries
 
 
 def path_spans(
@@ -84,13 +86,6 @@ def _spans(db: apsw.Connection, place: int, stop: int, after: str) -> list[Range
     raise NotFound("entry", after)
 
 
-def _read_spans(db: apsw.Connection, spans: list[Range]) -> list[Entry]:
-    entries: list[Entry] = []
-    for span in reversed(spans):
-        entries.extend(rows.scan(db, span, entries_only=True))
-    return entries
-
-
 def _read_newest(db: apsw.Connection, spans: Iterable[Range], limit: int) -> list[Entry]:
     entries: list[Entry] = []
     for span in spans:
@@ -119,11 +114,12 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
     return Segment(head[2], head[1], tail[1], head[0] & rows.SEQ_MAX, tail[0] & rows.SEQ_MAX)
 
 
-# --- pages of threads -----------------------------------------------------------------------
+# --- pages of threads ---
 
 
 def too_many_unlisted(db: apsw.Connection, space: int) -> bool:
     """Whether sorting the threads that are not in the index would cost more than a page should."""
+    # With a limit inside: to count all of them would cost what is to be saved.
     some = "SELECT 1 FROM threads WHERE space = ? AND listed_us IS NULL LIMIT ?"
     found = value(db, f"SELECT count(*) FROM ({some})", (space, UNLISTED_MAX + 1))
     return bool(found > UNLISTED_MAX)
@@ -133,31 +129,11 @@ def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadI
     """Ordered index scans, merged: the cost is the page, not the store."""
     column = f"{query.order}_us"
     found: list[ThreadRow] = []
-    for shelf in _shelves(query):
-        for part in _PARTS[query.order]:
-            sql, bindings = _select(space, query, column, shelf, *part)
-            found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
+    for scan in scans(query):
+        sql, bindings = _select(space, query, column, *scan)
+        found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
-    page = [row.info(db) for row in found[: query.limit]]
-    if len(found) <= query.limit:
-        return Page(page)
-    last = found[query.limit - 1]
-    return Page(page, encode_cursor(getattr(last, column), last.id))
-
-
-# By update there are two sorts of threads: those in the index, and those that have changed since.
-_PARTS = {
-    "created": (("created_us", "TRUE"),),
-    "updated": (("listed_us", "listed_us IS NOT NULL"), ("updated_us", "listed_us IS NULL")),
-}
-
-
-def _shelves(query: ThreadQuery) -> tuple[int, ...]:
-    if query.deleted:
-        return (DELETED,)
-    if query.archived is None:
-        return (IN_USE, ARCHIVED)
-    return (ARCHIVED,) if query.archived else (IN_USE,)
+    return page_of(query, found, lambda row: row.info(db))
 
 
 def _select(
@@ -209,7 +185,7 @@ def after_prefix(prefix: str) -> str | None:
 def stats(db: apsw.Connection, space: int | None) -> Stats:
     """What a namespace has, or all of them together.
 
-    How large the file is tells only those who have it for themselves.
+    The size of the file is the size of the store only where no other namespace shares it.
     """
     where, bindings = ("TRUE", ()) if space is None else ("space = ?", (space,))
 

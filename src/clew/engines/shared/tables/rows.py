@@ -23,6 +23,9 @@ _COLUMNS = "no, id, time_us, hash, parent, kind, body, turn, format, meta, blobs
 _HEADS = _COLUMNS.replace("body", "iif(type = 0, NULL, body)").replace("meta", "NULL")
 _INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _FIND = f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?"
+# The rows of a range, as `to_record` takes them; the second one has entries without body and meta.
+IN_RANGE = f"SELECT {_COLUMNS} FROM records WHERE no BETWEEN ? AND ?"
+HEADS_IN_RANGE = f"SELECT {_HEADS} FROM records WHERE no BETWEEN ? AND ?"
 
 
 def number(thread: int, seq: int) -> int:
@@ -155,16 +158,10 @@ def scan(
 
 
 def raw(
-    db: apsw.Connection,
-    span: Range,
-    rest: str = "ORDER BY no",
-    *bindings: Any,
-    heads: bool = False,
+    db: apsw.Connection, span: Range, rest: str = "ORDER BY no", *bindings: Any
 ) -> Iterator[Row]:
-    """The rows of a range, as `to_record` takes them; `heads`: entries without body and meta."""
-    columns = _HEADS if heads else _COLUMNS
-    sql = f"SELECT {columns} FROM records WHERE no BETWEEN ? AND ? {rest}"
-    return each(db, sql, (*span, *bindings))
+    """The rows of a range, as `to_record` takes them."""
+    return each(db, f"{IN_RANGE} {rest}", (*span, *bindings))
 
 
 def everything_of(thread: int, after: int = 0) -> Range:
@@ -287,7 +284,7 @@ def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
 def patience(seconds: float) -> Callable[[int], bool]:
     """A busy handler: wait for other processes in short random naps, up to a limit.
 
-    SQLite's own backs off to 100 ms, which starves whoever has waited longest.
+    SQLite's own backs off to 100 ms, which starves the process that has waited longest.
     """
     deadline = 0.0
 

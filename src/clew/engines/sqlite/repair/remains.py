@@ -13,9 +13,9 @@ from clew.core.hashes import entry_hash, fact_hash, move_hash
 from clew.core.maintenance import Lost, SalvagedThread, Sort
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.facts import PURGED
 from clew.engines.shared.tables.namespaces import DEFAULT
 from clew.engines.shared.tables.rows import Row
+from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite.connections import UNREADABLE
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from clew.core.hashes import thread_hash
 from clew.core.maintenance import Sort
 from clew.core.model import Record
 from clew.engines.shared.tables import namespaces, rows
-from clew.engines.shared.tables.facts import PURGED
 from clew.engines.shared.tables.rows import Row, every, fetch_blob, one
+from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs
 from clew.engines.sqlite.connections import UNREADABLE
 from clew.engines.sqlite.repair.remains import (

@@ -1,4 +1,4 @@
-"""What all threads of an open store share: its place, disk, index, blobs, and its poison."""
+"""An open store of files: what all of its threads share, and whether it may go on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 T = TypeVar("T")
 
 
-class Shared:
+class OpenStore:
+    """A store's place, disk, index and blobs, and the journals of its threads that are open."""
+
     def __init__(
         self,
         place: Place,
@@ -83,16 +85,16 @@ class Shared:
         text = f"{path}: {error.strerror or error}; nothing was written"
         return _because(error, text, retryable=False)
 
-    def twin(self, index: Index) -> Shared:
+    def twin(self, index: Index) -> OpenStore:
         """The same store with another index."""
-        return Shared(
+        return OpenStore(
             self.place, self.disk, busy_seconds=self.busy_seconds, clock=self.clock, index=index
         )
 
     # --- telling others ---
 
     def mark(self, path: str) -> None:
-        """Note that a thread has changed, for whoever lists; after the write, so none is missed."""
+        """Note that a thread has changed, for the next list; after the write, so none is missed."""
         if not os.access(path, os.F_OK):
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -121,6 +123,7 @@ class Shared:
                 found = self._journals[path] = Journal(self, id, path, name)
             self._journals.move_to_end(path)
             idle = self._evict()
+        # Outside of the mutex: to retire a journal writes to the index, and takes its time.
         for journal in idle:
             try:
                 journal.retire()
@@ -129,11 +132,11 @@ class Shared:
         return found
 
     def _evict(self) -> list[Journal]:
-        """The files that were not used for longest, unless somebody is at work on them."""
+        """The files that were not used for longest, unless a caller is at work on them."""
         idle: list[Journal] = []
         for path in list(self._journals)[: max(0, len(self._journals) - OPEN_MAX)]:
             journal = self._journals[path]
-            # We ourselves may be at work on it, and then could take its mutex once more.
+            # This very thread may be at work on it, and would get its mutex, which is re-entrant.
             busy = is_ours(journal.mutex) or not journal.commits.idle
             if not busy and journal.mutex.acquire(blocking=False):
                 idle.append(self._journals.pop(path))

@@ -1,17 +1,18 @@
-"""The tables of a store as streams in the order of the threads, read a page at a time.
+"""The tables of a store at one moment, as streams in the order of the threads.
 
-One pass over all of them side by side verifies a store: memory holds a page of each, and rows of
-threads that are not there come to light on the way.
+`Moment` asks questions that are all answered from one snapshot. `Tables` are the streams, each
+read a page at a time. One pass over all of them side by side verifies a store: memory holds a page
+of each, and rows of threads that are not there come to light on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 import psycopg
-from msgspec import Struct
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
@@ -20,13 +21,130 @@ from clew.core.model import Record
 from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.pool import Connections
-from clew.engines.postgres.rows import ENTRY, FACT, MOVE, Place, to_bytes, to_hash
+from clew.engines.postgres.rows import ENTRY, FACT, MOVE, to_bytes, to_hash
 from clew.engines.postgres.wire import DeadlinePassed, Row, Wire, array, text_of, translate
+from clew.engines.shared.audit import Link
 from clew.engines.shared.compression import unpack
 
 PAGE_ROWS = 1000
 PAGE_BYTES = 4 * 1024 * 1024
 LEAST = -(2**63)
+
+
+# --- one moment ---
+
+# Pages are read in the order of an index; a plan that sorts would read everything for each.
+_BEGIN = """
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL jit = off;
+SAVEPOINT readable
+"""
+# What a damaged row, page, index or catalogue makes of a statement. Any other error is trouble
+# with the server, and no problem of the store.
+_DAMAGE = ("XX", "22", "54", "42")
+_NO_RIGHT = "42501"
+
+
+@contextmanager
+def moment(connections: Connections, book: Book) -> Iterator[Moment]:
+    with closing(connections.apart()) as wire:
+        made = Moment(connections, book, wire)
+        made.begin()
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+class Moment:
+    """Asks questions that all are answered from the same moment; each has its own deadline.
+
+    A question that fails on damage must not end the transaction, or the moment would be lost with
+    it: every question begins at the same savepoint.
+    """
+
+    def __init__(self, connections: Connections, book: Book, wire: Wire) -> None:
+        self.book = book
+        self.place = connections.place
+        self._connections = connections
+        self._wire = wire
+
+    def begin(self) -> None:
+        self._guarded(lambda: self._wire.execute(_BEGIN))
+
+    def end(self) -> None:
+        with suppress(psycopg.Error, DeadlinePassed):
+            self._wire.execute("ROLLBACK")
+
+    def every(self, sql: str, *bindings: Any) -> list[Row]:
+        """The rows. Corrupt: the server cannot read them."""
+        found: list[Row] = self._guarded(lambda: self._ask(self.book.sql(sql), bindings))
+        return found
+
+    def value(self, sql: str, *bindings: Any) -> Any:
+        found = self.every(sql, *bindings)
+        return found[0][0] if found else None
+
+    def _ask(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
+        try:
+            return self._wire.every(sql, bindings)
+        except UnicodeDecodeError:
+            # Asked again, with text taken as it is: one bad value must not hide a page of rows.
+            cursor = self._wire.cursor(binary=True)
+            cursor.adapters.register_loader("text", _AnyText)
+            return cursor.execute(sql, bindings).fetchall()
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        self._connections.check()
+        self._wire.deadline = self._connections.deadline()
+        try:
+            return work()
+        except DeadlinePassed:
+            raise Unavailable(f"{self.place}: the server did not answer in time") from None
+        except psycopg.Error as error:
+            if not self._recovers(error):
+                raise translate(error, self.place) from error
+            raise Corrupt(self.place, f"PostgreSQL says: {text_of(error)}") from error
+
+    def _recovers(self, error: psycopg.Error) -> bool:
+        """Whether it was damage, after which other questions can still be asked."""
+        state = error.sqlstate or ""
+        if not state.startswith(_DAMAGE) or state == _NO_RIGHT:
+            return False
+        try:
+            self._wire.execute("ROLLBACK TO SAVEPOINT readable")
+        except (psycopg.Error, DeadlinePassed):
+            return False
+        return True
+
+
+class _AnyText(Loader):
+    """Text as it is, also where it is no UTF-8 any more: such a value matches no hash."""
+
+    format = Format.BINARY
+
+    def load(self, data: Any) -> str:
+        return bytes(data).decode("utf-8", "surrogateescape")
+
+
+# --- streams ---
+
+
+class Tables:
+    """What belongs to threads, each in the order of the threads."""
+
+    def __init__(self, moment: Moment, quick: bool) -> None:
+        self.records = Records(moment, quick)
+        places = "t.parent_thread, t.parent_seq::bigint"
+        self.segments = Stream(moment, "segments", {"first": -(2**31)}, places)
+        self.facts = Stream(moment, "facts", {"key": ""}, "t.seq::bigint")
+        self.tags = Stream(moment, "tags", {"tag": ""})
+        self.uses = Stream(moment, "blob_uses", {"seq": -(2**31), "blob": b""})
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter((self.records, self.segments, self.facts, self.tags, self.uses))
 
 
 class Stream:
@@ -57,16 +175,22 @@ class Stream:
         self._page: list[Row] = []
         self._next = 0
         self._ended = False
-        self._careful = False
+        self._careful = False  # a page could not be read: from now on thread by thread
 
-    def of(self, thread: int) -> Iterator[Row]:
-        """The rows of a thread, all of which must be taken. Corrupt: the rest cannot be read."""
+    def of(self, thread: int) -> Iterator[list[Row]]:
+        """The rows of a thread, all of which must be taken, some at a time.
+
+        Corrupt: the rest cannot be read.
+        """
         while (row := self._peek()) is not None and row[0] <= thread:
-            self._next += 1
-            if row[0] == thread:
-                yield row
-            else:
-                self.strays += 1
+            rows: list[Row] = []
+            while self._next < len(self._page) and (row := self._page[self._next])[0] <= thread:
+                self._next += 1
+                if row[0] == thread:
+                    rows.append(row)
+                else:
+                    self.strays += 1
+            yield rows
         if self._careful:
             yield from self._only(thread)
 
@@ -110,7 +234,7 @@ class Stream:
             return max(1, len(page) // 2)
         return min(PAGE_ROWS, self._size * 2)
 
-    def _only(self, thread: int) -> Iterator[Row]:
+    def _only(self, thread: int) -> Iterator[list[Row]]:
         """The rows of one thread, asked for alone, and one by one where that is needed."""
         after = self._after[1:] if self._after[0] == thread else self._first
         while True:
@@ -124,7 +248,7 @@ class Stream:
                 page = self.unreadable(error, self._keys + self._one, (thread, *after))
             else:
                 self._size = self._fit(page)
-            yield from self.prepare(page)
+            yield self.prepare(page)
             if len(page) < size or not all(map(can_be_asked_for, page[-1][: 1 + len(after)])):
                 return
             after = page[-1][1 : 1 + len(after)]
@@ -145,13 +269,13 @@ class Stream:
 class Beside:
     """Rows of a thread by seq, taken along as its records go by."""
 
-    def __init__(self, rows: Iterator[Row]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
+    def __init__(self, pages: Iterator[list[Row]]) -> None:
+        self._rows = chain.from_iterable(pages)
+        self._next = next(self._rows, None)
         self.left_over = 0  # rows that go with no record
 
     def at(self, seq: int) -> list[Row]:
-        found = []
+        found: list[Row] = []
         while self._next is not None and self._next[1] <= seq:
             if self._next[1] == seq:
                 found.append(self._next)
@@ -167,14 +291,7 @@ class Beside:
         return self.left_over
 
 
-# --- records --------------------------------------------------------------------------------
-
-
-class Link(Struct, frozen=True):
-    """Where an entry is that others hang on, and its hash."""
-
-    place: Place
-    hash: str
+# --- records ---
 
 
 class RecordRow(NamedTuple):
@@ -343,110 +460,3 @@ def can_be_asked_for(value: Any) -> bool:
         return not isinstance(value, str) or b"\0" not in value.encode("utf-8")
     except UnicodeEncodeError:
         return False
-
-
-class Tables:
-    """What belongs to threads, each in the order of the threads."""
-
-    def __init__(self, moment: Moment, quick: bool) -> None:
-        self.records = Records(moment, quick)
-        places = "t.parent_thread, t.parent_seq::bigint"
-        self.segments = Stream(moment, "segments", {"first": -(2**31)}, places)
-        self.facts = Stream(moment, "facts", {"key": ""}, "t.seq::bigint")
-        self.tags = Stream(moment, "tags", {"tag": ""})
-        self.uses = Stream(moment, "blob_uses", {"seq": -(2**31), "blob": b""})
-
-    def __iter__(self) -> Iterator[Stream]:
-        return iter((self.records, self.segments, self.facts, self.tags, self.uses))
-
-
-# --- all of a store as it was at one moment, read a page at a time ---
-
-# Pages are read in the order of an index; a plan that sorts would read everything for each.
-_BEGIN = """
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL enable_seqscan = off;
-SET LOCAL enable_bitmapscan = off;
-SET LOCAL jit = off;
-SAVEPOINT readable
-"""
-# What a damaged row, page, index or catalogue makes of a statement; the rest are troubles.
-_DAMAGE = ("XX", "22", "54", "42")
-_NO_RIGHT = "42501"
-
-
-@contextmanager
-def moment(connections: Connections, book: Book) -> Iterator[Moment]:
-    with closing(connections.apart()) as wire:
-        made = Moment(connections, book, wire)
-        made.begin()
-        try:
-            yield made
-        finally:
-            made.end()
-
-
-class Moment:
-    """Asks questions that all are answered from the same moment; each has its own deadline."""
-
-    def __init__(self, connections: Connections, book: Book, wire: Wire) -> None:
-        self.book = book
-        self.place = connections.place
-        self._connections = connections
-        self._wire = wire
-
-    def begin(self) -> None:
-        self._guarded(lambda: self._wire.execute(_BEGIN))
-
-    def end(self) -> None:
-        with suppress(psycopg.Error, DeadlinePassed):
-            self._wire.execute("ROLLBACK")
-
-    def every(self, sql: str, *bindings: Any) -> list[Row]:
-        """The rows. Corrupt: the server cannot read them."""
-        found: list[Row] = self._guarded(lambda: self._ask(self.book.sql(sql), bindings))
-        return found
-
-    def value(self, sql: str, *bindings: Any) -> Any:
-        found = self.every(sql, *bindings)
-        return found[0][0] if found else None
-
-    def _ask(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
-        try:
-            return self._wire.every(sql, bindings)
-        except UnicodeDecodeError:
-            cursor = self._wire.cursor(binary=True)
-            cursor.adapters.register_loader("text", _AnyText)
-            return cursor.execute(sql, bindings).fetchall()
-
-    def _guarded(self, work: Any) -> Any:
-        self._connections.check()
-        self._wire.deadline = self._connections.deadline()
-        try:
-            return work()
-        except DeadlinePassed:
-            raise Unavailable(f"{self.place}: the server did not answer in time") from None
-        except psycopg.Error as error:
-            if not self._recovers(error):
-                raise translate(error, self.place) from error
-            raise Corrupt(self.place, f"PostgreSQL says: {text_of(error)}") from error
-
-    def _recovers(self, error: psycopg.Error) -> bool:
-        """Whether it was damage, after which other questions can still be asked."""
-        state = error.sqlstate or ""
-        if not state.startswith(_DAMAGE) or state == _NO_RIGHT:
-            return False
-        try:
-            self._wire.execute("ROLLBACK TO SAVEPOINT readable")
-        except (psycopg.Error, DeadlinePassed):
-            return False
-        return True
-
-
-class _AnyText(Loader):
-    """Text as it is, also where it is no UTF-8 any more: such a value matches no hash."""
-
-    format = Format.BINARY
-
-    def load(self, data: Any) -> str:
-        return bytes(data).decode("utf-8", "surrogateescape")
