@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from clew.core.errors import ClewError, InvalidInput
-from clew.snapshots.apply import new_mode, read, translated, write_all
+from clew.snapshots.apply import new_mode, translated
 from clew.snapshots.dirfd import REAL, Root, System
 from clew.snapshots.manifest import Node
 from clew.snapshots.plan import bounded
@@ -31,15 +32,9 @@ def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> 
         except BaseException:
             copy.remove()
             if made:
-                _remove_quietly(folder)
+                with suppress(OSError):
+                    os.rmdir(folder)
             raise
-
-
-def _remove_quietly(folder: str) -> None:
-    try:
-        os.rmdir(folder)
-    except OSError:
-        pass
 
 
 class _Copy:
@@ -61,21 +56,15 @@ class _Copy:
                 if node.is_folder:
                     self._system.make_folder(name, folder)
                 else:
-                    self._write_file(folder, name, node)
+                    data = self._trees.read(node)
+                    os.close(self._root.write_file(folder, name, data, new_mode(node)))
             files += node.is_file
+        # Links come last, so that none is there while something else is written.
         for path, node in links:
             with self._root.parent(path) as (folder, name):
                 self._made.append((path, False))
                 self._system.make_link(node.ref, name, folder)
         return files + len(links)
-
-    def _write_file(self, folder: int, name: str, node: Node) -> None:
-        data = read(self._trees, node)
-        descriptor = self._system.create(name, folder, new_mode(node))
-        try:
-            write_all(self._system, descriptor, data)
-        finally:
-            os.close(descriptor)
 
     def remove(self) -> None:
         for path, is_folder in reversed(self._made):

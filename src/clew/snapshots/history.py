@@ -11,11 +11,10 @@ from clew.core.errors import InvalidInput, NotFound
 from clew.core.model import Entry
 from clew.messages.neutral import calls_of
 from clew.snapshots import catalogue
-from clew.snapshots.apply import read as read_checked
 from clew.snapshots.diff import diff_trees
 from clew.snapshots.manifest import Node, name_problem
 from clew.snapshots.model import Difference, Snapshot, Version
-from clew.snapshots.scan import Survey
+from clew.snapshots.survey import Survey
 from clew.snapshots.tree import Trees, WorkingTrees
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def read(trees: Trees, snapshot: Snapshot, path: str) -> bytes:
     if not node.is_file:
         what = "a folder" if node.is_folder else f"a link to {node.ref!r}"
         raise InvalidInput("path", f"{path!r} is {what}, and not a file")
-    return read_checked(trees, node)
+    return trees.read(node)
 
 
 def diff_working(trees: WorkingTrees, tree: str, survey: Survey) -> list[Difference]:

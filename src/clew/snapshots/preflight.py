@@ -21,7 +21,7 @@ def inspect(root: Root, work: Work) -> Work:
     """The plan without what is done already, and with all that is in its way."""
     look = _Inspector(root, work.actions)
     look.deletes()
-    look.creates()
+    look.creates()  # which are blocked only by what is not deleted before
     return work.without(look.dropped, look.blocked)
 
 
@@ -37,9 +37,9 @@ class _Inspector:
     def deletes(self) -> None:
         """A folder goes only if all that is in it goes: those below come before those above."""
         for n, action in self._actions:
-            if action.act != "delete" or not action.node.is_folder:
+            if action.act != "delete" or action.node.kind != "folder":
                 continue
-            staying = [p for p in self._paths(action.path) or () if p not in self._going]
+            staying = [p for p in self._paths(action.path) if p not in self._going]
             if not staying:
                 continue
             if action.path in self._coming:
@@ -55,37 +55,32 @@ class _Inspector:
                 folder, _, name = action.path.rpartition("/")
                 if folder not in names:
                     names[folder] = self._staying(folder)
-                self._create(n, action, names[folder].get(folded(name)))
-
-    def _create(self, n: int, action: Action, there: str | None) -> None:
-        """`there` is a name on the disk that is this one, or would be on some file systems."""
-        if there is None:
-            return
-        if there == action.node.name and self._is_there(action):
-            self.dropped.add(n)
-        else:
-            self.blocked.add(action.path)
+                # A name on the disk that is this one, or would be on some file systems.
+                there = names[folder].get(folded(name))
+                if there is None:
+                    continue
+                if there == name and self._is_there(action):
+                    self.dropped.add(n)
+                else:
+                    self.blocked.add(action.path)
 
     def _is_there(self, action: Action) -> bool:
         with self._root.parent(action.path) as (folder, name):
-            return self._root.is_same(folder, name, action.node) is not None
+            return self._root.find_same(folder, name, action.node) is not None
 
     def _staying(self, folder: str) -> dict[str, str]:
         """The names in a folder that will not be deleted, as they are when folded."""
-        paths = [path for path in self._paths(folder) or () if path not in self._going]
-        names = [path.rpartition("/")[2] for path in paths]
+        staying = [path for path in self._paths(folder) if path not in self._going]
+        names = [path.rpartition("/")[2] for path in staying]
         return {folded(name): name for name in names}
 
-    def _paths(self, folder: str) -> list[str] | None:
-        """What is on the disk in a folder; None if it is no folder."""
+    def _paths(self, folder: str) -> list[str]:
+        """What is on the disk in a folder; nothing if it is no folder."""
         if not self._root.is_folder(folder):
-            return None
+            return []
         with self._root.folder(folder) as descriptor:
             names = self._root.system.names(descriptor)
         return [f"{folder}/{name}" if folder else name for name in names]
-
-
-# --- saying no ---
 
 
 def refuse(plan: Plan, *, force: bool = False) -> None:
