@@ -73,6 +73,15 @@ class Restoration:
 
     def prepare(self) -> None:
         """Check everything that can be checked, and write all contents. Changes no file."""
+        with translated(f"nothing was changed in {self._root.path}"):
+            self._check()
+            if len(self._contents) <= _FEW:
+                self._stage_few()
+            else:
+                self._stage_many()
+
+    def _check(self) -> None:
+        """Whether all contents are in the store, and what they replace is as it was planned for."""
         self._check_blobs()
         for n, action in enumerate(self._actions):
             old, new = action.old, action.new
@@ -83,12 +92,8 @@ class Restoration:
                 with self._unless_gone(action), self._root.parent(action.path) as (folder, _):
                     self._note(action, old, folder)
             # A file with other names, which are none of ours, gets no other mode in its place.
-            if file and (action.act != "mode" or self._noted[action.path].st_nlink > 1):
+            if file is not None and (action.act != "mode" or self._noted[action.path].st_nlink > 1):
                 self._contents.append((n, action, file))
-        if len(self._contents) <= _FEW:
-            self._stage_few()
-        else:
-            self._stage_many()
 
     def _check_blobs(self) -> None:
         """Whether all contents are there. Few are read as soon as they would be asked for."""
@@ -107,13 +112,12 @@ class Restoration:
         except (Conflict, FileNotFoundError):
             raise _changed(action.path) from None
 
-    def _note(self, action: Action, old: Node, folder: int) -> os.stat_result:
+    def _note(self, action: Action, old: Node, folder: int) -> None:
         """What is there must be what the plan was made for."""
         found = self._root.find_same(folder, action.path.rpartition("/")[2], old)
         if found is None:
             raise _changed(action.path)
         self._noted[action.path] = found
-        return found
 
     def _stage_few(self) -> None:
         """All are written, the disk begins with all of them, and then they are waited for."""
@@ -190,6 +194,10 @@ class Restoration:
         New contents of files do not depend on each other: several are switched at once, between
         what makes room for them and what comes after them.
         """
+        with translated(f"restoring {self._root.path} failed"):
+            self._switch_all()
+
+    def _switch_all(self) -> None:
         numbers = {n for n, _, _ in self._contents}
         first = min(numbers, default=self.total)
         after = [a for n, a in enumerate(self._actions) if n > first and n not in numbers]
@@ -238,7 +246,7 @@ class Restoration:
             temporary = f"{self._prefix}{self.done}"
             self._staged[action.path] = action.path.rpartition("/")[0], temporary
             self._system.make_link(action.new.ref, temporary, folder)
-            self._check(action, folder, name)
+            self._check_still(action, folder, name)
             self._system.rename(temporary, folder, name, folder)
         elif action.path in self._staged:
             self._switch(action, folder, name)
@@ -247,7 +255,7 @@ class Restoration:
 
     def _delete(self, action: Action, folder: int, name: str) -> None:
         if action.node.kind != "folder":
-            self._check(action, folder, name)
+            self._check_still(action, folder, name)
             self._system.unlink(name, folder)
             return
         try:
@@ -266,7 +274,7 @@ class Restoration:
                 raise _changed(action.path) from None
 
     def _switch(self, action: Action, folder: int, name: str) -> None:
-        self._check(action, folder, name)
+        self._check_still(action, folder, name)
         above, temporary = self._staged[action.path]
         if above == action.path.rpartition("/")[0]:
             self._system.rename(temporary, folder, name, folder)
@@ -287,7 +295,7 @@ class Restoration:
         finally:
             os.close(descriptor)
 
-    def _check(self, action: Action, folder: int, name: str) -> None:
+    def _check_still(self, action: Action, folder: int, name: str) -> None:
         """Just before a name is switched: it must still be what the plan was made for."""
         seen = None if action.old is None else self._noted[action.path]
         if self._root.is_as_seen(folder, name, seen):

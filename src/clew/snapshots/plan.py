@@ -166,6 +166,10 @@ class Selection:
             self._met.add(path)
         return bool(path)
 
+    def not_held(self, paths: Iterable[str]) -> list[str]:
+        """Those of the paths that are none of them, each once and in order."""
+        return sorted({path for path in paths if not self.holds(path)})
+
     def covers(self, path: str) -> bool:
         """Whether a path may be changed itself, whatever becomes of what lies in it."""
         return self.holds(path) or path in self._above

@@ -262,6 +262,8 @@ def _pinned(
         raise error
     if len(roots) > 1:
         raise InvalidInput("root", f"there are snapshots of several folders: {', '.join(roots)}")
+    if len(found) == 1:
+        return found[0]
     return next((s for s in found if _is_early(thread, s, to)), found[-1])
 
 
@@ -372,7 +374,6 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
             if not todo.actions and stays and request.what != "undo":
                 restored = Restored(plan=todo.plan, before=None)
                 return Rewound(what=request.what, leaf=leaf, from_leaf=leaf, files=restored)
-            above = {a.path for a in todo.actions if not selection.holds(a.path)}
             files = Files(
                 root=request.root,
                 folder=root.identity,
@@ -381,7 +382,7 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
                 before=stored.snapshot.id,
                 before_tree=stored.snapshot.tree,
                 paths=request.paths,
-                above=sorted(above),
+                above=selection.not_held([action.path for action in todo.actions]),
             )
             intent = _intent(request, leaf, files)
             begun = intents.begin(intent)
@@ -513,15 +514,13 @@ def _apply(request: Request, root: Root, intent: Intent, todo: Work, *, may_forg
     trees = trees_of(request.thread.store)
     job = Restoration(root, trees, todo, intent.id, request.progress)
     try:
-        with translated(f"nothing was changed in {root.path}"):
-            job.prepare()
+        job.prepare()
     except BaseException:
         if job.clean() and may_forget:
             intents.forget(request.thread, intent)
         raise
     try:
-        with translated(f"restoring {root.path} failed"):
-            job.apply()
+        job.apply()
     except BaseException as error:
         job.clean()
         error.add_note(
