@@ -74,34 +74,32 @@ class Restoration:
     def prepare(self) -> None:
         """Check everything that can be checked, and write all contents. Changes no file."""
         with translated(f"nothing was changed in {self._root.path}"):
-            self._check()
+            wanted = [
+                a.new for a in self._actions if a.new is not None and a.new.kind in FILE_KINDS
+            ]
+            # Many are asked for before the first is staged. Few are read as soon as that.
+            missing = self._trees.missing(n.ref for n in wanted) if len(wanted) > _FEW else set()
+            for node in wanted:
+                if node.ref in missing:
+                    raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
+            for n, action in enumerate(self._actions):
+                self._look_at(n, action)
             if len(self._contents) <= _FEW:
                 self._stage_few()
             else:
                 self._stage_many()
 
-    def _check(self) -> None:
-        """Whether all contents are in the store, and what they replace is as it was planned for."""
-        self._check_blobs()
-        for n, action in enumerate(self._actions):
-            old, new = action.old, action.new
-            file = new if new is not None and new.kind in FILE_KINDS else None
-            # What gets new contents is looked at when they are staged: its folder is open then.
-            later = file is not None and action.act == "overwrite"
-            if old is not None and old.kind != "folder" and not later:
-                with self._unless_gone(action), self._root.parent(action.path) as (folder, _):
-                    self._note(action, old, folder)
-            # A file with other names, which are none of ours, gets no other mode in its place.
-            if file is not None and (action.act != "mode" or self._noted[action.path].st_nlink > 1):
-                self._contents.append((n, action, file))
-
-    def _check_blobs(self) -> None:
-        """Whether all contents are there. Few are read as soon as they would be asked for."""
-        wanted = [a.new for a in self._actions if a.new is not None and a.new.kind in FILE_KINDS]
-        missing = self._trees.missing(n.ref for n in wanted) if len(wanted) > _FEW else set()
-        for node in wanted:
-            if node.ref in missing:
-                raise Corrupt(f"blob {node.ref}", f"the contents of {node.name!r} are missing")
+    def _look_at(self, n: int, action: Action) -> None:
+        old, new = action.old, action.new
+        file = new if new is not None and new.kind in FILE_KINDS else None
+        # What gets new contents is looked at when they are staged: its folder is open then.
+        later = file is not None and action.act == "overwrite"
+        if old is not None and old.kind != "folder" and not later:
+            with self._unless_gone(action), self._root.parent(action.path) as (folder, _):
+                self._note(action, old, folder)
+        # A file with other names, which are none of ours, gets no other mode in its place.
+        if file is not None and (action.act != "mode" or self._noted[action.path].st_nlink > 1):
+            self._contents.append((n, action, file))
 
     @contextmanager
     def _unless_gone(self, action: Action) -> Iterator[None]:
@@ -194,21 +192,18 @@ class Restoration:
         New contents of files do not depend on each other: several are switched at once, between
         what makes room for them and what comes after them.
         """
-        with translated(f"restoring {self._root.path} failed"):
-            self._switch_all()
-
-    def _switch_all(self) -> None:
         numbers = {n for n, _, _ in self._contents}
         first = min(numbers, default=self.total)
         after = [a for n, a in enumerate(self._actions) if n > first and n not in numbers]
-        for action in self._actions[:first]:
-            self._go(action)
-            self._tell(1)
-        each(self._go, [action for _, action, _ in self._contents])  # told when they were staged
-        for action in after:
-            self._go(action)
-            self._tell(1)
-        each(self._sync_folder, sorted(self._unsynced | self._left))
+        with translated(f"restoring {self._root.path} failed"):
+            for action in self._actions[:first]:
+                self._go(action)
+                self._tell(1)
+            each(self._go, [action for _, action, _ in self._contents])  # told when staged
+            for action in after:
+                self._go(action)
+                self._tell(1)
+            each(self._sync_folder, sorted(self._unsynced | self._left))
 
     def _go(self, action: Action) -> None:
         """One step; the last one in a folder makes it durable."""
@@ -237,51 +232,42 @@ class Restoration:
             pass  # it is gone, or was never one of ours
 
     def _do(self, action: Action, folder: int, name: str) -> None:
-        if action.new is None:
-            self._delete(action, folder, name)
-        elif action.new.kind == "folder":
-            self._make_folder(action, folder, name)
-        elif action.new.kind == "link":
-            # A link cannot be replaced in its place, only by the name of another one.
+        system, new = self._system, action.new
+        if new is None and action.node.kind == "folder":
+            try:
+                system.remove_folder(name, folder)
+            except OSError as error:
+                # Something new is in it: then it stays, unless its place is needed.
+                if error.errno not in _NOT_EMPTY or action.path in self._coming:
+                    raise
+        elif new is None:
+            self._check_still(action, folder, name)
+            system.unlink(name, folder)
+        elif new.kind == "folder":
+            try:
+                system.make_folder(name, folder)
+            except FileExistsError:
+                found = self._root.find(folder, name)
+                if found is None or not stat.S_ISDIR(found.st_mode):
+                    raise _changed(action.path) from None
+        elif new.kind == "link":
+            # A link cannot be changed in its place, only be replaced by another one.
             temporary = f"{self._prefix}{self.done}"
             self._staged[action.path] = action.path.rpartition("/")[0], temporary
-            self._system.make_link(action.new.ref, temporary, folder)
+            system.make_link(new.ref, temporary, folder)
             self._check_still(action, folder, name)
-            self._system.rename(temporary, folder, name, folder)
+            system.rename(temporary, folder, name, folder)
         elif action.path in self._staged:
-            self._switch(action, folder, name)
-        else:
-            self._set_mode(action, action.new, folder, name)
-
-    def _delete(self, action: Action, folder: int, name: str) -> None:
-        if action.node.kind != "folder":
             self._check_still(action, folder, name)
-            self._system.unlink(name, folder)
-            return
-        try:
-            self._system.remove_folder(name, folder)
-        except OSError as error:
-            # Something new is in it: then it stays, unless its place is needed.
-            if error.errno not in _NOT_EMPTY or action.path in self._coming:
-                raise
-
-    def _make_folder(self, action: Action, folder: int, name: str) -> None:
-        try:
-            self._system.make_folder(name, folder)
-        except FileExistsError:
-            found = self._root.find(folder, name)
-            if found is None or not stat.S_ISDIR(found.st_mode):
-                raise _changed(action.path) from None
-
-    def _switch(self, action: Action, folder: int, name: str) -> None:
-        self._check_still(action, folder, name)
-        above, temporary = self._staged[action.path]
-        if above == action.path.rpartition("/")[0]:
-            self._system.rename(temporary, folder, name, folder)
-            return
-        with self._root.folder(above) as source:
-            self._system.rename(temporary, source, name, folder)
-        self._left.add(above)
+            above, temporary = self._staged[action.path]
+            if above == action.path.rpartition("/")[0]:
+                system.rename(temporary, folder, name, folder)
+                return
+            with self._root.folder(above) as source:
+                system.rename(temporary, source, name, folder)
+            self._left.add(above)
+        else:
+            self._set_mode(action, new, folder, name)
 
     def _set_mode(self, action: Action, node: Node, folder: int, name: str) -> None:
         descriptor = self._system.open_file(name, folder)

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter, itemgetter
 from typing import cast
@@ -95,16 +95,17 @@ class Walker:
         except OSError:
             return _unreadable(path, NO_SIGNATURE, outer)
         cached = self._cached.get(path)
-        if cached is not None and cached.signature == sign and self._can_stay(cached):
+        # What was left out may belong now, though the names are the same: a file may shrink.
+        if (
+            cached is not None
+            and cached.signature == sign
+            and cached.size <= self._left
+            and all(reason in _LASTING for _, reason, _ in cached.left_out)
+        ):
             matcher, unread = self._matcher(descriptor, path, outer, cached.ignores)
             if matcher.id == cached.rules and not unread:
                 return self._same(descriptor, path, matcher, cached, sign)
         return self._anew(descriptor, path, outer, cached, sign)
-
-    def _can_stay(self, cached: CachedFolder) -> bool:
-        """Whether what was left out would be again: a file may shrink while the names stay."""
-        lasting = all(reason in _LASTING for _, reason, _ in cached.left_out)
-        return lasting and cached.size <= self._left
 
     def _matcher(
         self, descriptor: int, path: str, outer: Matcher, ignores: Sequence[str]
@@ -188,8 +189,16 @@ class Walker:
         return found
 
     def _list(self, descriptor: int, path: str) -> list[Look]:
+        looks: list[Look] = []
         with os.scandir(descriptor) as entries:
-            return sorted(_looks(entries), key=itemgetter(0))
+            for entry in entries:
+                try:
+                    looks.append((entry.name, entry.stat(follow_symlinks=False)))
+                except FileNotFoundError:
+                    pass  # it has gone since the folder was listed
+                except OSError:
+                    looks.append((entry.name, None))
+        return sorted(looks, key=itemgetter(0))
 
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
         try:
@@ -229,17 +238,6 @@ def _unreadable(path: str, sign: Signature, outer: Matcher) -> Folder:
     """A folder that cannot be looked into: nothing is known of it but that it is there."""
     out = [LeftOut(path.rstrip("/") or ".", "unreadable")]
     return Folder(path, sign, outer.id, [], [], [], out, [])
-
-
-def _looks(entries: Iterable[os.DirEntry[str]]) -> Iterator[Look]:
-    """What is in a folder; None for what cannot be looked at."""
-    for entry in entries:
-        try:
-            yield entry.name, entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            pass  # it has gone since the folder was listed
-        except OSError:
-            yield entry.name, None
 
 
 def _read_ignore(descriptor: int, name: str) -> bytes | None:

@@ -80,7 +80,12 @@ class Cache:
     def _read(self, root: str) -> CachedTree:
         if self._file is not None:
             try:
-                sealed = _load(self._file)
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                descriptor = os.open(self._file, flags)
+                try:
+                    sealed = read_all(descriptor, os.fstat(descriptor).st_size)
+                finally:
+                    close(descriptor)
                 seal, data = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
                 if is_sealed(seal, data):
                     found = msgspec.msgpack.decode(data, type=CachedTree)
@@ -93,14 +98,6 @@ class Cache:
 
 def is_sealed(seal: bytes, data: bytes) -> bool:
     return seal == digest(data).encode()
-
-
-def _load(file: Path) -> bytes:
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return read_all(descriptor, os.fstat(descriptor).st_size)
-    finally:
-        close(descriptor)
 
 
 def _make_folders(folder: Path) -> None:

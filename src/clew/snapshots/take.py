@@ -139,7 +139,10 @@ class Taking:
         done = self._engine.append(self._thread.id, batch, expect=expect, fence=fence)
         self._is_current = done[0].seq == self._info.seq + 1
         if snapshot.paths is None:
-            self._remember(stored.survey)
+            new = stored.survey.new_folders()
+            if len(new) <= _REMEMBERED_MAX:
+                for folder in new:  # a rewind asks first for what was stored last
+                    self._trees.remember(folder.manifest, ordered(folder.nodes))
             if stored.is_news:
                 self._cache.save(cached(stored.survey, (self._thread.id, snapshot.id)))
         try:
@@ -227,13 +230,6 @@ class Taking:
             rules=None if rules == Rules() else rules,
             paths=paths,
         )
-
-    def _remember(self, found: Survey) -> None:
-        """A rewind asks first for what was stored last."""
-        new = found.new_folders()
-        if len(new) <= _REMEMBERED_MAX:
-            for folder in new:
-                self._trees.remember(folder.manifest, ordered(folder.nodes))
 
     def _is_kept(self, base: tuple[str, str]) -> bool:
         """Whether a snapshot, perhaps of another thread, still keeps all that it stored."""
