@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -424,6 +424,36 @@ def test_what_it_counted_on_and_a_sweep_took_meanwhile_is_stored_again(
     assert Trees(store.engine).blobs(before.tree), "all of it is stored"
     undo_rewind(thread, system=Fast())
     assert read(root) == whole(B)
+
+
+def test_what_a_forced_recovery_overwrites_is_kept_though_a_sweep_comes_in_between(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second try appends a move of its own: that of the first one is written already."""
+    thread, first = begun(store, root)
+
+    class Failing(System):
+        def rename(self, name: str, folder: int, new_name: str, new_folder: int) -> None:
+            eio()
+
+    with pytest.raises(ClewError):
+        restore(thread, first, root, ["f"], system=Failing())
+    (root / "f").write_bytes(b"by hand")
+    newest, leaf = thread.snapshots.list()[0].id, thread.leaf
+    real = take.Taking.append
+
+    def swept(*arguments: Any, **options: Any) -> bool:
+        if newest in [snapshot.id for snapshot in thread.snapshots.list()]:
+            thread.snapshots.drop(newest)
+            store.sweep(grace_seconds=0)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(take.Taking, "append", swept)
+    recover(thread, force=True, system=Fast())
+    kept = thread.snapshots.list()[0]
+    assert (kept.label, thread.leaf) == ("before restore", leaf)
+    assert thread.snapshots.read(kept, "f") == b"by hand"
+    assert (root / "f").read_bytes() == b"old"
 
 
 # --- interruptions ---

@@ -420,8 +420,12 @@ def _resume(
         if todo.plan.foreign:
             # Keep what is about to be overwritten by force; the thread stays where it is.
             taking = Taking(thread, request.root, label=SAFETY[intent.what], info=info)
-            back = drafts.move(info.leaf, thread.store.clock())
-            taking.take(selection, [back], expect=info.leaf, fence=request.fence)
+            is_written = False
+            while not is_written:
+                stored = taking.store(selection)
+                # A new one for each try: what is written already moves nothing.
+                back = [drafts.move(info.leaf, thread.store.clock())]
+                is_written = taking.append(stored, back, expect=info.leaf, fence=request.fence)
         _apply(request, place, intent, todo, may_forget=False)
         intents.finish(thread, intent, info.leaf, request.fence)
     return _told(intent, thread.leaf, todo.plan)

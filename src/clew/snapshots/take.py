@@ -88,16 +88,14 @@ class Taking:
     def take(
         self,
         selection: Selection | None = None,
-        more: Sequence[Draft] = (),
         *,
-        expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
         progress: Progress | None = None,
     ) -> Snapshot:
         """Both steps, for a caller who has nothing to do between them."""
         while True:
             stored = self.store(selection, progress)
-            if self.append(stored, more, expect=expect, fence=fence):
+            if self.append(stored, fence=fence):
                 return stored.snapshot
 
     def store(self, selection: Selection | None = None, progress: Progress | None = None) -> Stored:
