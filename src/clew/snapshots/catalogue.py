@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clew.core.engine import Engine
     from clew.store import Store
 
-PREFIX = "snapshot."
+PREFIX = "snapshot."  # of the facts, one for each snapshot that is kept
 LEFT_OUT_MAX = 1000  # names that are told one by one; the rest is counted
 _SHORT = ("tree", "at", "root", "files", "size_bytes", "new_bytes", "left_out_count", "label")
 
@@ -76,6 +76,7 @@ def own(info: ThreadInfo) -> list[Snapshot]:
 def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
     """The one that was taken last, without reading all of them: ids sort by time."""
     keys = [key for key in info.fact_data if key.startswith(PREFIX)]
+    # A thread's own come before those that it shares: it has been at work since it was forked.
     if not keys:
         return next(iter(visible(engine, info)), None)
     return _own(info, max(keys))
@@ -103,7 +104,7 @@ def get(engine: Engine, info: ThreadInfo, id: str) -> Snapshot:
 def named(engine: Engine, info: ThreadInfo, snapshot: Snapshot) -> Snapshot:
     """The same with the names of what it left out: only its entry has them."""
     if not snapshot.left_out_count:
-        return snapshot
+        return snapshot  # without reading the entry: mostly nothing is left out
     (entry,) = engine.path(info.id, snapshot.id, limit=1)
     return replace(from_entry(entry), pinned=snapshot.pinned)
 

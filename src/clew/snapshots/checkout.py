@@ -47,6 +47,7 @@ class _Copy:
     def write(self, tree: str) -> int:
         links: list[tuple[str, Node]] = []
         files = 0
+        # Bounded: manifests may name each other so that a small store is an endless tree.
         for path, node in bounded(self._trees.walk(tree)):
             if node.kind == "link":
                 links.append((path, node))

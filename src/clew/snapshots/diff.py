@@ -212,6 +212,7 @@ def _score(mine: list[bytes], theirs: list[bytes]) -> float:
     if not mine or not theirs:
         return 0.0
     matcher = SequenceMatcher(None, mine, theirs)
+    # The quick ones are upper bounds: most pairs need no more than those.
     for ratio in (matcher.real_quick_ratio, matcher.quick_ratio):
         if ratio() < SIMILAR_RATIO:
             return 0.0

@@ -139,6 +139,7 @@ class Snapshots:
     ) -> tuple[Trees, Differences]:
         old = self._found(a)
         if b is not None:
+            # Two snapshots know their own folders, and need no look at the disk.
             if root is not None:
                 raise InvalidInput("root", "give either a second snapshot or a root, not both")
             return self.trees, diff_trees(self.trees, old.tree, self._found(b).tree)
@@ -281,6 +282,7 @@ class Snapshots:
             materialize(self.trees, snapshot.tree, os.fspath(files_to))
             fork.snapshots.take(files_to, label="fork")
         except BaseException:
+            # A fork without its files would look whole, and work in the files of its origin.
             store.purge(fork.id)
             raise
         return fork

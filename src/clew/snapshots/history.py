@@ -99,6 +99,7 @@ class _History:
         The change lies between this snapshot and the last one before it on the same path. Was
         it the same there already, then a rewind brought it back, and no entry made it anew.
         """
+        # On the same path: what was said on another branch did not lead to this snapshot.
         before = self._ancestor(n, snapshot)
         if before is None or _content(self._nodes[before]) == _content(node):
             return None, None

@@ -81,6 +81,7 @@ def begin(intent: Intent) -> list[Draft]:
 
     That snapshot's entry has become the leaf, so the thread moves back to where it stood.
     """
+    # Ids are made of the intent's own, so that a retry after an unclear error writes nothing twice.
     back = MoveDraft(id=f"{intent.id}.back", leaf=intent.from_leaf, time_us=intent.time_us)
     return [back, _fact(intent, "begun", PENDING, msgspec.to_builtins(intent))]
 
@@ -94,6 +95,7 @@ def finish(
         batch.append(MoveDraft(id=f"{intent.id}.move", leaf=intent.leaf, time_us=intent.time_us))
     if intent.files is not None:
         batch.append(_fact(intent, "arrived", PENDING, None))
+    # An undo leaves nothing that could be undone: to undo it again would be to rewind once more.
     if not intent.keeps:
         value = None if intent.what == "undo" else msgspec.to_builtins(intent)
         batch.append(_fact(intent, "done", LAST, value))

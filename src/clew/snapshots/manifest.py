@@ -68,6 +68,7 @@ def unpack(data: bytes, place: str) -> list[Node]:
     if not isinstance(rows, list):
         raise Corrupt(place, "it has no nodes")
     nodes = [_node(row, place) for row in rows]
+    # In order, so that one folder has one hash, and no name can be there twice.
     seen: dict[str, str] = {}
     last = b""
     for node in nodes:
@@ -92,6 +93,7 @@ def _node(row: Any, place: str) -> Node:
             raise TypeError("a name is text")
     except (TypeError, ValueError) as error:
         raise Corrupt(place, f"{row!r:.100} is not a node: {error}") from error
+    # A name with a slash, or "..", would lead a restore out of its tree.
     problem = name_problem(node.name)
     if problem is not None:
         raise Corrupt(place, f"{node.name!r:.100} cannot be a name: {problem}")
@@ -135,6 +137,7 @@ def name_problem(name: str) -> str | None:
         return "no file can have it"
     if len(fs_bytes(name)) > NAME_BYTES_MAX:
         return "it is too long"
+    # Some file systems drop dots and spaces at the end of a name.
     if folded(name) == ".git" or folded(name).rstrip(". ") == ".git":
         return "it would be a repository"
     return None

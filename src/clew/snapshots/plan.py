@@ -89,6 +89,7 @@ def work(
     left_out = _LeftOut(snapshot)
     planner = _Planner(trees, ours, _Versions(trees, noted), selection, left_out)
     planner.folder("", survey.top, snapshot.tree, needed=False)
+    # Only after the comparison does the selection know which of its paths are nowhere.
     if not again:
         selection.check()
     actions = tuple(sorted(planner.actions, key=_in_order))
@@ -270,6 +271,7 @@ class _Planner:
         for name in sorted(names if wanted is None else names & wanted):
             old, new = mine.get(name), theirs.get(name)
             gone &= self._name(path + name, old, new, subs.get(name), needed)
+        # What no snapshot can hold would be lost for good: it stays, and keeps its folder.
         left_out = [item.path for item in here.left_out] if here is not None else []
         if needed:
             self.blocked |= set(left_out)
@@ -295,6 +297,7 @@ class _Planner:
             self.unchanged += 1
             return False
         self._judge(path, old, needed=True)
+        # The same bytes need not be written again, only the executable bit is set.
         same = old.ref == new.ref and old.kind in FILE_KINDS and new.kind in FILE_KINDS
         self.actions.append(Action("mode" if same else "overwrite", path, old, new))
         return False
@@ -321,6 +324,7 @@ class _Planner:
             gone = self.folder(path + "/", here, None, needed=needed)
             if not self._selection.covers(path) or not gone:
                 return False
+            # An empty folder that no snapshot has had is not ours to remove.
             if not needed and not self._known.has_folder(path):
                 self.kept.add(path)
                 return False
@@ -348,6 +352,7 @@ class _Planner:
 
     def _judge(self, path: str, old: Node, *, needed: bool) -> bool:
         """Whether a file may go; notes it as kept or foreign. Foreign ones go only by force."""
+        # Under this very path: a copy of it elsewhere would not be found by one who looks for it.
         if self._known.has(path, content(old)):
             return True
         if not needed and not any(True for _ in self._known.versions(path)):

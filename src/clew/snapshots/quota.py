@@ -36,6 +36,7 @@ class Holding:
                 todo += self._below(hash)
 
     def remove(self, tree: str) -> None:
+        # Below a manifest only when the last tree that names it goes: the same way as it came.
         todo = [tree]
         while todo:
             hash = todo.pop()
@@ -87,6 +88,7 @@ def limit(thread: Thread, keep_last: int | None, keep_bytes: int | None) -> list
 
 def _free(store: Store, info: ThreadInfo, kept: list[Snapshot]) -> list[Snapshot]:
     """Those that may go, the oldest first."""
+    # The newest stays as well: the next snapshot and the next rewind count on it.
     needed = intent.needed(info) | {snapshot.id for snapshot in kept[-1:]}
     candidates = [one for one in kept if not one.pinned and one.id not in needed]
     # Every fork with where it begins, also those that are deleted and could be restored.

@@ -365,15 +365,19 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
         taking = Taking(thread, request.root, label=label, info=info)
         is_written = False
         while not is_written:
-            # One walk through the tree: what is planned for is just what is kept.
+            # Survey: one walk through the tree, so that what is planned for is just what is kept.
             selection = request.selection()
             stored = taking.store(selection)
+            # Plan, and obstacles.
             todo = _plan(request, target, info, root, stored.survey, selection)
             refuse(todo.plan, force=request.force)
             stays = not request.moves or request.leaf == leaf
             if not todo.actions and stays and request.what != "undo":
+                # There is nothing to do, and so nothing that could be undone. An undo is noted
+                # nonetheless: it can be done once.
                 restored = Restored(plan=todo.plan, before=None)
                 return Rewound(what=request.what, leaf=leaf, from_leaf=leaf, files=restored)
+            # Safety snapshot and intent, in one append: there is never the one without the other.
             files = Files(
                 root=request.root,
                 folder=root.identity,
@@ -388,6 +392,7 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
             begun = intents.begin(intent)
             is_written = taking.append(stored, begun, expect=leaf, fence=request.fence)
         _apply(request, root, intent, todo, may_forget=request.replaces is None)
+        # Finish: the thread moves last, so that it never stands where its files are not.
         try:
             intents.finish(thread, intent, leaf, request.fence)
         except (Conflict, LeaseHeld, LeaseLost):

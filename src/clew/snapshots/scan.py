@@ -202,6 +202,7 @@ class Walker:
 
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
         try:
+            # Each level holds a descriptor and a frame: an endless tree must not use them up.
             if found.path.count("/") >= DEPTH_MAX:
                 raise OSError("it lies too deep")
             below = os.open(name, FOLDER, dir_fd=descriptor)

@@ -66,6 +66,7 @@ class Cache:
         self._trees[tree.root] = tree
         if self._file is None:
             return
+        # Under a name of its own first: another process may be reading, or writing, the file.
         temporary = f"{self._file.parent}/.{new_id()}{_TEMPORARY}"
         try:
             data = msgspec.msgpack.encode(tree)
@@ -87,6 +88,7 @@ class Cache:
                 finally:
                     close(descriptor)
                 seal, data = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
+                # Of another tree, or of another version, is as good as none.
                 if is_sealed(seal, data):
                     found = msgspec.msgpack.decode(data, type=CachedTree)
                     if found.version == VERSION and found.root == root:

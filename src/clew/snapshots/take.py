@@ -130,12 +130,14 @@ class Taking:
         is no snapshot, and it is to be stored again.
         """
         snapshot = stored.snapshot
+        # The entry tells of it for ever, the fact keeps it: one append, for neither goes alone.
         body = catalogue.body_of(snapshot)
         entry = drafts.draft("snapshot", body, id=snapshot.id, time=snapshot.time)
         facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
         batch = [entry, *drafts.facts(facts, snapshot.time_us), *more]
         done = self._engine.append(self._thread.id, batch, expect=expect, fence=fence)
         self._is_current = done[0].seq == self._info.seq + 1
+        # A cache of some paths would make the next take believe that it knows the rest.
         if snapshot.paths is None:
             new = stored.survey.new_folders()
             if len(new) <= _REMEMBERED_MAX:
@@ -199,6 +201,7 @@ class Taking:
             return None
         last = intents.last(self._info)
         files = None if last is None else last.files
+        # The newest one is then how it was before the rewind, and nearly nothing is as in it.
         if files is not None and files.before == newest.id and files.paths is None:
             try:
                 return catalogue.get(self._engine, self._info, files.snapshot)
@@ -270,6 +273,7 @@ class _BlobQueue:
             self._put(self._waiting | manifests)
 
     def _put(self, blobs: dict[str, bytes]) -> None:
+        # To ask is cheap; to compress and send what is there already is not.
         there = self._engine.has_blobs(blobs)
         new = [data for hash, data in blobs.items() if hash not in there]
         for at in range(0, len(new), _BATCH_MAX):

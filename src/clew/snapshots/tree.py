@@ -52,7 +52,7 @@ class Trees:
     def remember(self, manifest: str, nodes: list[Node]) -> None:
         """What is in a folder, so that it need not be read; in the order of a manifest."""
         if len(self._folders) >= _KEPT_MAX:
-            self._folders.clear()
+            self._folders.clear()  # simple, and as good: what is needed now comes back at once
         self._folders[manifest] = nodes
 
     def index(self, manifest: str) -> dict[str, Node]:
@@ -166,6 +166,7 @@ class WorkingTrees(Trees):
         return super().nodes(manifest) if found is None else found
 
     def data(self, ref: str, name: str) -> bytes:
+        # What the store has goes first: the disk may have changed since it was looked at.
         path = self._paths.get(ref)
         if path is None or self._engine.has_blobs([ref]):
             return super().data(ref, name)
