@@ -55,7 +55,7 @@ NEUTRAL = {
 SNAPSHOTS = {
     "What there is": ["Snapshot", "LeftOut", "SnapshotStats"],
     "What changed": ["Difference", "Version"],
-    "Ways back": ["Rewound", "Restored", "Plan", "Step"],
+    "Rewinds": ["Rewound", "Restored", "Plan", "PlannedStep"],
 }
 WORKSPACES = ["current_workspace_path", "normalize_workspace_path", "workspace_identity"]
 

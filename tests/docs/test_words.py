@@ -20,7 +20,7 @@ from clew.engines.sqlite import connections, engine
 from clew.facets.conversations import Conversation, Conversations
 from clew.facets.runs import Run, Runs
 from clew.facets.sessions import Sessions
-from clew.snapshots import catalogue, hash_files, ignore, stat_cache
+from clew.snapshots import catalogue, ignore, scan
 from clew.snapshots.facet import Snapshots
 from clew.snapshots.model import Reason
 
@@ -78,8 +78,8 @@ def test_numbers_about_snapshots_are_those_of_the_code() -> None:
     assert f"over {ignore.MAX_FILE_BYTES // 1024**2} MB" in page
     assert f"more than {ignore.MAX_BYTES // 1024**3} GB" in page
     assert f"At most {catalogue.LEFT_OUT_MAX:,} are named" in page
-    assert f"({stat_cache._TICK_NS // 10**6} ms, or two seconds" in page
-    assert (stat_cache._COARSE_NS, hash_files.TRIES, ignore._STARS_MAX) == (2 * 10**9, 3, 4)
+    assert f"({scan._TICK_NS // 10**6} ms, or two seconds" in page
+    assert (scan._COARSE_NS, scan.TRIES, ignore._STARS_MAX) == (2 * 10**9, 3, 4)
     assert f"`{ignore.TEMPORARY}`" in page
     for reason in get_args(Reason):
         assert reason == "ignored" or f"| `{reason}` |" in page

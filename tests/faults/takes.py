@@ -30,8 +30,8 @@ from faults.watched import CHANGING, READ, watched_by
 
 from clew.core.errors import ClewError
 from clew.snapshots import stat_cache
-from clew.snapshots.scan import Survey
-from clew.snapshots.take import Taker
+from clew.snapshots.survey import Survey
+from clew.snapshots.take import _BlobQueue
 from clew.store import Store
 from clew.thread import Thread
 
@@ -209,10 +209,10 @@ def _with(data: bytes, at: int, part: bytes) -> bytes:
 @contextmanager
 def entry_before_its_blobs() -> Iterator[None]:
     """What a snapshot is made of is stored when the snapshot is there already."""
-    held_back: list[tuple[Taker, list[bytes]]] = []
-    put, take = Taker._put, Taking.take
+    held_back: list[tuple[_BlobQueue, dict[str, bytes]]] = []
+    put, take = _BlobQueue._put, Taking.take
 
-    def hold_back(self: Taker, batch: list[bytes]) -> None:
+    def hold_back(self: _BlobQueue, batch: dict[str, bytes]) -> None:
         held_back.append((self, batch))
 
     def take_first(self: Taking, thread: Thread) -> Ending:
@@ -222,7 +222,10 @@ def entry_before_its_blobs() -> Iterator[None]:
                 put(*held_back.pop())
         return ended
 
-    with mock.patch.object(Taker, "_put", hold_back), mock.patch.object(Taking, "take", take_first):
+    with (
+        mock.patch.object(_BlobQueue, "_put", hold_back),
+        mock.patch.object(Taking, "take", take_first),
+    ):
         yield
 
 

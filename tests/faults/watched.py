@@ -14,7 +14,7 @@ from unittest import mock
 
 from faults.layers import WRITE, Call, Layer
 
-from clew.snapshots import dirfd, hash_files, scan, stat_cache
+from clew.snapshots import scan, stat_cache
 
 OPEN, CREATE, READ, CLOSE, LIST = "open", "create", "read", "close", "list"
 CHANGING = (CREATE, WRITE, "make folder", "rename", "unlink")
@@ -96,6 +96,6 @@ class _Name:
 @contextmanager
 def watched_by(layer: Layer) -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (scan, hash_files, dirfd, stat_cache):
+        for module in (scan, stat_cache):
             stack.enter_context(mock.patch.object(module, "os", Watched(layer)))
         yield

@@ -10,7 +10,7 @@ from servers.cluster import Cluster
 
 import clew
 from clew.snapshots import scan
-from clew.snapshots.hash_files import Reader
+from clew.snapshots.scan import Reader
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_folders_that_are_the_same_are_not_read() -> None:
     new = stored(engine, {"same/deep/a": b"1", "b": b"2"})
     trees = Trees(engine)
     assert told(diff_trees(trees, old, new)) == {"b": "modified"}
-    assert set(trees._known) == {old, new}
+    assert set(trees._folders) == {old, new}
 
 
 def test_a_tree_that_is_deeper_than_any_is_refused() -> None:

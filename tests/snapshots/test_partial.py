@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -18,12 +18,12 @@ from clew.core.errors import ClewError, Conflict, NotFound
 from clew.engines.memory import MemoryEngine
 from clew.snapshots import intent as intents
 from clew.snapshots import take
-from clew.snapshots.dirfd import System, signature
+from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY, Rules
 from clew.snapshots.plan import Selection, work
 from clew.snapshots.rewind import recover, restore, undo_rewind
-from clew.snapshots.scan_paths import Base, survey_part
-from clew.snapshots.stat_cache import Known
+from clew.snapshots.scan_paths import Base, scan_paths
+from clew.snapshots.survey import CachedTree, signature
 from clew.snapshots.take import Taking
 from clew.snapshots.tree import Trees
 from clew.store import Store
@@ -340,7 +340,7 @@ def test_a_part_is_seen_and_planned_as_in_a_look_at_everything(
         goal = snapshot_of(stored(engine, there), root)
         full = work(Trees(engine), goal, look(root), known, paths)
         top, chosen = os.path.realpath(root), Selection(paths)
-        seen = survey_part(top, Rules(), chosen, Base(Trees(engine)), Known)
+        seen = scan_paths(top, Rules(), chosen, Base(Trees(engine)), CachedTree)
         assert work(Trees(engine), goal, seen, known, paths) == full
 
 
@@ -355,7 +355,7 @@ def test_a_part_is_stored_as_in_a_snapshot_of_everything_if_only_it_has_changed(
         names = sorted(whole(first) | whole(second))
         paths = data.draw(st.lists(st.sampled_from(names), unique=True)) if names else []
         write(root, _changed(whole(first), whole(second), paths))
-        part = Taking(thread, root, label="part").part(Selection(paths))
+        part = Taking(thread, root, label="part").take(Selection(paths))
         full = thread.snapshots.take(root)
         assert (part.tree, part.files, part.size_bytes) == (full.tree, full.files, full.size_bytes)
         assert Trees(thread.store.engine).blobs(part.tree), "all of it is stored"
@@ -409,7 +409,7 @@ def test_what_it_counted_on_and_a_sweep_took_meanwhile_is_stored_again(
 ) -> None:
     thread, first = begun(store, root)
     newest = thread.snapshots.list()[0].id
-    real = take.survey_part
+    real = take.scan_paths
 
     def swept(*arguments: object, **options: object) -> object:
         found = real(*arguments, **options)  # type: ignore[arg-type]
@@ -417,13 +417,43 @@ def test_what_it_counted_on_and_a_sweep_took_meanwhile_is_stored_again(
         store.sweep(grace_seconds=0)
         return found
 
-    monkeypatch.setattr(take, "survey_part", swept)
+    monkeypatch.setattr(take, "scan_paths", swept)
     done = restore(thread, first, root, ["f"], force=True, system=Fast())
     before = thread.snapshots.get(done.before or "")
     assert before.paths is None
     assert Trees(store.engine).blobs(before.tree), "all of it is stored"
     undo_rewind(thread, system=Fast())
     assert read(root) == whole(B)
+
+
+def test_what_a_forced_recovery_overwrites_is_kept_though_a_sweep_comes_in_between(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second try appends a move of its own: that of the first one is written already."""
+    thread, first = begun(store, root)
+
+    class Failing(System):
+        def rename(self, name: str, folder: int, new_name: str, new_folder: int) -> None:
+            eio()
+
+    with pytest.raises(ClewError):
+        restore(thread, first, root, ["f"], system=Failing())
+    (root / "f").write_bytes(b"by hand")
+    newest, leaf = thread.snapshots.list()[0].id, thread.leaf
+    real = take.Taking.append
+
+    def swept(*arguments: Any, **options: Any) -> bool:
+        if newest in [snapshot.id for snapshot in thread.snapshots.list()]:
+            thread.snapshots.drop(newest)
+            store.sweep(grace_seconds=0)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(take.Taking, "append", swept)
+    recover(thread, force=True, system=Fast())
+    kept = thread.snapshots.list()[0]
+    assert (kept.label, thread.leaf) == ("before restore", leaf)
+    assert thread.snapshots.read(kept, "f") == b"by hand"
+    assert (root / "f").read_bytes() == b"old"
 
 
 # --- interruptions ---

@@ -14,7 +14,7 @@ from clew.core.errors import InvalidInput, NotFound
 from clew.engines.memory import MemoryEngine
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import LeftOut, Plan
-from clew.snapshots.plan import plan, work
+from clew.snapshots.plan import work
 from clew.snapshots.tree import Trees
 
 
@@ -41,7 +41,7 @@ def planned(
     trees = [stored(engine, spec) for spec in known]
     aside = [stored(engine, spec) for spec in noted]
     goal = snapshot_of(stored(engine, target))
-    return plan(Trees(engine), goal, look(root), trees, paths, noted=aside)
+    return work(Trees(engine), goal, look(root), trees, paths, noted=aside).plan
 
 
 def acts(found: Plan) -> list[tuple[str, str]]:
@@ -85,7 +85,7 @@ def test_equal_folders_are_not_read(engine: MemoryEngine, root: Path) -> None:
             asked.append(manifest)
             return super().nodes(manifest)
 
-    plan(Watching(engine), snapshot_of(target), look(root), [target])
+    work(Watching(engine), snapshot_of(target), look(root), [target])
     assert set(asked) == {target}
 
 
@@ -138,7 +138,7 @@ def test_what_the_target_could_not_take_is_not_deleted(
     everything: Spec = {"d/a": b"1", "d/sub/b": b"2", "f": b"3"}
     write(root, everything)
     goal = replace(snapshot_of(stored(engine, {})), left_out=left_out, left_out_count=count)
-    found = plan(Trees(engine), goal, look(root), [stored(engine, everything)])
+    found = work(Trees(engine), goal, look(root), [stored(engine, everything)]).plan
     assert found.kept == kept
     assert not {path for _, path in acts(found)} & {*kept}
 
@@ -298,7 +298,7 @@ def test_a_path_that_leads_elsewhere_is_refused(
 def test_a_single_text_is_not_taken_for_a_list_of_paths(engine: MemoryEngine, root: Path) -> None:
     write(root, {"a": b"1"})
     with pytest.raises(InvalidInput, match="list of paths"):
-        plan(Trees(engine), snapshot_of(stored(engine, {})), look(root), [], "a")
+        work(Trees(engine), snapshot_of(stored(engine, {})), look(root), [], "a")
 
 
 def test_a_file_in_the_place_of_a_folder_that_is_not_needed_is_left_alone(
@@ -318,7 +318,7 @@ def test_a_damaged_old_snapshot_does_not_keep_anybody_from_going_back(
     write(root, {"f": b"mine"})
     (broken,) = engine.put_blobs([b"not a manifest"])
     goal = snapshot_of(stored(engine, {"f": b"1"}))
-    assert plan(Trees(engine), goal, look(root), [broken, "b3:gone"]).foreign == ("f",)
+    assert work(Trees(engine), goal, look(root), [broken, "b3:gone"]).plan.foreign == ("f",)
 
 
 def test_a_manifest_that_holds_itself_many_times_over_ends(
@@ -331,4 +331,4 @@ def test_a_manifest_that_holds_itself_many_times_over_ends(
     from clew.core.errors import Corrupt
 
     with pytest.raises(Corrupt, match="too deep"):
-        plan(Trees(engine), snapshot_of(ref), look(root), [])
+        work(Trees(engine), snapshot_of(ref), look(root), [])

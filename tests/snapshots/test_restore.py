@@ -325,7 +325,7 @@ def test_a_change_in_the_last_moment_is_not_overwritten(
     with Root(str(root)) as place:
         job = Restoration(place, trees, made, "token")
         job.prepare()
-        with pytest.raises(Conflict, match="changed by somebody"):
+        with pytest.raises(Conflict, match="changed by another process"):
             job.apply()
         job.clean()
     assert read(root) == {"f": b"mine"}

@@ -20,9 +20,9 @@ from clew.snapshots.checkout import materialize
 from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
-from clew.snapshots.plan import plan
+from clew.snapshots.plan import work
 from clew.snapshots.rewind import recover, restore, rewind
-from clew.snapshots.scan import Survey
+from clew.snapshots.survey import Survey
 from clew.snapshots.tree import Trees
 from clew.store import Store
 from clew.thread import Thread
@@ -459,6 +459,6 @@ def test_a_plan_reads_nothing_outside(root: Path, outside: Path) -> None:
     (root / "out").symlink_to(outside)
     engine = MemoryEngine()
     survey: Survey = look(root)
-    made = plan(Trees(engine), snapshot_of(stored(engine, {})), survey, [])
+    made = work(Trees(engine), snapshot_of(stored(engine, {})), survey, []).plan
     assert "out" in made.kept
     assert not [path for path in made.kept if path.startswith("out/")]

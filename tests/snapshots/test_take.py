@@ -15,10 +15,12 @@ from snapshots.trees import SPECS, Spec, add, look, whole, write
 
 from clew.core.errors import Corrupt, InvalidInput, NotFound
 from clew.engines.memory import MemoryEngine
-from clew.snapshots import hash_files, scan
+from clew.snapshots import scan
 from clew.snapshots.ignore import Rules
 from clew.snapshots.model import Snapshot
-from clew.snapshots.stat_cache import Cache, Known, settled
+from clew.snapshots.scan import settled
+from clew.snapshots.stat_cache import Cache
+from clew.snapshots.survey import CachedTree
 from clew.store import Store
 from clew.thread import Thread
 
@@ -126,7 +128,7 @@ def test_a_second_thread_reads_nothing_that_the_first_one_has_read(
     def read(*_: object) -> bytes:
         raise AssertionError("it was read again")
 
-    monkeypatch.setattr(hash_files, "_read_all", read)
+    monkeypatch.setattr(scan, "read_all", read)
     assert store.create("other").snapshots.take(root).tree == first.tree
 
 
@@ -477,7 +479,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 ) -> None:
     root = write(tmp_path / "tree", {"a": b"half"})
     once = iter([lambda: (root / "a").write_bytes(b"whole")])
-    monkeypatch.setattr(hash_files, "_read_all", changing(hash_files._read_all, once))
+    monkeypatch.setattr(scan, "read_all", changing(scan.read_all, once))
     taken = thread.snapshots.take(root)
     assert (thread.snapshots.read(taken, "a"), reasons(taken)) == (b"whole", {})
 
@@ -488,9 +490,9 @@ def test_a_file_that_never_rests_is_left_out_and_tried_again(
     root = write(tmp_path / "tree", {"a": b"", "b": b"quiet"})
     sizes = iter(range(1, 100))
     for_ever = iter(lambda: lambda: (root / "a").write_bytes(b"x" * next(sizes)), None)
-    real = hash_files._read_all
+    real = scan.read_all
     with monkeypatch.context() as patch:
-        patch.setattr(hash_files, "_read_all", changing(real, for_ever))
+        patch.setattr(scan, "read_all", changing(real, for_ever))
         taken = thread.snapshots.take(root)
     assert reasons(taken)["a"] == "changing"
     assert reasons(thread.snapshots.take(root)) == {}
@@ -501,7 +503,7 @@ def test_a_file_that_grows_over_the_limit_while_it_is_read_is_left_out(
 ) -> None:
     root = write(tmp_path / "tree", {"a": b"small"})
     once = iter([lambda: (root / "a").write_bytes(b"x" * 100)])
-    monkeypatch.setattr(hash_files, "_read_all", changing(hash_files._read_all, once))
+    monkeypatch.setattr(scan, "read_all", changing(scan.read_all, once))
     taken = thread.snapshots.take(root, rules=Rules(max_file_bytes=50))
     assert reasons(taken) == {"a": "too_large"}
 
@@ -511,14 +513,14 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(
 ) -> None:
     (tmp_path / "secret").write_bytes(b"not yours")
     root = write(tmp_path / "tree", {"a": b"mine"})
-    real = hash_files.open_below
+    real = scan.open_below
 
     def swap(top: int, path: str) -> int:
         (root / "a").unlink()
         (root / "a").symlink_to("../secret")
         return real(top, path)
 
-    monkeypatch.setattr(hash_files, "open_below", swap)
+    monkeypatch.setattr(scan, "open_below", swap)
     taken = thread.snapshots.take(root)
     assert (taken.files, reasons(taken)) == (0, {"a": "unreadable"})
 
@@ -528,14 +530,14 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(
 ) -> None:
     write(tmp_path / "outside", {"b": b"not yours"})
     root = write(tmp_path / "tree", {"d/b": b"mine"})
-    real = hash_files.open_below
+    real = scan.open_below
 
     def swap(top: int, path: str) -> int:
         (root / "d").rename(root / "e")
         (root / "d").symlink_to("../outside")
         return real(top, path)
 
-    monkeypatch.setattr(hash_files, "open_below", swap)
+    monkeypatch.setattr(scan, "open_below", swap)
     taken = thread.snapshots.take(root)
     assert (taken.files, reasons(taken)) == (0, {"d/b": "unreadable"})
 
@@ -597,9 +599,9 @@ def test_a_bad_cache_costs_time_and_nothing_else(
             file.unlink()
         elif damage == "another root":
             other = Cache(file)
-            other.save(Known(root="/elsewhere", base=("t", first.id)))
+            other.save(CachedTree(root="/elsewhere", base=("t", first.id)))
         elif damage == "older":
-            Cache(file).save(Known(version=0, root=str(root), base=("t", first.id)))
+            Cache(file).save(CachedTree(version=0, root=str(root), base=("t", first.id)))
         else:
             file.write_bytes({"empty": b"", "garbage": b"\xc1" * 100}[damage])
     afresh(store)
@@ -616,7 +618,7 @@ def test_the_cache_survives_the_process_and_is_nobody_elses_to_read(
     (file,) = cache_files(store)
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     afresh(store)
-    monkeypatch.setattr(hash_files, "_read_all", None)
+    monkeypatch.setattr(scan, "read_all", None)
     assert thread.snapshots.take(root).tree == first.tree
 
 

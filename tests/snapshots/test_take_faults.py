@@ -30,7 +30,7 @@ from clew.core.errors import Closed, InvalidInput, Unavailable
 from clew.core.model import Record
 from clew.engines.files import blobs
 from clew.engines.memory import MemoryEngine
-from clew.snapshots import hash_files, take
+from clew.snapshots import scan, take
 from clew.snapshots.model import Snapshot
 from clew.store import Store
 from clew.thread import Thread
@@ -298,9 +298,9 @@ def test_a_store_that_fails_one_of_many_readers_gets_no_snapshot(
 ) -> None:
     spec: Spec = {f"d{n % 7}/f{n}": f"{n}".encode() * 50 for n in range(60)}
     root = write(tmp_path / "tree", spec)
-    monkeypatch.setattr(hash_files, "CHUNK_FILES", 3)
+    monkeypatch.setattr(scan, "CHUNK_FILES", 3)
     monkeypatch.setattr(take, "BATCH_BYTES", 500)
-    monkeypatch.setattr(hash_files.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(scan.os, "cpu_count", lambda: 4)
     for at in (1, 2, 4):
         engine = Unreliable()
         thread = Store(engine).create("t")

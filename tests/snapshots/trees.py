@@ -10,11 +10,11 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from clew.core.engine import Engine
-from clew.snapshots.hash_files import survey
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.model import Snapshot
-from clew.snapshots.scan import Survey
+from clew.snapshots.scan import scan
+from clew.snapshots.survey import Survey
 
 # A file's bytes; ("x", bytes) if it is executable; ("link", target); None for a folder.
 Spec = dict[str, "bytes | tuple[str, bytes | str] | None"]
@@ -71,7 +71,7 @@ def whole(spec: Spec) -> Spec:
 
 
 def look(root: Path, rules: Rules | None = None) -> Survey:
-    return survey(os.path.realpath(root), rules or Rules())
+    return scan(os.path.realpath(root), rules or Rules())
 
 
 def nodes(engine: Engine, spec: Spec) -> list[Node]:

@@ -1,9 +1,11 @@
-"""Snapshots: file trees pinned to entries, and the way back to them.
+"""Snapshots: file trees pinned to entries, and rewinding to them.
 
-Reading tour: `facet` is what `thread.snapshots` is; `taking` takes one (`walk` looks at a tree,
-`partial` at some paths of it, `ignore` says what does not belong, `cache` knows what has not
-changed, `take` stores the rest, `manifest` is what is stored, `catalogue` which ones there are);
-`diff` and `looking` look at what is stored, `quota` bounds it; `plan` says what a way back would
-do, `restore` does it, and `rewind` moves conversation and files as one step, of which `going` is
-the order and `intent` the note.
+Reading tour: `facet` is what `thread.snapshots` is, and `model` what it tells. A snapshot is taken
+by `take`: `scan` looks at a tree (`scan_paths` at some paths of it) and makes a `survey`; `ignore`
+says what does not belong, `stat_cache` remembers what has not changed; a folder is stored as a
+`manifest`, and `catalogue` knows which snapshots there are. `tree` reads them again: for `diff`
+and `history`, and for `quota`, which bounds them. `rewind` moves conversation and files as one
+step, from top to bottom: `plan` says what is to be done, `preflight` what is in the way of it,
+`intent` is the note of it, and `apply` does it, through `dirfd`. `checkout` writes a whole tree
+into a new folder.
 """

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clew.core.codec import decode
 from clew.core.errors import ClewError, Corrupt, NotFound
-from clew.core.model import Entry, Origin, ThreadInfo
+from clew.core.model import Entry, ThreadInfo
 from clew.snapshots.model import LeftOut, Reason, Snapshot
 from clew.snapshots.tree import Trees
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clew.core.engine import Engine
     from clew.store import Store
 
-PREFIX = "snapshot."
+PREFIX = "snapshot."  # of the facts, one for each snapshot that is kept
 LEFT_OUT_MAX = 1000  # names that are told one by one; the rest is counted
 _SHORT = ("tree", "at", "root", "files", "size_bytes", "new_bytes", "left_out_count", "label")
 
@@ -55,15 +55,11 @@ def from_entry(entry: Entry) -> Snapshot:
     names = (*_SHORT, "rules", "paths")
     fields = {name: body[name] for name in names if name in body} | {"time_us": entry.time_us}
     snapshot = _converted(entry.id, entry.thread, fields, place)
-    return replace(snapshot, left_out=_left_out(body.get("left_out"), place))
-
-
-def _left_out(rows: Any, place: str) -> tuple[LeftOut, ...]:
     try:
-        found = msgspec.convert(rows, list[tuple[str, Reason, int]])
+        rows = msgspec.convert(body.get("left_out"), list[tuple[str, Reason, int]])
     except msgspec.ValidationError as error:
         raise Corrupt(place, f"it does not tell what was left out: {error}") from error
-    return tuple(LeftOut(*row) for row in found)
+    return replace(snapshot, left_out=tuple(LeftOut(*row) for row in rows))
 
 
 def is_snapshot(entry: Entry) -> bool:
@@ -80,6 +76,7 @@ def own(info: ThreadInfo) -> list[Snapshot]:
 def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
     """The one that was taken last, without reading all of them: ids sort by time."""
     keys = [key for key in info.fact_data if key.startswith(PREFIX)]
+    # A thread's own come before those that it shares: it has been at work since it was forked.
     if not keys:
         return next(iter(visible(engine, info)), None)
     return _own(info, max(keys))
@@ -107,7 +104,7 @@ def get(engine: Engine, info: ThreadInfo, id: str) -> Snapshot:
 def named(engine: Engine, info: ThreadInfo, snapshot: Snapshot) -> Snapshot:
     """The same with the names of what it left out: only its entry has them."""
     if not snapshot.left_out_count:
-        return snapshot
+        return snapshot  # without reading the entry: mostly nothing is left out
     (entry,) = engine.path(info.id, snapshot.id, limit=1)
     return replace(from_entry(entry), pinned=snapshot.pinned)
 
@@ -137,23 +134,20 @@ def _inherited(engine: Engine, info: ThreadInfo) -> Iterator[Snapshot]:
     begin = origin.entry  # a fork of a fork may share less than the fork did: this much
     seen: set[str] = set()
     while origin is not None and origin.entry is not None:
-        source = _source(engine, origin)
+        try:
+            (entry,) = engine.path(origin.thread, origin.entry, limit=1)
+            source = engine.thread(origin.thread) if entry.hash == origin.hash else None
+        except NotFound:
+            source = None
         if source is None:
             # It was purged, and its facts with it: what is left of it is on the path itself.
-            found = _on_path(engine, info.id, begin)
-            yield from (snapshot for snapshot in found if snapshot.thread not in seen)
+            for entry in engine.path(info.id, begin):
+                if is_snapshot(entry) and entry.thread not in seen:
+                    yield from_entry(entry)
             return
         yield from (s for s in own(source) if is_on_path(engine, info.id, begin, s.id))
         seen.add(source.id)
         origin = source.origin
-
-
-def _source(engine: Engine, origin: Origin) -> ThreadInfo | None:
-    try:
-        (entry,) = engine.path(origin.thread, origin.entry, limit=1)
-        return engine.thread(origin.thread) if entry.hash == origin.hash else None
-    except NotFound:
-        return None
 
 
 def is_on_path(engine: Engine, thread: str, leaf: str | None, id: str) -> bool:
@@ -167,45 +161,24 @@ def is_on_path(engine: Engine, thread: str, leaf: str | None, id: str) -> bool:
     return True
 
 
-def _on_path(engine: Engine, thread: str, leaf: str) -> Iterator[Snapshot]:
-    for entry in engine.path(thread, leaf):
-        if is_snapshot(entry):
-            yield from_entry(entry)
-
-
-# --- the whole store ---
-
-
 def wanted(store: Store, candidates: set[str]) -> set[str]:
     """Those of the blobs that a snapshot of any thread still needs."""
-    trees = Trees(store.engine)
+    trees = Trees(store.engine)  # of its own: a whole store would push out what is in use
     found: set[str] = set()
     seen: set[str] = set()
-    for tree in _live_trees(store):
-        _gather(trees, tree, candidates, found, seen)
-    return found
-
-
-def _live_trees(store: Store) -> Iterator[str]:
-    for deleted in (False, True):
+    for deleted in (False, True):  # a deleted thread can be restored
         for info in store.threads(archived=None, deleted=deleted):
-            yield from (snapshot.tree for snapshot in visible(store.engine, info))
-
-
-def _gather(trees: Trees, tree: str, candidates: set[str], found: set[str], seen: set[str]) -> None:
-    todo = [tree]
-    while todo:
-        manifest = todo.pop()
-        if manifest in seen:
-            continue
-        seen.add(manifest)
-        found |= {manifest} & candidates
-        try:
-            nodes = trees.nodes(manifest)
-        except ClewError:
-            continue  # it is damaged, which verify tells; what cannot be read keeps nothing
-        for node in nodes:
-            if node.is_folder:
-                todo.append(node.ref)
-            elif node.ref in candidates:
-                found.add(node.ref)
+            todo = [snapshot.tree for snapshot in visible(store.engine, info)]
+            while todo:
+                manifest = todo.pop()
+                if manifest in seen:
+                    continue
+                seen.add(manifest)
+                found |= {manifest} & candidates
+                try:
+                    nodes = trees.nodes(manifest)
+                except ClewError:
+                    continue  # it is damaged, which verify tells; what cannot be read keeps nothing
+                found |= {node.ref for node in nodes if not node.is_folder} & candidates
+                todo += [node.ref for node in nodes if node.is_folder]
+    return found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from clew.core.errors import ClewError, InvalidInput
-from clew.snapshots.apply import new_mode, read, translated, write_all
+from clew.snapshots.apply import new_mode, translated
 from clew.snapshots.dirfd import REAL, Root, System
 from clew.snapshots.manifest import Node
 from clew.snapshots.plan import bounded
@@ -31,15 +32,9 @@ def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> 
         except BaseException:
             copy.remove()
             if made:
-                _remove_quietly(folder)
+                with suppress(OSError):
+                    os.rmdir(folder)
             raise
-
-
-def _remove_quietly(folder: str) -> None:
-    try:
-        os.rmdir(folder)
-    except OSError:
-        pass
 
 
 class _Copy:
@@ -52,6 +47,7 @@ class _Copy:
     def write(self, tree: str) -> int:
         links: list[tuple[str, Node]] = []
         files = 0
+        # Bounded: manifests may name each other so that a small store is an endless tree.
         for path, node in bounded(self._trees.walk(tree)):
             if node.kind == "link":
                 links.append((path, node))
@@ -61,21 +57,15 @@ class _Copy:
                 if node.is_folder:
                     self._system.make_folder(name, folder)
                 else:
-                    self._write_file(folder, name, node)
+                    data = self._trees.read(node)
+                    os.close(self._root.write_file(folder, name, data, new_mode(node)))
             files += node.is_file
+        # Links come last, so that none is there while something else is written.
         for path, node in links:
             with self._root.parent(path) as (folder, name):
                 self._made.append((path, False))
                 self._system.make_link(node.ref, name, folder)
         return files + len(links)
-
-    def _write_file(self, folder: int, name: str, node: Node) -> None:
-        data = read(self._trees, node)
-        descriptor = self._system.create(name, folder, new_mode(node))
-        try:
-            write_all(self._system, descriptor, data)
-        finally:
-            os.close(descriptor)
 
     def remove(self) -> None:
         for path, is_folder in reversed(self._made):

@@ -11,11 +11,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clew.core.errors import ClewError, Corrupt
-from clew.snapshots.manifest import Node, sort_key
+from clew.snapshots.manifest import FILE_KINDS, Node, sort_key
 from clew.snapshots.model import Change, Difference
 from clew.snapshots.tree import DEPTH_MAX, Trees
 
+# Which files may be one that was renamed. To compare each with each grows with both sides.
+SIMILAR_FILES_MAX = 40  # on each side
+SIMILAR_BYTES_MAX = 64 * 1024
+SIMILAR_LINES_MAX = 2000
+SIMILAR_RATIO = 0.6
+# How much is shown as text.
+TEXT_BYTES_MAX = 512 * 1024  # of a file
+LINES_MAX = 20_000
+TOTAL_CHARACTERS_MAX = 4 * 1024 * 1024
+_LOOKED_AT = 8000  # bytes, to tell text from what is none
+_ESCAPES_MAX = 0.2
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
 _EMPTY: dict[str, Node] = {}
+
+_Pairs = dict[str, Difference]  # the path of what was added → what was removed
 
 
 def diff_trees(
@@ -98,28 +112,21 @@ def below(differences: Iterable[Difference], path: str) -> list[Difference]:
     return [
         one
         for one in differences
-        if not path
-        or any(name and (name == path or name.startswith(path + "/")) for name in _names(one))
+        for names in [(one.path, one.old_path or one.path)]
+        if not path or any(name == path or name.startswith(path + "/") for name in names)
     ]
 
 
-def _names(one: Difference) -> tuple[str, str]:
-    return one.path, one.old_path or ""
-
-
 # --- which removed file is the added one: by the same contents, then by text in common ---
-
-SIMILAR_FILES_MAX = 40  # on each side
-SIMILAR_BYTES_MAX = 64 * 1024
-SIMILAR_LINES_MAX = 2000
-SIMILAR_RATIO = 0.6
-_FILES = ("file", "executable")
 
 
 def with_renames(trees: Trees, differences: list[Difference]) -> list[Difference]:
     """The same, with each pair of a removed and an added file told as one renamed file."""
     pairs = _equal(differences)
-    pairs |= _similar(trees, *_unpaired(differences, pairs))
+    gone = {old.path for old in pairs.values()}
+    removed = [one for one in _candidates(differences, "removed") if one.path not in gone]
+    added = [one for one in _candidates(differences, "added") if one.path not in pairs]
+    pairs |= _similar(trees, removed, added)
     gone = {old.path for old in pairs.values()}
     made = []
     for one in differences:
@@ -128,9 +135,6 @@ def with_renames(trees: Trees, differences: list[Difference]) -> list[Difference
         elif one.change != "removed" or one.path not in gone:
             made.append(one)
     return made
-
-
-_Pairs = dict[str, Difference]  # the path of what was added → what was removed
 
 
 def _renamed(old: Difference, new: Difference) -> Difference:
@@ -148,7 +152,7 @@ def _candidates(differences: list[Difference], change: str) -> Iterator[Differen
     for one in differences:
         added = change == "added"
         kind, size = (one.new_kind, one.new_size) if added else (one.old_kind, one.old_size)
-        if one.change == change and kind in _FILES and size:
+        if one.change == change and kind in FILE_KINDS and size:
             yield one
 
 
@@ -170,15 +174,6 @@ def _equal(differences: list[Difference]) -> _Pairs:
 
 def _base_name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _unpaired(
-    differences: list[Difference], pairs: _Pairs
-) -> tuple[list[Difference], list[Difference]]:
-    gone = {old.path for old in pairs.values()}
-    removed = [one for one in _candidates(differences, "removed") if one.path not in gone]
-    added = [one for one in _candidates(differences, "added") if one.path not in pairs]
-    return removed, added
 
 
 def _similar(trees: Trees, removed: list[Difference], added: list[Difference]) -> _Pairs:
@@ -208,7 +203,7 @@ def _lines(trees: Trees, path: str, ref: str | None, size: int | None) -> list[b
     try:
         data = trees.data(ref, path)
     except ClewError:
-        return []  # this is a guess; whoever reads the file is told
+        return []  # this is only a guess; a caller who reads the file is told
     lines = [] if b"\0" in data else data.splitlines()
     return lines if len(lines) <= SIMILAR_LINES_MAX else []
 
@@ -217,6 +212,7 @@ def _score(mine: list[bytes], theirs: list[bytes]) -> float:
     if not mine or not theirs:
         return 0.0
     matcher = SequenceMatcher(None, mine, theirs)
+    # The quick ones are upper bounds: most pairs need no more than those.
     for ratio in (matcher.real_quick_ratio, matcher.quick_ratio):
         if ratio() < SIMILAR_RATIO:
             return 0.0
@@ -224,13 +220,6 @@ def _score(mine: list[bytes], theirs: list[bytes]) -> float:
 
 
 # --- differences as text that people read: hunks of lines, for files that have lines ---
-
-TEXT_BYTES_MAX = 512 * 1024  # of a file
-LINES_MAX = 20_000
-TOTAL_CHARACTERS_MAX = 4 * 1024 * 1024
-_LOOKED_AT = 8000  # bytes, to tell text from what is none
-_ESCAPES_MAX = 0.2
-_NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 class _Side(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Reaching into a working tree: by descriptors of its folders, name by name, through no link.
 
-A folder that somebody swaps for a link is noticed at the next step that goes through it, so
-nothing outside of the tree is read or written, whatever happens in it meanwhile.
+A folder that another process swaps for a link is noticed at the next step that goes through it,
+so nothing outside of the tree is read or written, whatever happens in it meanwhile.
 """
 
 from __future__ import annotations
@@ -15,50 +15,21 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from msgspec import Struct
-
 from clew.core.codec import digest
 from clew.core.errors import Conflict, InvalidInput, Unavailable
 from clew.snapshots.manifest import Node
+from clew.snapshots.scan import FILE, FOLDER
+from clew.snapshots.survey import signature
 
-# --- reading files as they are: one call may give less than was asked for, and closing may fail ---
-
-
-Signature = tuple[int, int, int, int, int]  # size, mtime, ctime, inode, mode
-
-
-def signature(look: os.stat_result) -> Signature:
-    return (look.st_size, look.st_mtime_ns, look.st_ctime_ns, look.st_ino, look.st_mode)
-
-
-def read_all(descriptor: int, size_max: int) -> bytes:
-    """All that is there, up to a size."""
-    data = os.read(descriptor, size_max)
-    while data and len(data) < size_max:
-        more = os.read(descriptor, size_max - len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def close(descriptor: int) -> None:
-    """Of something that was only read: it is gone, and nothing is lost, even if that fails."""
-    try:
-        os.close(descriptor)
-    except OSError:
-        pass
-
-
-# --- the system calls of a restore, in one place, so that a test can make each one fail ---
-
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
+# Where a folder cannot be locked (some network file systems) we do without.
+_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_CHUNK_BYTES = 1024 * 1024
 
 
 class System:
-    """The real one."""
+    """The system calls of a restore, in one place, so that a test can make each one fail."""
 
     # --- looking ---
 
@@ -71,7 +42,7 @@ class System:
 
     def open_file(self, name: str, folder: int) -> int:
         """For reading; never through a link, and never waiting for a pipe."""
-        return os.open(name, _READ, dir_fd=folder)
+        return os.open(name, FILE, dir_fd=folder)
 
     def stat(self, name: str, folder: int) -> os.stat_result:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -131,23 +102,6 @@ class System:
 REAL = System()
 
 
-_NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
-# Where a folder cannot be locked (some network file systems) we do without.
-_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-_CHUNK_BYTES = 1024 * 1024
-
-
-class Found(Struct, frozen=True):
-    """What is there under a name: a kind of node, or "special" for devices, pipes and the like."""
-
-    kind: str
-    look: os.stat_result
-
-    @property
-    def signature(self) -> Signature:
-        return signature(self.look)
-
-
 class Root:
     """A working tree while it is changed: one restore at a time, in any process."""
 
@@ -172,6 +126,7 @@ class Root:
         return self
 
     def _lock(self) -> None:
+        """Of the folder itself: a lock file would be one more file in the tree."""
         try:
             fcntl.flock(self._top, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -203,7 +158,13 @@ class Root:
         descriptor = self._top
         try:
             for name in path.split("/") if path else ():
-                below = self._enter(name, descriptor, path)
+                try:
+                    below = self.system.open_folder(name, descriptor)
+                except OSError as error:
+                    if error.errno not in _NOT_A_FOLDER:
+                        raise
+                    text = f"{path} does not lead through folders only: {name!r} is something else"
+                    raise Conflict(text, expected="folder", actual=name, files=(path,)) from None
                 if descriptor != self._top:
                     os.close(descriptor)
                 descriptor = below
@@ -211,15 +172,6 @@ class Root:
         finally:
             if descriptor != self._top:
                 os.close(descriptor)
-
-    def _enter(self, name: str, folder: int, path: str) -> int:
-        try:
-            return self.system.open_folder(name, folder)
-        except OSError as error:
-            if error.errno not in _NOT_A_FOLDER:
-                raise
-            text = f"{path} does not lead through folders only: {name!r} is something else"
-            raise Conflict(text, expected="folder", actual=name, files=(path,)) from None
 
     @contextmanager
     def parent(self, path: str) -> Iterator[tuple[int, str]]:
@@ -238,48 +190,78 @@ class Root:
 
     # --- names ---
 
-    def find(self, folder: int, name: str) -> Found | None:
+    def find(self, folder: int, name: str) -> os.stat_result | None:
         """What is under a name; None if nothing is."""
         try:
-            look = self.system.stat(name, folder)
+            return self.system.stat(name, folder)
         except FileNotFoundError:
             return None
-        return Found(_kind(look.st_mode), look)
 
-    def is_same(self, folder: int, name: str, node: Node) -> Found | None:
+    def find_same(self, folder: int, name: str, node: Node) -> os.stat_result | None:
         """What is under a name, if it is just what the node says; None if it is not."""
-        found = self.find(folder, name)
-        if found is None or found.kind != node.kind:
+        look = self.find(folder, name)
+        if look is None or _kind(look.st_mode) != node.kind:
             return None
-        if found.kind == "folder":
-            return found
-        if found.kind == "link":
+        if node.kind == "folder":
+            return look
+        if node.kind == "link":
             same = self.system.read_link(name, folder) == node.ref
         else:
-            same = found.look.st_size == node.size and self._has(folder, name, found, node)
-        return found if same else None
+            same = look.st_size == node.size and self._has(folder, name, look, node)
+        return look if same else None
 
-    def _has(self, folder: int, name: str, found: Found, node: Node) -> bool:
+    def _has(self, folder: int, name: str, look: os.stat_result, node: Node) -> bool:
+        """Whether a file has the contents of a node."""
         descriptor = self.system.open_file(name, folder)
         try:
-            look = self.system.stat_open(descriptor)
-            if not stat.S_ISREG(look.st_mode) or look.st_ino != found.look.st_ino:
+            # By the descriptor again: the name may have become another file since.
+            mine = self.system.stat_open(descriptor)
+            if not stat.S_ISREG(mine.st_mode) or mine.st_ino != look.st_ino:
                 return False
-            return digest(self._bytes(descriptor, node.size)) == node.ref
+            parts: list[bytes] = []
+            left = node.size + 1  # one byte more shows a file that grows
+            while left > 0:
+                part = self.system.read(descriptor, min(left, _CHUNK_BYTES))
+                if not part:
+                    break
+                parts.append(part)
+                left -= len(part)
+            return digest(b"".join(parts)) == node.ref
         finally:
             os.close(descriptor)
 
-    def _bytes(self, descriptor: int, size: int) -> bytes:
-        """A file's bytes, at most one more than it should have."""
-        parts: list[bytes] = []
-        left = size + 1
-        while left > 0:
-            part = self.system.read(descriptor, min(left, _CHUNK_BYTES))
-            if not part:
-                break
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
+    def is_as_seen(self, folder: int, name: str, seen: os.stat_result | None) -> bool:
+        """Whether under a name is just what was seen there before; None: nothing was."""
+        now = self.find(folder, name)
+        if now is None or seen is None:
+            return now is seen
+        return signature(now) == signature(seen)
+
+    def write_file(
+        self, folder: int, name: str, data: bytes, mode: int, like: os.stat_result | None = None
+    ) -> int:
+        """A new file with these bytes: its descriptor. It is not synced yet.
+
+        With `like` it has that file's owner, and just this mode; else the umask is taken off.
+        """
+        # Until it has its owner, no other user may open it.
+        descriptor = self.system.create(name, folder, mode if like is None else 0o600)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[self.system.write(descriptor, left) :]
+            if like is not None:
+                mine = self.system.stat_open(descriptor)
+                if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
+                    try:
+                        self.system.give(descriptor, like.st_uid, like.st_gid)
+                    except PermissionError:
+                        pass  # then it is ours, like any file that we make
+                self.system.set_mode(descriptor, mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
 
 def _kind(mode: int) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from clew.core.drafts import check_name
+from clew.core.engine import Progress
 from clew.core.errors import InvalidInput, NotFound
 from clew.snapshots import catalogue, history, quota
 from clew.snapshots.checkout import materialize
 from clew.snapshots.diff import below, diff_trees, unified
-from clew.snapshots.hash_files import Progress
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node
 from clew.snapshots.model import (
@@ -25,9 +26,9 @@ from clew.snapshots.model import (
     Version,
 )
 from clew.snapshots.rewind import pinned, recover, restore, rewind, undo_rewind
-from clew.snapshots.scan import Survey
-from clew.snapshots.take import Also, Taking, look, usual_rules
-from clew.snapshots.tree import Trees, WorkingTrees
+from clew.snapshots.survey import Survey
+from clew.snapshots.take import Taking, look, usual_rules
+from clew.snapshots.tree import Trees, WorkingTrees, trees_of
 
 if TYPE_CHECKING:
     from clew.thread import Thread
@@ -45,7 +46,7 @@ class Snapshots:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._engine = thread.store.engine
-        self.trees: Trees = thread.store.snapshot_caches.setdefault("", Trees(self._engine))
+        self.trees: Trees = trees_of(thread.store)
 
     # --- taking ---
 
@@ -58,23 +59,20 @@ class Snapshots:
         rules: Rules | None = None,
         fence: int | None = None,
         progress: Progress | None = None,
-        also: Also | None = None,
     ) -> Snapshot:
         """Store the tree of files under `root` as it is now, pinned to a user message.
 
         `at` is the message's id; without it, the latest on the path. What has not changed since
         the last snapshot is neither read nor stored again. What was left out, and why, is in
         the snapshot. `rules` say what does not belong into it; later ones, and a rewind, go by them
-        as well. `also` may add to what is written of it, or raise so that nothing is.
+        as well. `progress` is told how many files are read, and of how many.
         """
         pinned = None if at is None else self._thread.get(check_name(at, "at")).id
-        taking = Taking(
-            self._thread, root, at=pinned, label=label, rules=rules, fence=fence, also=also
-        )
-        return taking.whole(progress)
+        taking = Taking(self._thread, root, at=pinned, label=label, rules=rules)
+        return taking.take(fence=fence, progress=progress)
 
     def rules(self) -> Rules:
-        """What a snapshot leaves out unless it is told otherwise: what the last one did."""
+        """What a snapshot leaves out unless the caller says otherwise: what the last one did."""
         return usual_rules(self._thread)
 
     def survey(self, root: str | os.PathLike[str], rules: Rules | None = None) -> Survey:
@@ -141,6 +139,7 @@ class Snapshots:
     ) -> tuple[Trees, Differences]:
         old = self._found(a)
         if b is not None:
+            # Two snapshots know their own folders, and need no look at the disk.
             if root is not None:
                 raise InvalidInput("root", "give either a second snapshot or a root, not both")
             return self.trees, diff_trees(self.trees, old.tree, self._found(b).tree)
@@ -174,7 +173,11 @@ class Snapshots:
         snapshot: Snapshot | str,
         root: str | os.PathLike[str] | None = None,
         paths: Sequence[str] | None = None,
-        **options: Any,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        fence: int | None = None,
+        progress: Progress | None = None,
     ) -> Restored:
         """Bring the files back as a snapshot has them; the conversation stays where it is.
 
@@ -183,34 +186,104 @@ class Snapshots:
         would be done, `progress` how many files are done, and of how many.
         `thread.undo_rewind` takes it back.
         """
-        return restore(self._thread, snapshot, root, paths, **options)
+        return restore(
+            self._thread,
+            snapshot,
+            root,
+            paths,
+            dry_run=dry_run,
+            force=force,
+            fence=fence,
+            progress=progress,
+        )
 
-    def rewind(self, to: str, **options: Any) -> Rewound:
+    def rewind(
+        self,
+        to: str,
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        root: str | os.PathLike[str] | None = None,
+        at: bool = False,
+        dry_run: bool = False,
+        force: bool = False,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Rewound:
         """See `Thread.rewind`."""
-        return rewind(self._thread, to, **options)
+        return rewind(
+            self._thread,
+            to,
+            conversation=conversation,
+            files=files,
+            root=root,
+            at=at,
+            dry_run=dry_run,
+            force=force,
+            fence=fence,
+            progress=progress,
+        )
 
-    def undo_rewind(self, **options: Any) -> Rewound:
+    def undo_rewind(
+        self,
+        *,
+        force: bool = False,
+        root: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Rewound:
         """See `Thread.undo_rewind`."""
-        return undo_rewind(self._thread, **options)
+        return undo_rewind(
+            self._thread, force=force, root=root, dry_run=dry_run, fence=fence, progress=progress
+        )
 
-    def recover(self, **options: Any) -> Rewound | None:
-        """Finish a rewind or restore that was interrupted; None if none was."""
-        return recover(self._thread, **options)
+    def recover(
+        self,
+        *,
+        force: bool = False,
+        root: str | os.PathLike[str] | None = None,
+        abandon: bool = False,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Rewound | None:
+        """Finish a rewind or restore that was interrupted; None if none was.
 
-    def fork(self, files_to: str | os.PathLike[str], **options: Any) -> Thread:
+        Conflict if the thread has moved on since, or a file was changed, unless `force`. `root`
+        says where the tree is now if it was moved. `abandon` forgets about it, and leaves the
+        files as they are.
+        """
+        return recover(
+            self._thread, force=force, root=root, abandon=abandon, fence=fence, progress=progress
+        )
+
+    def fork(
+        self,
+        files_to: str | os.PathLike[str],
+        *,
+        at: str | None = None,
+        before: str | None = None,
+        id: str | None = None,
+        title: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+        time: datetime | None = None,
+    ) -> Thread:
         """A fork, and in a new folder the files as they were at the point where it begins.
 
         With `before` those are the ones of when that message came. The fork's first snapshot is
         that of its own folder. If the files cannot be written, there is no fork either.
         """
-        fork = self._thread.store.fork(self._thread.id, **options)
+        store = self._thread.store
+        fork = store.fork(
+            self._thread.id, at=at, before=before, id=id, title=title, facts=facts, time=time
+        )
         try:
-            before = options.get("before")
             snapshot = _latest_on_path(fork) if before is None else pinned(self._thread, before)
             materialize(self.trees, snapshot.tree, os.fspath(files_to))
             fork.snapshots.take(files_to, label="fork")
         except BaseException:
-            self._thread.store.purge(fork.id)
+            # A fork without its files would look whole, and work in the files of its origin.
+            store.purge(fork.id)
             raise
         return fork
 
@@ -226,7 +299,7 @@ class Snapshots:
         return quota.limit(self._thread, keep_last, keep_bytes)
 
     def drop(self, id: str) -> None:
-        """Let go of a snapshot. Its files go with the next `store.sweep` that nobody needs."""
+        """Let go of a snapshot. What no other one needs goes with the next `store.sweep`."""
         if any(snapshot.id == id for snapshot in catalogue.own(self._thread.info)):
             self._thread.set_facts({catalogue.PREFIX + id: None})
         elif any(snapshot.id == id for snapshot in self.list()):

@@ -11,11 +11,10 @@ from clew.core.errors import InvalidInput, NotFound
 from clew.core.model import Entry
 from clew.messages.neutral import calls_of
 from clew.snapshots import catalogue
-from clew.snapshots.apply import read as read_checked
 from clew.snapshots.diff import diff_trees
 from clew.snapshots.manifest import Node, name_problem
 from clew.snapshots.model import Difference, Snapshot, Version
-from clew.snapshots.scan import Survey
+from clew.snapshots.survey import Survey
 from clew.snapshots.tree import Trees, WorkingTrees
 
 if TYPE_CHECKING:
@@ -50,15 +49,12 @@ def read(trees: Trees, snapshot: Snapshot, path: str) -> bytes:
     if not node.is_file:
         what = "a folder" if node.is_folder else f"a link to {node.ref!r}"
         raise InvalidInput("path", f"{path!r} is {what}, and not a file")
-    return read_checked(trees, node)
+    return trees.read(node)
 
 
 def diff_working(trees: WorkingTrees, tree: str, survey: Survey) -> list[Difference]:
     """What has changed in a working tree since a tree was stored."""
     return diff_trees(trees, tree, survey.tree, trees.told)
-
-
-# --- the history of one file ---
 
 
 def history(thread: Thread, path: str, root: str | None) -> list[Version]:
@@ -83,20 +79,17 @@ class _History:
             node = self._trees.find(snapshot.tree, self._path)
             self._nodes.append(node)
             if _content(node) != _content(last):
-                yield self._version(n, snapshot, node)
+                entry, message = self._producer(n, snapshot, node)
+                yield Version(
+                    snapshot=snapshot.id,
+                    entry=entry,
+                    message=message,
+                    time_us=snapshot.time_us,
+                    kind="none" if node is None else node.kind,
+                    ref=None if node is None else node.ref,
+                    size=0 if node is None else node.size,
+                )
             last = node
-
-    def _version(self, n: int, snapshot: Snapshot, node: Node | None) -> Version:
-        entry, message = self._producer(n, snapshot, node)
-        return Version(
-            snapshot=snapshot.id,
-            entry=entry,
-            message=message,
-            time_us=snapshot.time_us,
-            kind="none" if node is None else node.kind,
-            ref=None if node is None else node.ref,
-            size=0 if node is None else node.size,
-        )
 
     def _producer(
         self, n: int, snapshot: Snapshot, node: Node | None
@@ -104,8 +97,9 @@ class _History:
         """The entry that made the change, and the user message that it worked for.
 
         The change lies between this snapshot and the last one before it on the same path. Was
-        it the same there already, then a rewind brought it back, and nobody made it anew.
+        it the same there already, then a rewind brought it back, and no entry made it anew.
         """
+        # On the same path: what was said on another branch did not lead to this snapshot.
         before = self._ancestor(n, snapshot)
         if before is None or _content(self._nodes[before]) == _content(node):
             return None, None
@@ -113,7 +107,10 @@ class _History:
         made = producer(between, self._path)
         if made is None:
             return None, None
-        return made.id, self._message(made, between, before)
+        for entry in reversed(between[: between.index(made) + 1]):
+            if entry.kind == "user_message":
+                return made.id, entry.id
+        return made.id, self._snapshots[before].at
 
     def _ancestor(self, n: int, snapshot: Snapshot) -> int | None:
         """The newest snapshot before this one that lies on its path."""
@@ -122,13 +119,6 @@ class _History:
             if catalogue.is_on_path(engine, id, snapshot.id, self._snapshots[before].id):
                 return before
         return None
-
-    def _message(self, made: Entry, between: list[Entry], before: int) -> str | None:
-        earlier = between[: between.index(made) + 1]
-        for entry in reversed(earlier):
-            if entry.kind == "user_message":
-                return entry.id
-        return self._snapshots[before].at
 
 
 def _content(node: Node | None) -> tuple[str, str] | None:
@@ -140,7 +130,7 @@ def producer(between: list[Entry], path: str) -> Entry | None:
 
     The last call of a tool that names the path; else the last that names the file; else the last
     call of any tool, for a shell command need not name what it changes; else the last answer;
-    else the last message: then somebody changed it by hand, and came back to say more.
+    else the last message: then the user changed it by hand, and came back to say more.
     """
     told = [entry for entry in between if entry.kind not in _NOTES]
     name = path.rpartition("/")[2]

@@ -1,10 +1,10 @@
-"""What does not belong into a snapshot: rules of the project's own, and of ours."""
+"""What does not belong into a snapshot: by the project's own ignore files, and by our rules."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,9 @@ IGNORE_FILES = (".gitignore", ".clewignore")  # the later one has the last word
 IGNORE_FILE_BYTES_MAX = 1024 * 1024
 _REMEMBERED_MAX = 64  # ignore files of usual length, ready to be asked
 _LINES_MAX = 256
+# What a pattern with many stars costs grows with their number as an exponent, and a tree may come
+# from anywhere with its ignore files. No project needs more of them than these.
+_STARS_MAX = 4
 
 # Folders that a tool fills and can fill again. Projects name the rest in .gitignore.
 DEFAULT_FOLDERS = frozenset(
@@ -25,6 +28,7 @@ DEFAULT_FOLDERS = frozenset(
     ".svelte-kit .parcel-cache .turbo .yarn .pnpm-store .cache .hg .svn .jj .bzr".split()
 )
 DEFAULT_FILES = frozenset([".DS_Store", "Thumbs.db", "desktop.ini"])
+_SECRET = re.compile(r"\.env(\Z|[._-])")  # `.env.local` and the like, but not `.environment`
 TEMPORARY = ".clew-restore-"  # how the names of a restore that is under way begin
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_BYTES = 4 * 1024 * 1024 * 1024
@@ -78,31 +82,31 @@ class Matcher:
         id = digest_fields(self.id, folder, "\n".join(lines).replace("\0", ""))
         return Matcher(self._rules, id, (*self._specs, (len(folder), _compile(lines))))
 
-    def leaves_out(self, path: str, name: str, *, folder: bool) -> bool:
-        if name == ".git" or name.lower() == ".git":
+    def ignored(self, folder: str, names: Iterable[str], folders: Container[str]) -> frozenset[str]:
+        """Those of the names in a folder that are left out; `folders` are the folders among them.
+
+        A whole folder at a time: a tree has many names, and most of them are asked about.
+        """
+        out = (n for n in names if self._leaves_out(folder + n, n, folder=n in folders))
+        return frozenset(out)
+
+    def _leaves_out(self, path: str, name: str, *, folder: bool) -> bool:
+        if name.lower() == ".git":
             return True
         rules = self._rules
         if path in rules.store or name.startswith(TEMPORARY):
             return True
         if name in (rules.folders if folder else rules.files):
             return True
-        if not folder and not rules.secrets and _is_secret(name):
+        if not folder and not rules.secrets and _SECRET.match(name):
             return True
+        # Rules of an inner folder go before those of the folders around it.
         for start, spec in reversed(self._specs):
             relative = path[start:] + "/" if folder else path[start:]
             found = spec.check_file(relative).include
             if found is not None:
                 return bool(found)
         return False
-
-
-def _is_secret(name: str) -> bool:
-    return name.startswith(".env") and (len(name) == 4 or name[4] in ".-_")
-
-
-# What a pattern with many stars costs grows with their number as an exponent, and the rules of a
-# tree may be anybody's. Each star beyond these would be one too many; nobody writes them.
-_STARS_MAX = 4
 
 
 def is_pattern(line: str) -> bool:
@@ -114,7 +118,7 @@ def is_pattern(line: str) -> bool:
 
 
 def _compile(lines: Sequence[str]) -> Any:
-    """What a tree had once, it mostly has again; asking does not change it."""
+    """Patterns, ready to be asked. The next look at a tree mostly finds the same ones again."""
     short = len(lines) <= _LINES_MAX
     return _remembered(tuple(lines)) if short else _compiled(list(lines))
 
@@ -125,6 +129,7 @@ def _remembered(lines: tuple[str, ...]) -> Any:
 
 
 def _compiled(lines: list[str]) -> Any:
+    # All at once is quicker; only if that fails is each line tried on its own.
     wild = any(line.count("*") > _STARS_MAX for line in lines)
     spec = None if wild else _spec(lines)
     return spec or _spec([line for line in lines if is_pattern(line)])

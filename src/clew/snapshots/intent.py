@@ -6,7 +6,7 @@ leaf have both arrived; `rewound` is the last one that did, and what undoing it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -14,12 +14,12 @@ from msgspec import UNSET, Struct, UnsetType
 from clew.core.codec import decode, encode
 from clew.core.errors import Corrupt
 from clew.core.model import Draft, FactDraft, MoveDraft, ThreadInfo
+from clew.snapshots.model import Verb
 
 if TYPE_CHECKING:
     from clew.thread import Thread
 
 PENDING, LAST = "rewinding", "rewound"
-What = Literal["rewind", "restore", "undo"]
 
 
 class Files(Struct, frozen=True, kw_only=True):
@@ -36,17 +36,17 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """`leaf` counts only if it `moves`. `keeps`: what can be undone stays what it is."""
+    """What is about to happen to a thread, and to its files."""
 
     id: str
-    what: What
+    what: Verb
     time_us: int
-    files: Files | None = None
+    files: Files | None = None  # None: they stay as they are
     moves: bool = False
-    leaf: str | None = None
+    leaf: str | None = None  # where the thread will stand, if it moves
     from_leaf: str | None = None
-    to: str | None = None
-    keeps: bool = False
+    to: str | None = None  # the user message that was named
+    keeps: bool = False  # the last one that arrived stays the one that can be undone
 
 
 def pending(info: ThreadInfo) -> Intent | None:
@@ -77,7 +77,11 @@ def _read(info: ThreadInfo, key: str) -> Intent | None:
 
 
 def begin(intent: Intent) -> list[Draft]:
-    """What writes it down; the thread stands where it stood before the snapshot on the way."""
+    """The drafts that write it down, behind those of the snapshot on the way.
+
+    That snapshot's entry has become the leaf, so the thread moves back to where it stood.
+    """
+    # Ids are made of the intent's own, so that a retry after an unclear error writes nothing twice.
     back = MoveDraft(id=f"{intent.id}.back", leaf=intent.from_leaf, time_us=intent.time_us)
     return [back, _fact(intent, "begun", PENDING, msgspec.to_builtins(intent))]
 
@@ -85,17 +89,18 @@ def begin(intent: Intent) -> list[Draft]:
 def finish(
     thread: Thread, intent: Intent, expect: str | UnsetType | None, fence: int | None
 ) -> None:
-    """The leaf and the facts, as one step. Doing it again changes nothing."""
+    """The leaf and the facts, as one step. Doing it again changes nothing: the ids are the same."""
     batch: list[Draft] = []
     if intent.moves:
         batch.append(MoveDraft(id=f"{intent.id}.move", leaf=intent.leaf, time_us=intent.time_us))
     if intent.files is not None:
         batch.append(_fact(intent, "arrived", PENDING, None))
+    # An undo leaves nothing that could be undone: to undo it again would be to rewind once more.
     if not intent.keeps:
         value = None if intent.what == "undo" else msgspec.to_builtins(intent)
         batch.append(_fact(intent, "done", LAST, value))
     if not intent.moves:
-        expect = UNSET
+        expect = UNSET  # files alone: it does not matter what was written meanwhile
     thread.store.engine.append(thread.id, batch, expect=expect, fence=fence)
 
 

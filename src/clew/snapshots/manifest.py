@@ -1,8 +1,8 @@
 """Manifests: what a folder holds, as a blob. A tree is the manifest of its top folder.
 
 A manifest names the manifests of its sub-folders by their hash, so a folder in which nothing
-changed is the same blob again. What is read from a store is checked before anybody uses a name
-in it: manifests may come from anywhere.
+changed is the same blob again. What is read from a store is checked before a name in it is used:
+manifests may come from anywhere.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ TARGET_BYTES_MAX = 4096
 
 Kind = Literal["file", "executable", "link", "folder"]
 _KINDS = ("file", "executable", "link", "folder")
+FILE_KINDS = ("file", "executable")
+# Nearly every name is one of these, and needs no closer look.
+_ORDINARY = re.compile(r"(?!\.git)[A-Za-z0-9_][A-Za-z0-9_.-]{0,253}[A-Za-z0-9_]")
 
 
 class Node(Struct, frozen=True, gc=False):
@@ -40,13 +43,17 @@ class Node(Struct, frozen=True, gc=False):
 
     @property
     def is_file(self) -> bool:
-        return self.kind in ("file", "executable")
+        return self.kind in FILE_KINDS
+
+
+def ordered(nodes: Iterable[Node]) -> list[Node]:
+    """As a manifest has them: by the bytes of their names, which no locale changes."""
+    return sorted(nodes, key=lambda node: sort_key(node.name))
 
 
 def pack(nodes: Iterable[Node]) -> bytes:
-    """The manifest's bytes: the same for the same folder, whoever takes it."""
-    ordered = sorted(nodes, key=lambda node: sort_key(node.name))
-    rows = [[node.kind, node.name, node.size, node.ref] for node in ordered]
+    """The manifest's bytes: the same for the same folder, on every machine."""
+    rows = [[node.kind, node.name, node.size, node.ref] for node in ordered(nodes)]
     return encode({"format": "clew.tree", "version": VERSION, "nodes": rows}, field="manifest")
 
 
@@ -61,7 +68,18 @@ def unpack(data: bytes, place: str) -> list[Node]:
     if not isinstance(rows, list):
         raise Corrupt(place, "it has no nodes")
     nodes = [_node(row, place) for row in rows]
-    _check_order(nodes, place)
+    # In order, so that one folder has one hash, and no name can be there twice.
+    seen: dict[str, str] = {}
+    last = b""
+    for node in nodes:
+        key = sort_key(node.name)
+        if key <= last:
+            raise Corrupt(place, f"{node.name!r} is there twice, or out of order")
+        last = key
+        other = seen.setdefault(folded(node.name), node.name)
+        if other != node.name:
+            text = f"{other!r} and {node.name!r} are one name on some file systems"
+            raise Corrupt(place, text)
     return nodes
 
 
@@ -75,6 +93,7 @@ def _node(row: Any, place: str) -> Node:
             raise TypeError("a name is text")
     except (TypeError, ValueError) as error:
         raise Corrupt(place, f"{row!r:.100} is not a node: {error}") from error
+    # A name with a slash, or "..", would lead a restore out of its tree.
     problem = name_problem(node.name)
     if problem is not None:
         raise Corrupt(place, f"{node.name!r:.100} cannot be a name: {problem}")
@@ -89,21 +108,21 @@ def _node(row: Any, place: str) -> Node:
     return node
 
 
-def _check_order(nodes: list[Node], place: str) -> None:
-    seen: dict[str, str] = {}
-    last = b""
-    for node in nodes:
-        key = sort_key(node.name)
-        if key <= last:
-            raise Corrupt(place, f"{node.name!r} is there twice, or out of order")
-        last = key
-        other = seen.setdefault(folded(node.name), node.name)
-        if other != node.name:
-            text = f"{other!r} and {node.name!r} are one name on some file systems"
-            raise Corrupt(place, text)
-
-
-_ORDINARY = re.compile(r"(?!\.git)[A-Za-z0-9_][A-Za-z0-9_.-]{0,253}[A-Za-z0-9_]")
+def unfit(names: Iterable[str]) -> dict[str, Literal["collides", "name"]]:
+    """Which names of a folder its manifest cannot have, and why; the first of two that are one
+    name on some file systems may stay.
+    """
+    found: dict[str, Literal["collides", "name"]] = {}
+    taken: set[str] = set()
+    for name in names:
+        fold = folded(name)
+        if fold in taken:
+            found[name] = "collides"
+        elif name_problem(name) is not None:
+            found[name] = "name"
+        else:
+            taken.add(fold)
+    return found
 
 
 def name_problem(name: str) -> str | None:
@@ -118,6 +137,7 @@ def name_problem(name: str) -> str | None:
         return "no file can have it"
     if len(fs_bytes(name)) > NAME_BYTES_MAX:
         return "it is too long"
+    # Some file systems drop dots and spaces at the end of a name.
     if folded(name) == ".git" or folded(name).rstrip(". ") == ".git":
         return "it would be a repository"
     return None

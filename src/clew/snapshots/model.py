@@ -68,10 +68,11 @@ class Difference(Struct, frozen=True, kw_only=True):
     new_ref: str | None = None
 
 
-Act = Literal["create", "overwrite", "delete", "mode"]
+Act = Literal["create", "overwrite", "delete", "mode"]  # what is done to one path
+Verb = Literal["rewind", "restore", "undo"]  # what was asked for
 
 
-class Step(Struct, frozen=True):
+class PlannedStep(Struct, frozen=True):
     """One thing that a restore would do to a path."""
 
     act: Act
@@ -85,7 +86,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     snapshot: str
     root: str
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
     unchanged: int
     foreign: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()  # not in the snapshot, and never in one: they stay
@@ -107,7 +108,7 @@ class Restored(Struct, frozen=True, kw_only=True):
 class Rewound(Struct, frozen=True, kw_only=True):
     """What a rewind did. `leaf` is where the thread stands now, `from_leaf` where it stood."""
 
-    what: Literal["rewind", "restore", "undo"]
+    what: Verb
     leaf: str | None
     from_leaf: str | None
     files: Restored | None  # None: they were not asked for

@@ -6,7 +6,7 @@ overwritten and never deleted: where they are in the way, the plan is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from clew.core.errors import Conflict
 from clew.snapshots.dirfd import Root
@@ -19,73 +19,51 @@ _NAMED_MAX = 10
 
 def inspect(root: Root, work: Work) -> Work:
     """The plan without what is done already, and with all that is in its way."""
-    look = _Inspector(root, work.actions)
-    look.deletes()
-    look.creates()
-    return work.without(look.dropped, look.blocked)
+    actions = list(enumerate(work.actions))
+    going = {action.path for _, action in actions if action.act == "delete"}
+    coming = {action.path for _, action in actions if action.act == "create"}
+    dropped: set[int] = set()
+    blocked: set[str] = set()
+    # A folder goes only if all that is in it goes. Those below come before those above, so that
+    # one which stays keeps the folder above it.
+    for n, action in actions:
+        if action.act == "delete" and action.node.kind == "folder":
+            staying = [path for path in _paths_in(root, action.path) if path not in going]
+            if staying and action.path in coming:
+                blocked |= set(staying)
+            elif staying:
+                dropped.add(n)
+                going.discard(action.path)
+    # Then whether there is room for what comes, beside all that stays.
+    taken: dict[str, dict[str, str]] = {}  # folder → folded name → the name that stays
+    for n, action in actions:
+        if action.act == "create":
+            folder, _, name = action.path.rpartition("/")
+            if folder not in taken:
+                paths = [path for path in _paths_in(root, folder) if path not in going]
+                there = [path.rpartition("/")[2] for path in paths]
+                taken[folder] = {folded(one): one for one in there}
+            # A name on the disk that is this one, or would be on some file systems.
+            found = taken[folder].get(folded(name))
+            if found == name and _is_there(root, action):
+                dropped.add(n)
+            elif found is not None:
+                blocked.add(action.path)
+    return work.without(dropped, blocked)
 
 
-class _Inspector:
-    def __init__(self, root: Root, actions: Iterable[Action]) -> None:
-        self._root = root
-        self._actions = list(enumerate(actions))
-        self._going = {action.path for _, action in self._actions if action.act == "delete"}
-        self._coming = {action.path for _, action in self._actions if action.act == "create"}
-        self.dropped: set[int] = set()
-        self.blocked: set[str] = set()
-
-    def deletes(self) -> None:
-        """A folder goes only if all that is in it goes: those below come before those above."""
-        for n, action in self._actions:
-            if action.act != "delete" or not action.node.is_folder:
-                continue
-            staying = [p for p in self._paths(action.path) or () if p not in self._going]
-            if not staying:
-                continue
-            if action.path in self._coming:
-                self.blocked |= set(staying)
-            else:
-                self.dropped.add(n)
-                self._going.discard(action.path)
-
-    def creates(self) -> None:
-        names: dict[str, dict[str, str]] = {}
-        for n, action in self._actions:
-            if action.act == "create":
-                folder, _, name = action.path.rpartition("/")
-                if folder not in names:
-                    names[folder] = self._staying(folder)
-                self._create(n, action, names[folder].get(folded(name)))
-
-    def _create(self, n: int, action: Action, there: str | None) -> None:
-        """`there` is a name on the disk that is this one, or would be on some file systems."""
-        if there is None:
-            return
-        if there == action.node.name and self._is_there(action):
-            self.dropped.add(n)
-        else:
-            self.blocked.add(action.path)
-
-    def _is_there(self, action: Action) -> bool:
-        with self._root.parent(action.path) as (folder, name):
-            return self._root.is_same(folder, name, action.node) is not None
-
-    def _staying(self, folder: str) -> dict[str, str]:
-        """The names in a folder that will not be deleted, as they are when folded."""
-        paths = [path for path in self._paths(folder) or () if path not in self._going]
-        names = [path.rpartition("/")[2] for path in paths]
-        return {folded(name): name for name in names}
-
-    def _paths(self, folder: str) -> list[str] | None:
-        """What is on the disk in a folder; None if it is no folder."""
-        if not self._root.is_folder(folder):
-            return None
-        with self._root.folder(folder) as descriptor:
-            names = self._root.system.names(descriptor)
-        return [f"{folder}/{name}" if folder else name for name in names]
+def _paths_in(root: Root, folder: str) -> list[str]:
+    """What is on the disk in a folder; nothing if it is no folder."""
+    if not root.is_folder(folder):
+        return []
+    with root.folder(folder) as descriptor:
+        names = root.system.names(descriptor)
+    return [f"{folder}/{name}" if folder else name for name in names]
 
 
-# --- saying no ---
+def _is_there(root: Root, action: Action) -> bool:
+    with root.parent(action.path) as (folder, name):
+        return root.find_same(folder, name, action.node) is not None
 
 
 def refuse(plan: Plan, *, force: bool = False) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from clew.core.errors import Corrupt, InvalidInput
@@ -36,6 +36,7 @@ class Holding:
                 todo += self._below(hash)
 
     def remove(self, tree: str) -> None:
+        # Below a manifest only when the last tree that names it goes: the same way as it came.
         todo = [tree]
         while todo:
             hash = todo.pop()
@@ -71,7 +72,11 @@ def stats(trees: Trees, snapshots: Iterable[Snapshot]) -> SnapshotStats:
 
 def limit(thread: Thread, keep_last: int | None, keep_bytes: int | None) -> list[Snapshot]:
     """Let go of the oldest until both limits hold, or only those are left that must stay."""
-    _check(keep_last, keep_bytes)
+    if keep_last is None and keep_bytes is None:
+        raise InvalidInput("keep_last", "say how much shall be kept: keep_last or keep_bytes")
+    for name, value in (("keep_last", keep_last), ("keep_bytes", keep_bytes)):
+        if value is not None and (type(value) is not int or value < 0):
+            raise InvalidInput(name, f"must be a number from 0 on, not {value!r}")
     info = thread.info
     kept = sorted(catalogue.own(info), key=lambda one: (one.time_us, one.id))
     free = _free(thread.store, info, kept)
@@ -81,32 +86,23 @@ def limit(thread: Thread, keep_last: int | None, keep_bytes: int | None) -> list
     return dropped
 
 
-def _check(keep_last: int | None, keep_bytes: int | None) -> None:
-    if keep_last is None and keep_bytes is None:
-        raise InvalidInput("keep_last", "say how much shall be kept: keep_last or keep_bytes")
-    for name, value in (("keep_last", keep_last), ("keep_bytes", keep_bytes)):
-        if value is not None and (type(value) is not int or value < 0):
-            raise InvalidInput(name, f"must be a number from 0 on, not {value!r}")
-
-
 def _free(store: Store, info: ThreadInfo, kept: list[Snapshot]) -> list[Snapshot]:
     """Those that may go, the oldest first."""
+    # The newest stays as well: the next snapshot and the next rewind count on it.
     needed = intent.needed(info) | {snapshot.id for snapshot in kept[-1:]}
     candidates = [one for one in kept if not one.pinned and one.id not in needed]
-    forks = list(_forks(store, info.id)) if candidates else []
+    # Every fork with where it begins, also those that are deleted and could be restored.
+    forks = [
+        (fork.id, fork.origin.entry)
+        for deleted in ((False, True) if candidates else ())
+        for fork in store.threads(origin=info.id, archived=None, deleted=deleted)
+        if fork.origin is not None and fork.origin.entry is not None
+    ]
     return [
         one
         for one in candidates
         if not any(catalogue.is_on_path(store.engine, id, leaf, one.id) for id, leaf in forks)
     ]
-
-
-def _forks(store: Store, thread: str) -> Iterator[tuple[str, str]]:
-    """Every fork with where it begins, also those that are deleted and could be restored."""
-    for deleted in (False, True):
-        for fork in store.threads(origin=thread, archived=None, deleted=deleted):
-            if fork.origin is not None and fork.origin.entry is not None:
-                yield fork.id, fork.origin.entry
 
 
 def _over(

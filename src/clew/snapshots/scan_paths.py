@@ -13,19 +13,18 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from clew.core.codec import digest
-from clew.snapshots.dirfd import close
-from clew.snapshots.hash_files import Keep, Reader, forget, sum_up
+from clew.snapshots import scan
 from clew.snapshots.ignore import IGNORE_FILES, Matcher, Rules
 from clew.snapshots.manifest import Node, folded, pack
 from clew.snapshots.model import LeftOut
 from clew.snapshots.plan import Selection, bounded
-from clew.snapshots.scan import NO_SIGNATURE, Folder, Look, Survey, Walker, open_root
-from clew.snapshots.stat_cache import Known, now_ns
+from clew.snapshots.scan import Keep, Look, Reader, Walker
+from clew.snapshots.survey import CachedTree, Folder, Survey
 from clew.snapshots.tree import Trees
 
 
 class Base(Struct, frozen=True):
-    """What the rest counts as; who only wants to look needs no tree."""
+    """What the rest counts as; a caller who only wants to look needs no tree."""
 
     trees: Trees
     tree: str | None = None
@@ -40,44 +39,44 @@ class _Way(Struct, frozen=True):
     before: dict[str, Node]
 
 
-def survey_part(
+def scan_paths(
     root: str,
     rules: Rules,
     selection: Selection,
     base: Base,
-    known: Callable[[], Known],
-    keep: Keep = forget,
+    cached: Callable[[], CachedTree],
+    keep: Keep = scan.forget,
 ) -> Survey:
-    """Look at the selected paths. `known` is asked only if one of them is a folder."""
-    top = open_root(root)
+    """Look at the selected paths. `cached` is asked only if one of them is a folder."""
+    top = scan.open_root(root)
     try:
-        walker = _PartWalker(top, rules, selection, base, known, keep)
+        walker = _PathWalker(top, rules, selection, base, cached, keep)
         found = Survey(root, walker.folder(top, "", rules.matcher()), walker.began_ns)
         walker.reader.run(found)
     finally:
-        close(top)
+        scan.close(top)
     walker.sum_up(found.top, base.tree)
     found.files = base.files + walker.more_files
     found.unseen = [item for item in base.left_out if not walker.saw(item.path)]
     return found
 
 
-class _PartWalker(Walker):
+class _PathWalker(Walker):
     def __init__(
         self,
         top: int,
         rules: Rules,
         selection: Selection,
         base: Base,
-        known: Callable[[], Known],
+        cached: Callable[[], CachedTree],
         keep: Keep,
     ) -> None:
-        self.began_ns = now_ns()
-        super().__init__(Known(), rules, self.began_ns)
+        self.began_ns = scan.now_ns()
+        super().__init__(CachedTree(), rules, self.began_ns)
         self.reader = Reader(top, rules, self.began_ns, self._keep_new)
         self.more_files = 0
         self._keep = keep
-        self._load: Callable[[], Known] | None = known
+        self._load: Callable[[], CachedTree] | None = cached
         self._selection = selection
         self._base = base
         self._ways: dict[str, _Way] = {}
@@ -91,13 +90,14 @@ class _PartWalker(Walker):
     def folder(self, descriptor: int, path: str, outer: Matcher) -> Folder:
         wanted = self._selection.names_in(path[:-1])
         if wanted is None:
+            # The cache of a large tree takes long to load, and files alone do not need it.
             if self._load is not None:
-                self._known, self._load = self._load().folders, None
+                self._cached, self._load = self._load().folders, None
             return super().folder(descriptor, path, outer)
         before = self._index(path)
         self._ways[path] = _Way(wanted, before)
         self._stored |= {before[name].ref for name in wanted if name in before}
-        found = self._anew(descriptor, path, outer, None, NO_SIGNATURE)
+        found = self._anew(descriptor, path, outer, None, scan.NO_SIGNATURE)
         found.files = [file for file in found.files if file.name in wanted]
         found.pending = [item for item in found.pending if item[0] in wanted]
         found.left_out = [item for item in found.left_out if self.saw(item.path)]
@@ -121,7 +121,15 @@ class _PartWalker(Walker):
         folds = {folded(name) for name in way.wanted}
         names = os.listdir(descriptor)
         near = sorted(name for name in names if name in IGNORE_FILES or folded(name) in folds)
-        return [look for name in near if (look := _look(descriptor, name)) is not None]
+        looks: list[Look] = []
+        for name in near:
+            try:
+                looks.append((name, os.stat(name, dir_fd=descriptor, follow_symlinks=False)))
+            except FileNotFoundError:
+                pass  # it has gone since the folder was listed
+            except OSError:
+                looks.append((name, None))
+        return looks
 
     def _enter(self, descriptor: int, found: Folder, name: str, matcher: Matcher) -> None:
         way = self._ways.get(found.path)
@@ -140,7 +148,7 @@ class _PartWalker(Walker):
         """The manifest of a folder: what was found in it, and what the base has beside that."""
         way = self._ways.get(folder.path)
         if way is None:
-            sum_up(folder)
+            scan.sum_up(folder)
             return
         for sub in folder.folders:
             old = way.before.get(sub.name)
@@ -149,7 +157,10 @@ class _PartWalker(Walker):
         if base is not None and all(found.get(n) == way.before.get(n) for n in way.wanted):
             folder.manifest, folder.size = base, sum(n.size for n in way.before.values())
             return
-        after = _merged(way, found)
+        # What the base has under other names stays, but for those that would be one with a new one.
+        taken = {folded(name) for name in found}
+        rest = (node for node in way.before.values() if node.name not in way.wanted)
+        after = {node.name: node for node in rest if folded(node.name) not in taken} | found
         self._count(folder, way.before, after)
         folder.size = sum(node.size for node in after.values())
         folder.data = pack(after.values())
@@ -161,6 +172,7 @@ class _PartWalker(Walker):
         for name in before.keys() | after.keys():
             old, new = before.get(name), after.get(name)
             if old != new:
+                # What lies in a folder on the way is counted when that folder is summed up.
                 on_the_way = name in subs and subs[name].path in self._ways
                 self.more_files += 0 if on_the_way else _files_here(new, subs.get(name))
                 if not on_the_way or (old is not None and not old.is_folder):
@@ -172,23 +184,7 @@ class _PartWalker(Walker):
         return sum(not below.is_folder for _, below in bounded(self._base.trees.walk(node.ref)))
 
 
-def _merged(way: _Way, found: dict[str, Node]) -> dict[str, Node]:
-    """What was there under other names stays, but for those that would be one with a new one."""
-    taken = {folded(name) for name in found}
-    rest = (node for node in way.before.values() if node.name not in way.wanted)
-    return {node.name: node for node in rest if folded(node.name) not in taken} | found
-
-
 def _files_here(node: Node | None, folder: Folder | None) -> int:
     if folder is None:
         return 0 if node is None else 1
     return len(folder.files) + sum(_files_here(None, sub) for sub in folder.folders)
-
-
-def _look(descriptor: int, name: str) -> Look | None:
-    try:
-        return name, os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return name, None

@@ -12,79 +12,64 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from clew.core.codec import digest, new_id
-from clew.snapshots.dirfd import Signature, close, read_all
-from clew.snapshots.manifest import Kind
+from clew.snapshots.scan import close, read_all, settled
+from clew.snapshots.survey import VERSION, CachedFolder, CachedTree, Survey
 
-VERSION = 1
-# Times of files move in ticks of the kernel, or in whole seconds on simple file systems.
-_TICK_NS = 50_000_000
-_COARSE_NS = 2_000_000_000
+ENDING = ".cache"
 _SEAL_BYTES = len(digest(b""))
 _TEMPORARY = ".new"
 _LEFTOVER_SECONDS = 3600.0
-ENDING = ".cache"
 _FORGOTTEN_SECONDS = 180 * 86400.0  # a tree that comes back after so long is read anew
 
 
-class KnownFile(Struct, frozen=True, array_like=True, gc=False):
-    name: str
-    kind: Kind
-    ref: str
-    size: int
-    signature: Signature | None  # None: it was too fresh to be trusted
-
-
-class KnownFolder(Struct, frozen=True, array_like=True):
-    """A folder as it was: `rules` held in it, `manifest` is what was stored of it."""
-
-    signature: Signature | None
-    rules: str
-    manifest: str
-    size: int
-    files: list[KnownFile]
-    folders: list[str]
-    left_out: list[tuple[str, str, int]]
-    ignores: list[str]  # the ignore files in it, by name
-
-
-class Known(Struct):
-    """The cache of one tree. `base` is the snapshot that stored all of it: thread and id."""
-
-    version: int = VERSION
-    root: str = ""
-    base: tuple[str, str] | None = None
-    folders: dict[str, KnownFolder] = {}
+def cached(survey: Survey, base: tuple[str, str]) -> CachedTree:
+    """What to remember of a tree that `base`, a snapshot, has stored."""
+    folders = {
+        folder.path: CachedFolder(
+            settled(folder.signature, survey.began_ns),
+            folder.rules,
+            folder.manifest,
+            folder.size,
+            folder.files,
+            [sub.name for sub in folder.folders],
+            [(item.path, item.reason, item.size) for item in folder.left_out],
+            folder.ignores,
+        )
+        for folder in survey.all_folders()
+    }
+    return CachedTree(root=survey.root, base=base, folders=folders)
 
 
 class Cache:
     """A cache in a file; without one it lives as long as the handle.
 
-    The file is not synced, and written by whoever comes last. Its bytes begin with their hash,
-    so one that was torn, mixed up or changed is told from one that can be believed.
+    The file is not synced, and of several processes the last one to write it wins. Its bytes
+    begin with their hash, so one that was torn, mixed up or changed is told from one that can be
+    believed.
     """
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._known: dict[str, Known] = {}
+        self._trees: dict[str, CachedTree] = {}
 
-    def load(self, root: str) -> Known:
-        found = self._known.get(root)
+    def load(self, root: str) -> CachedTree:
+        found = self._trees.get(root)
         if found is None:
             found = self._read(root)
-            self._known[root] = found
+            self._trees[root] = found
         return found
 
-    def save(self, known: Known) -> None:
+    def save(self, tree: CachedTree) -> None:
         """Remember it. Where that fails, the next snapshot reads more, that is all."""
-        self._known[known.root] = known
+        self._trees[tree.root] = tree
         if self._file is None:
             return
+        # Under a name of its own first: another process may be reading, or writing, the file.
         temporary = f"{self._file.parent}/.{new_id()}{_TEMPORARY}"
         try:
-            data = msgspec.msgpack.encode(known)
+            data = msgspec.msgpack.encode(tree)
             _make_folders(self._file.parent)
             _write(temporary, digest(data).encode() + data)
             os.replace(temporary, self._file)
@@ -93,33 +78,32 @@ class Cache:
         else:
             _remove_leftovers(str(self._file.parent))
 
-    def _read(self, root: str) -> Known:
+    def _read(self, root: str) -> CachedTree:
         if self._file is not None:
             try:
-                sealed = _load(self._file)
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                descriptor = os.open(self._file, flags)
+                try:
+                    sealed = read_all(descriptor, os.fstat(descriptor).st_size)
+                finally:
+                    close(descriptor)
                 seal, data = sealed[:_SEAL_BYTES], sealed[_SEAL_BYTES:]
+                # Of another tree, or of another version, is as good as none.
                 if is_sealed(seal, data):
-                    found = msgspec.msgpack.decode(data, type=Known)
+                    found = msgspec.msgpack.decode(data, type=CachedTree)
                     if found.version == VERSION and found.root == root:
                         return found
             except (OSError, ValueError, msgspec.MsgspecError):
-                pass
-        return Known(root=root)
+                pass  # there is none, or it is not one of ours: all of the tree is read
+        return CachedTree(root=root)
 
 
 def is_sealed(seal: bytes, data: bytes) -> bool:
     return seal == digest(data).encode()
 
 
-def _load(file: Path) -> bytes:
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return read_all(descriptor, os.fstat(descriptor).st_size)
-    finally:
-        close(descriptor)
-
-
 def _make_folders(folder: Path) -> None:
+    """Not by `makedirs`: that would give those in between other permissions."""
     if not folder.is_dir():
         if not folder.parent.is_dir():
             _make_folders(folder.parent)
@@ -144,9 +128,9 @@ def _remove(path: str) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Of those who died while they wrote, and of trees that nobody has changed for long.
+    """Of processes that died while they wrote, and of trees that have not changed for long.
 
-    What is younger may belong to somebody who lives.
+    What is younger may belong to a process that is alive.
     """
     ages = {_TEMPORARY: _LEFTOVER_SECONDS, ENDING: _FORGOTTEN_SECONDS}
     with suppress(OSError):
@@ -155,14 +139,3 @@ def _remove_leftovers(folder: str) -> None:
             age = ages.get(os.path.splitext(name)[1])
             if age is not None and os.stat(path).st_mtime < time.time() - age:
                 _remove(path)
-
-
-def settled(sign: Signature, now_ns: int) -> Signature | None:
-    """The signature if it is old enough that a later change would show in it."""
-    newest = max(sign[1], sign[2])
-    margin = _COARSE_NS if sign[1] % 1_000_000_000 == 0 else _TICK_NS
-    return sign if newest < now_ns - margin else None
-
-
-def now_ns() -> int:
-    return time.time_ns()

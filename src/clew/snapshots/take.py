@@ -1,14 +1,16 @@
 """Taking a snapshot: of a whole tree, or of the paths that a restore is about to touch.
 
-What it counts on being stored already, by an earlier snapshot, is asked for again when it is
-written; if a sweep has taken it meanwhile, all of it is stored anew.
+It goes in two steps, between which a rewind makes its plan: `Taking.store` looks at the folder
+and stores the contents that are new; `Taking.append` writes the snapshot down, in one append with
+whatever belongs to it. What it counts on being stored already, by an earlier snapshot, is asked
+for again afterwards; if a sweep has taken it meanwhile, all of it is stored anew.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,19 +20,20 @@ from msgspec.structs import replace
 from clew.address import cache_folder
 from clew.core import drafts
 from clew.core.codec import digest, new_id
-from clew.core.engine import Engine
+from clew.core.engine import Engine, Progress
 from clew.core.errors import ClewError, Corrupt, InvalidInput, NotFound, Unsupported
 from clew.core.model import DEFAULT_NAMESPACE, Draft, Properties, ThreadInfo
 from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
-from clew.snapshots.hash_files import BATCH_BYTES, Progress, survey
 from clew.snapshots.ignore import Rules
-from clew.snapshots.manifest import sort_key
+from clew.snapshots.manifest import ordered
 from clew.snapshots.model import Snapshot
 from clew.snapshots.plan import Selection
-from clew.snapshots.scan import Survey
-from clew.snapshots.scan_paths import Base, survey_part
-from clew.snapshots.stat_cache import ENDING, Cache, Known
+from clew.snapshots.scan import BATCH_BYTES, scan
+from clew.snapshots.scan_paths import Base, scan_paths
+from clew.snapshots.stat_cache import ENDING, Cache, cached
+from clew.snapshots.survey import CachedTree, Survey
+from clew.snapshots.tree import trees_of
 
 if TYPE_CHECKING:
     from clew.store import Store
@@ -39,14 +42,25 @@ if TYPE_CHECKING:
 
 _TRIES = 3
 _REMEMBERED_MAX = 256  # folders: a whole new tree would only be in the way
+_BATCH_MAX = 1000  # blobs
 _ENDINGS = {
     "sqlite": ("", "-wal", "-shm", "-lock", "-journal", "-snapshots"),
     "files": ("",),
 }
 
 
+class Stored(Struct, frozen=True):
+    """A folder whose contents are in the store, and the snapshot of it, not written down yet."""
+
+    survey: Survey
+    snapshot: Snapshot
+    relied_on: set[str]  # blobs that were there already
+    bases: list[tuple[str, str]]  # snapshots that were counted on: thread and id
+    is_news: bool = False  # whether the cache does not know it yet
+
+
 class Taking:
-    """One snapshot of a folder, from the look at it to the append."""
+    """One snapshot of a folder: `store` and `append`, until the latter says that it is whole."""
 
     def __init__(
         self,
@@ -56,84 +70,138 @@ class Taking:
         at: str | None = None,
         label: str | None = None,
         rules: Rules | None = None,
-        fence: int | None = None,
-        also: Also | None = None,
         info: ThreadInfo | None = None,
     ) -> None:
         self._thread = thread
         self._engine = thread.store.engine
         self._info = info or thread.info
-        self._is_current = True  # until somebody else was seen to have written
+        self._is_current = True  # until another writer was seen to have written
         self._top = os.path.realpath(root)
         self._rules = rules_for(thread, self._top, rules, self._info)
         self._at = at
         self._label = label
-        self._fence = fence
-        self._also = also or nothing_more
         self._cache = cache_of(thread.store, self._top)
+        self._trees = trees_of(thread.store)
+        self._tries = 0
+        self._trusts_base = True
 
-    def whole(self, progress: Progress | None = None) -> Snapshot:
-        """Of all that is in the folder."""
-        for _ in range(_TRIES):
-            taken = self._whole(progress)
-            if taken is not None:
-                return taken
-        raise Corrupt(self._top, "what was stored of it was removed again and again")
+    def take(
+        self,
+        selection: Selection | None = None,
+        *,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        """Both steps, for a caller who has nothing to do between them."""
+        while True:
+            stored = self.store(selection, progress)
+            if self.append(stored, fence=fence):
+                return stored.snapshot
 
-    def part(self, selection: Selection) -> Snapshot:
-        """Of some paths only; the rest is as the newest snapshot of this folder has it.
+    def store(self, selection: Selection | None = None, progress: Progress | None = None) -> Stored:
+        """Look at the folder, and store what is new in it. Nothing is appended yet.
 
-        Without one, or if it is damaged or goes away meanwhile, it is of the whole folder.
+        With a selection only its paths are looked at, and the rest is as the newest snapshot of
+        this folder has it. Without one, or if it is damaged or goes away meanwhile, all of the
+        folder is.
         """
-        base = None if selection.paths is None else self._base()
-        taken = None if base is None else self._part(selection, base)
-        return self.whole() if taken is None else taken
+        if selection is not None and selection.paths is not None and self._trusts_base:
+            self._trusts_base = False  # if this one is not whole, the next does without
+            base = self._base()
+            part = None if base is None else self._store_paths(selection, base)
+            if part is not None:
+                return part
+        if self._tries == _TRIES:
+            raise Corrupt(self._top, "what was stored of it was removed again and again")
+        self._tries += 1
+        return self._store_all(progress)
 
-    # --- the two ways ---
+    def append(
+        self,
+        stored: Stored,
+        more: Sequence[Draft] = (),
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> bool:
+        """Write the snapshot down, with `more` in the same append.
 
-    def _whole(self, progress: Progress | None) -> Snapshot | None:
-        cache = self._cache
-        known = cache.load(self._top)
-        base = known.base if self._is_kept(known.base) else None
-        taker = Taker(self._engine)
-        found = taker.take(self._top, self._rules, None if base is None else known, progress)
+        False if something that it relies on may have been swept since it was stored: then there
+        is no snapshot, and it is to be stored again.
+        """
+        snapshot = stored.snapshot
+        # The entry tells of it for ever, the fact keeps it: one append, for neither goes alone.
+        body = catalogue.body_of(snapshot)
+        entry = drafts.draft("snapshot", body, id=snapshot.id, time=snapshot.time)
+        facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
+        batch = [entry, *drafts.facts(facts, snapshot.time_us), *more]
+        done = self._engine.append(self._thread.id, batch, expect=expect, fence=fence)
+        self._is_current = done[0].seq == self._info.seq + 1
+        # A cache of some paths would make the next take believe that it knows the rest.
+        if snapshot.paths is None:
+            new = stored.survey.new_folders()
+            if len(new) <= _REMEMBERED_MAX:
+                for folder in new:  # a rewind asks first for what was stored last
+                    self._trees.remember(folder.manifest, ordered(folder.nodes))
+            if stored.is_news:
+                self._cache.save(cached(stored.survey, (self._thread.id, snapshot.id)))
+        try:
+            # Only now is it safe from a sweep: what is still there stays.
+            if all(self._is_kept(base) for base in stored.bases) and (
+                not stored.relied_on or self._engine.has_blobs(stored.relied_on) >= stored.relied_on
+            ):
+                return True
+            self._cache.save(CachedTree(root=self._top))
+            self._thread.set_facts({catalogue.PREFIX + snapshot.id: None})
+        except ClewError as error:
+            error.committed = True  # it is written, though we cannot tell if it is whole
+            raise
+        return False
+
+    # --- storing ---
+
+    def _store_all(self, progress: Progress | None) -> Stored:
+        before = self._cache.load(self._top)
+        bases = [before.base] if before.base and self._is_kept(before.base) else []
+        blobs = _BlobQueue(self._engine)
+        known = before if bases else None  # without its base, nothing says that it is stored
+        found = scan(self._top, self._rules, known, blobs.keep, progress)
+        blobs.finish(found)
         at = _latest_message(self._thread) if self._at is None else self._at
-        snapshot = self._append(found, taker, at)
-        self._remember(found)
-        if found.read or found.tree != _tree_of(known):
-            cache.save(found.known((self._thread.id, snapshot.id)))
-        return self._checked(snapshot, taker, [] if base is None else [base])
+        snapshot = self._snapshot(found, blobs, at)
+        top = before.folders.get("")
+        is_news = bool(found.read) or top is None or found.tree != top.manifest
+        return Stored(found, snapshot, blobs.relied_on, bases, is_news)
 
-    def _part(self, selection: Selection, base: Snapshot) -> Snapshot | None:
+    def _store_paths(self, selection: Selection, base: Snapshot) -> Stored | None:
         bases = [(base.thread, base.id)]
-        taker = Taker(self._engine)
+        blobs = _BlobQueue(self._engine)
 
-        def known() -> Known:
+        def known() -> CachedTree:
             found = self._cache.load(self._top)
-            if not self._is_kept(found.base):
-                return Known(root=self._top)
-            assert found.base is not None
+            if found.base is None or not self._is_kept(found.base):
+                return CachedTree(root=self._top)
             bases.append(found.base)
             return found
 
-        trees = self._thread.snapshots.trees
-        told = Base(trees, base.tree, base.files, base.left_out)
+        told = Base(self._trees, base.tree, base.files, base.left_out)
         try:
-            found = survey_part(self._top, self._rules, selection, told, known, taker.keep)
+            found = scan_paths(self._top, self._rules, selection, told, known, blobs.keep)
         except (Corrupt, Unsupported):
             return None  # the base is no tree that one could count on
-        taker.finish(found)
-        snapshot = self._append(found, taker, base.at, selection.paths)
-        return self._checked(snapshot, taker, bases)
+        blobs.finish(found)
+        snapshot = self._snapshot(found, blobs, base.at, selection.paths)
+        return Stored(found, snapshot, blobs.relied_on, bases)
 
     def _base(self) -> Snapshot | None:
-        """The newest snapshot of this folder; after a way back to another one that one."""
+        """The newest snapshot of this folder; after a rewind to another one, that one."""
         own = catalogue.newest_first(self._engine, self._info)
         newest = next((snapshot for snapshot in own if snapshot.root == self._top), None)
         if newest is None:
             return None
         last = intents.last(self._info)
         files = None if last is None else last.files
+        # The newest one is then how it was before the rewind, and nearly nothing is as in it.
         if files is not None and files.before == newest.id and files.paths is None:
             try:
                 return catalogue.get(self._engine, self._info, files.snapshot)
@@ -141,34 +209,31 @@ class Taking:
                 pass  # it was dropped since
         return catalogue.named(self._engine, self._info, newest)
 
-    def _remember(self, found: Survey) -> None:
-        """A way back asks first for what was stored last."""
-        new = [folder for folder in found.all_folders() if folder.data]
-        if len(new) <= _REMEMBERED_MAX:
-            for folder in new:
-                nodes = sorted(folder.nodes, key=lambda node: sort_key(node.name))
-                self._thread.snapshots.trees.remember(folder.manifest, nodes)
+    def _snapshot(
+        self, found: Survey, blobs: _BlobQueue, at: str | None, paths: tuple[str, ...] | None = None
+    ) -> Snapshot:
+        left_out = found.left_out
+        # Where the store lies is not for others to know, and is found out anew each time.
+        rules = replace(self._rules, store=frozenset())
+        return Snapshot(
+            id=new_id(),
+            thread=self._thread.id,
+            at=at,
+            tree=found.top.manifest,
+            root=found.root,
+            time_us=self._thread.store.clock(),
+            files=found.files,
+            size_bytes=found.top.size,
+            new_bytes=blobs.new_bytes,
+            left_out=tuple(left_out[: catalogue.LEFT_OUT_MAX]),
+            left_out_count=len(left_out),
+            label=self._label,
+            rules=None if rules == Rules() else rules,
+            paths=paths,
+        )
 
-    def _checked(
-        self, snapshot: Snapshot, taker: Taker, bases: list[tuple[str, str]]
-    ) -> Snapshot | None:
-        """None if what we relied on may have been swept since we looked: it is stored anew."""
-        relied_on = taker.relied_on
-        try:
-            kept = all(self._is_kept(base) for base in bases)
-            if kept and (not relied_on or self._engine.has_blobs(relied_on) >= relied_on):
-                return snapshot
-            self._cache.save(Known(root=self._top))
-            self._thread.snapshots.drop(snapshot.id)
-        except ClewError as error:
-            error.committed = True  # it is written, though nobody knows if it is whole
-            raise
-        return None
-
-    def _is_kept(self, base: tuple[str, str] | None) -> bool:
+    def _is_kept(self, base: tuple[str, str]) -> bool:
         """Whether a snapshot, perhaps of another thread, still keeps all that it stored."""
-        if base is None:
-            return False
         thread, id = base
         try:
             known = self._is_current and thread == self._info.id
@@ -177,40 +242,45 @@ class Taking:
         except NotFound:
             return False
 
-    # --- writing it down ---
 
-    def _append(
-        self, found: Survey, taker: Taker, at: str | None, paths: tuple[str, ...] | None = None
-    ) -> Snapshot:
-        left_out = found.left_out
-        told = replace(self._rules, store=frozenset())
-        snapshot = Snapshot(
-            id=new_id(),
-            thread=self._thread.id,
-            at=at,
-            tree=found.tree,
-            root=found.root,
-            time_us=self._thread.store.clock(),
-            files=found.files,
-            size_bytes=found.size,
-            new_bytes=taker.new_bytes,
-            left_out=tuple(left_out[: catalogue.LEFT_OUT_MAX]),
-            left_out_count=len(left_out),
-            label=self._label,
-            rules=None if told == Rules() else told,
-            paths=paths,
-        )
-        body = catalogue.body_of(snapshot)
-        entry = drafts.draft("snapshot", body, id=snapshot.id, time=snapshot.time)
-        facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
-        more = self._also(found, snapshot)
-        batch = [entry, *drafts.facts(facts, snapshot.time_us), *more.drafts]
-        done = self._engine.append(self._thread.id, batch, expect=more.expect, fence=self._fence)
-        self._is_current = done[0].seq == self._info.seq + 1
-        return snapshot
+class _BlobQueue:
+    """Puts what a store lacks into it, many blobs at a time, and counts it."""
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mutex = threading.Lock()
+        self._waiting: dict[str, bytes] = {}
+        self._waiting_bytes = 0
+        self.new_bytes = 0
+        self.relied_on: set[str] = set()  # blobs that were there already
 
-# --- what is not a snapshot yet ---
+    def keep(self, blobs: Sequence[tuple[str, bytes]]) -> None:
+        """Remember bytes to be stored; the thread that finds enough of them waiting stores them."""
+        with self._mutex:
+            for hash, data in blobs:
+                if hash not in self._waiting:
+                    self._waiting[hash] = data
+                    self._waiting_bytes += len(data)
+            if self._waiting_bytes <= BATCH_BYTES and len(self._waiting) <= _BATCH_MAX:
+                return
+            batch, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        self._put(batch)
+
+    def finish(self, found: Survey) -> None:
+        """Store what waits still, and the manifests after all that they name."""
+        manifests = {folder.manifest: folder.data for folder in found.new_folders()}
+        if self._waiting or manifests:
+            self._put(self._waiting | manifests)
+
+    def _put(self, blobs: dict[str, bytes]) -> None:
+        # To ask is cheap; to compress and send what is there already is not.
+        there = self._engine.has_blobs(blobs)
+        new = [data for hash, data in blobs.items() if hash not in there]
+        for at in range(0, len(new), _BATCH_MAX):
+            self._engine.put_blobs(new[at : at + _BATCH_MAX])
+        with self._mutex:
+            self.relied_on |= there
+            self.new_bytes += sum(map(len, new))
 
 
 def look(
@@ -224,9 +294,9 @@ def look(
     rules = rules_for(thread, top, rules)
     cache = cache_of(thread.store, top)
     if selection is None or selection.paths is None:
-        return survey(top, rules, cache.load(top))
-    base = Base(thread.snapshots.trees)
-    return survey_part(top, rules, selection, base, lambda: cache.load(top))
+        return scan(top, rules, cache.load(top))
+    base = Base(trees_of(thread.store))
+    return scan_paths(top, rules, selection, base, lambda: cache.load(top))
 
 
 def rules_for(
@@ -238,13 +308,13 @@ def rules_for(
 
 
 def usual_rules(thread: Thread, info: ThreadInfo | None = None) -> Rules:
-    """What a snapshot leaves out unless it is told otherwise: what the last one did."""
+    """The rules of the last snapshot: what a snapshot leaves out unless the caller says more."""
     last = catalogue.newest(thread.store.engine, info or thread.info)
     return Rules() if last is None or last.rules is None else last.rules
 
 
 def _latest_message(thread: Thread) -> str | None:
-    """The last user message on the path, looked for from its end."""
+    """The last user message on the path, looked for from its end: most are near."""
     for limit in (32, 1000, None):
         path = thread.path(limit=limit)
         for entry in reversed(path):
@@ -253,9 +323,6 @@ def _latest_message(thread: Thread) -> str | None:
         if limit is None or len(path) < limit:
             break
     return None
-
-
-# --- where things are ---
 
 
 def cache_of(store: Store, root: str) -> Cache:
@@ -285,11 +352,6 @@ def own_files(properties: Properties, top: str) -> frozenset[str]:
     return frozenset() if place.startswith("../") else frozenset(place + end for end in endings)
 
 
-def _tree_of(known: Known) -> str | None:
-    top = known.folders.get("")
-    return None if top is None else top.manifest
-
-
 def _cache_folder(properties: Properties) -> Path | None:
     """Beside the store, if that is on this machine: the cache is about files that are."""
     if properties.engine == "sqlite":
@@ -298,72 +360,3 @@ def _cache_folder(properties: Properties) -> Path | None:
         return Path(properties.place) / "index" / "snapshots"
     caches = cache_folder() if properties.engine == "postgres" else None
     return None if caches is None else caches / "snapshots"
-
-
-# --- storing a tree: new files and new manifests, in batches, before the entry ---
-
-_BATCH_MAX = 1000
-
-
-class More(Struct, frozen=True):
-    """What is written with a snapshot, as one step, and the leaf that it counts on."""
-
-    drafts: Sequence[Draft] = ()
-    expect: str | UnsetType | None = UNSET
-
-
-Also = Callable[[Survey, Snapshot], More]
-
-
-def nothing_more(found: Survey, snapshot: Snapshot) -> More:
-    return More()
-
-
-class Taker:
-    """Puts what a store lacks into it, many files at a time, and counts it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._mutex = threading.Lock()
-        self._waiting: dict[str, bytes] = {}
-        self._waiting_bytes = 0
-        self.new_bytes = 0
-        self.relied_on: set[str] = set()  # blobs that were there already
-
-    def take(
-        self, root: str, rules: Rules, known: Known | None, progress: Progress | None = None
-    ) -> Survey:
-        found = survey(root, rules, known, self.keep, progress)
-        self.finish(found)
-        return found
-
-    def finish(self, found: Survey) -> None:
-        """The manifests, after all that they name."""
-        fresh = [(folder.manifest, folder.data) for folder in found.all_folders() if folder.data]
-        if fresh:
-            self.keep(fresh)
-        self._put(self._drain(0, 0))
-
-    def keep(self, blobs: Sequence[tuple[str, bytes]]) -> None:
-        """Remember bytes to be stored; whoever finds enough of them waiting stores them."""
-        there = self._engine.has_blobs([hash for hash, _ in blobs])
-        with self._mutex:
-            self.relied_on |= there
-            for hash, data in blobs:
-                if hash not in there and hash not in self._waiting:
-                    self._waiting[hash] = data
-                    self._waiting_bytes += len(data)
-        self._put(self._drain(BATCH_BYTES, _BATCH_MAX))
-
-    def _drain(self, size: int, count: int) -> list[bytes]:
-        with self._mutex:
-            if self._waiting_bytes <= size and len(self._waiting) <= count:
-                return []
-            batch, self._waiting = list(self._waiting.values()), {}
-            self.new_bytes += self._waiting_bytes
-            self._waiting_bytes = 0
-            return batch
-
-    def _put(self, batch: list[bytes]) -> None:
-        for at in range(0, len(batch), _BATCH_MAX):
-            self._engine.put_blobs(batch[at : at + _BATCH_MAX])

@@ -1,21 +1,36 @@
-"""Reading stored trees: folder by folder, each manifest checked and read once."""
+"""Trees of a store: folder by folder, each manifest checked and read once.
+
+A working tree can be read as if it were stored (`WorkingTrees`), to be compared with one that is.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from clew.core.codec import digest
 from clew.core.engine import Engine
 from clew.core.errors import Conflict, Corrupt, NotFound
-from clew.snapshots.hash_files import open_below
 from clew.snapshots.manifest import MANIFEST_BYTES_MAX, Node, unpack
-from clew.snapshots.model import Difference, LeftOut
-from clew.snapshots.scan import FILE, Survey, open_root
+from clew.snapshots.model import Difference
+from clew.snapshots.scan import FILE, open_below, open_root
+from clew.snapshots.survey import Survey
 
-_KEPT_MAX = 4096
+if TYPE_CHECKING:
+    from clew.store import Store
+
 DEPTH_MAX = 256
+_KEPT_MAX = 4096
+
+
+def trees_of(store: Store) -> Trees:
+    """One for all threads of a store, so that what one of them read is known to the others."""
+    found: Trees | None = store.snapshot_caches.get("")
+    if found is None:
+        found = store.snapshot_caches.setdefault("", Trees(store.engine))
+    return found
 
 
 class Trees:
@@ -23,22 +38,22 @@ class Trees:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[str, list[Node]] = {}
+        self._folders: dict[str, list[Node]] = {}
         self._indexes: dict[str, dict[str, Node]] = {}
 
     def nodes(self, manifest: str) -> list[Node]:
         """What a folder holds. Corrupt if its manifest is missing or not what it should be."""
-        found = self._known.get(manifest)
+        found = self._folders.get(manifest)
         if found is None:
             found = unpack(self._load(manifest), f"manifest {manifest}")
             self.remember(manifest, found)
         return found
 
     def remember(self, manifest: str, nodes: list[Node]) -> None:
-        """What is in a folder, for whoever asks next; in the order of their names."""
-        if len(self._known) >= _KEPT_MAX:
-            self._known.clear()
-        self._known[manifest] = nodes
+        """What is in a folder, so that it need not be read; in the order of a manifest."""
+        if len(self._folders) >= _KEPT_MAX:
+            self._folders.clear()  # simple, and as good: what is needed now comes back at once
+        self._folders[manifest] = nodes
 
     def index(self, manifest: str) -> dict[str, Node]:
         """The same by name; not to be changed."""
@@ -92,10 +107,15 @@ class Trees:
 
     def read(self, node: Node) -> bytes:
         """The bytes of a file. Corrupt if they are missing or not the ones that were stored."""
-        return self.data(node.ref, node.name)
+        data = self.data(node.ref, node.name)
+        # Its hash says that they are these bytes, but a manifest may tell another size of them.
+        if len(data) != node.size:
+            text = f"{node.name!r} should have {node.size:,} bytes, but has {len(data):,}"
+            raise Corrupt(f"blob {node.ref}", text)
+        return data
 
     def data(self, ref: str, name: str) -> bytes:
-        """The same by the hash alone; `name` is for the error."""
+        """Bytes by their hash alone; `name` is for the error."""
         try:
             data = self._engine.get_blob(ref)
         except NotFound:
@@ -127,9 +147,6 @@ class Trees:
         return list(found) if self._engine.has_blobs(found) >= found.keys() else []
 
 
-# --- a working tree as if it were stored, so that it can be compared with one that is ---
-
-
 class WorkingTrees(Trees):
     """The trees of a store, and the one that a survey saw; its files are read from the disk."""
 
@@ -137,18 +154,19 @@ class WorkingTrees(Trees):
         super().__init__(engine)
         self._root = survey.root
         self._left_out = {item.path: item for item in survey.left_out}
-        self._folders: dict[str, list[Node]] = {}
+        self._here: dict[str, list[Node]] = {}
         self._paths: dict[str, str] = {}  # contents → where they are
         for folder in survey.all_folders():
-            self._folders[folder.manifest] = folder.nodes
+            self._here[folder.manifest] = folder.nodes
             files = (file for file in folder.files if file.kind != "link")
             self._paths |= {file.ref: folder.path + file.name for file in files}
 
     def nodes(self, manifest: str) -> list[Node]:
-        found = self._folders.get(manifest)
+        found = self._here.get(manifest)
         return super().nodes(manifest) if found is None else found
 
     def data(self, ref: str, name: str) -> bytes:
+        # What the store has goes first: the disk may have changed since it was looked at.
         path = self._paths.get(ref)
         if path is None or self._engine.has_blobs([ref]):
             return super().data(ref, name)
@@ -160,8 +178,10 @@ class WorkingTrees(Trees):
 
     def told(self, one: Difference) -> Difference:
         """A file that is there, but that no snapshot can take, is not one that was removed."""
-        item = self._left_out_at(one.path) if one.change == "removed" else None
-        if item is None:
+        path = one.path if one.change == "removed" else ""
+        while path and path not in self._left_out:
+            path = path.rpartition("/")[0]  # of a folder above it that cannot be entered
+        if not path:
             return one
         return Difference(
             change="modified",
@@ -169,16 +189,8 @@ class WorkingTrees(Trees):
             old_kind=one.old_kind,
             old_size=one.old_size,
             old_ref=one.old_ref,
-            new_size=item.size,
+            new_size=self._left_out[path].size,
         )
-
-    def _left_out_at(self, path: str) -> LeftOut | None:
-        """Of the path itself, or of a folder above it that cannot be entered."""
-        while path:
-            if path in self._left_out:
-                return self._left_out[path]
-            path = path.rpartition("/")[0]
-        return None
 
 
 def _read(root: str, path: str) -> bytes | None:
