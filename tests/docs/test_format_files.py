@@ -195,7 +195,7 @@ def test_the_file_names_are_as_described() -> None:
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    assert (place_.STEM_MAX, place_._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
+    assert (lines.STEM_MAX, lines._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
     assert (blobs.SPILL_BYTES, tail.SECTOR_BYTES, leases.SLOT_BYTES) == (65_536, 512, 8_192)
     assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 1)
     said = " ".join(TEXT.split())

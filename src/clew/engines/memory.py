@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from clew.core.codec import digest
 from clew.core.drafts import check_namespace
-from clew.core.engine import Keep, Progress
+from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Closed, InvalidInput, NotFound
 from clew.core.lease_rules import Instant, LeaseState, step_lease
 from clew.core.model import (
@@ -105,6 +105,7 @@ class MemoryEngine:
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         with self._changed:
             self._check_open()
+            limit = check_limit(query.limit)
             infos = [state.info() for state in self._threads.values()]
         found = sorted(
             (info for info in infos if _matches(info, query)), key=lambda info: _key(info, query)
@@ -112,8 +113,8 @@ class MemoryEngine:
         if query.cursor is not None:
             start = (-query.cursor[0], query.cursor[1])
             found = [info for info in found if _key(info, query) > start]
-        page = found[: query.limit]
-        if len(found) <= query.limit:
+        page = found[:limit]
+        if len(found) <= limit:
             return Page(page)
         return Page(page, encode_cursor(-_key(page[-1], query)[0], page[-1].id))
 
@@ -166,7 +167,7 @@ class MemoryEngine:
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
-            return self._state(thread).records[max(after, 0) :][:limit]
+            return self._state(thread).records[max(after, 0) :][: check_limit(limit)]
 
     def path(
         self,
@@ -178,6 +179,7 @@ class MemoryEngine:
     ) -> list[Entry]:
         with self._changed:
             state = self._state(thread)
+            limit = None if limit is None else check_limit(limit)
             end = state.head.leaf if leaf is UNSET else leaf
             for given in (end, after):
                 if given is not None:

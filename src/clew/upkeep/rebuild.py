@@ -12,14 +12,15 @@ from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from clew.core.codec import decode, encode, new_id
 from clew.core.engine import Engine, Progress
 from clew.core.errors import ClewError
-from clew.core.maintenance import Lost, LostBlob, Salvage, SalvagedThread, Tally
+from clew.core.maintenance import Lost, Salvage, SalvagedThread
 from clew.core.model import (
+    DEFAULT_NAMESPACE,
     Draft,
     Entry,
     EntryDraft,
@@ -33,6 +34,35 @@ from clew.core.model import (
 from clew.upkeep.transfer import BATCH_BYTES, BATCH_RECORDS, find_entry, size_of, to_draft
 
 LOST_KEY = "clew.lost"
+
+
+class LostBlob(Struct, frozen=True, kw_only=True):
+    """A blob that an entry names and that is not there, or not whole."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    thread: str
+    entry: str
+    blob: str
+    reason: str
+
+
+class Tally(Struct):
+    """What has come of a repair so far."""
+
+    threads: int = 0
+    records: int = 0
+    blobs: int = 0
+    placeholders: int = 0
+    rehashed: int = 0
+    lost: list[Lost] = []
+    lost_blobs: list[LostBlob] = []
+
+    def add(self, namespace: str, other: Tally) -> None:
+        """Count in what came of a namespace."""
+        for name in ("threads", "records", "blobs", "placeholders", "rehashed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lost += [replace(lost, namespace=namespace) for lost in other.lost]
+        self.lost_blobs += [replace(lost, namespace=namespace) for lost in other.lost_blobs]
 
 
 def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) -> Tally:

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
-from clew.core.engine import Keep, Progress
+from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Corrupt, InvalidInput
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
@@ -83,6 +83,7 @@ class FilesEngine:
         self._disk = GuardedDisk(disk or Disk(), durable=durability == "full")
         self._places = place.enter(Path(path).absolute(), namespace, self._disk, create=create)
         self._place = self._places[0]
+        self._real_root = os.path.realpath(self._places[-1].root)
         self._start()
         _open_stores.add(self)
 
@@ -104,6 +105,9 @@ class FilesEngine:
             processes=True,
             version=str(VERSION),
             namespace=self._namespace,
+            maintenance="clew.engines.files.doctor:FilesMaintenance",
+            own_files=(self._real_root,),
+            cache_folder=f"{self._real_root}/index/snapshots",
         )
 
     # --- writing ---
@@ -200,6 +204,7 @@ class FilesEngine:
         return self._read(id, work)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        check_limit(query.limit)
         shared = self._enter()
 
         def work() -> Page[ThreadInfo]:
@@ -211,7 +216,11 @@ class FilesEngine:
             return shared.with_index(work)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        limit = check_limit(limit)
+
         def work(journal: Journal) -> list[Record]:
+            if after >= journal.head.seq:
+                return []
             span = rows.everything_of(journal.no, max(after, 0))
             return journal.records(self._shared.index.places(span, limit=limit))
 
@@ -225,6 +234,7 @@ class FilesEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
+        limit = None if limit is None else check_limit(limit)
         shared = self._enter()
 
         def work(journal: Journal) -> list[Entry]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from clew.core.codec import new_id
 from clew.core.drafts import check_namespace
 from clew.core.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.core.lines import UNREADABLE
+from clew.core.lines import UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.files.disk import Disk
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
@@ -49,7 +49,7 @@ class Place:
         self.recovered = f"{self.root}/recovered"
 
     def thread(self, id: str) -> str:
-        return f"{self.threads}/{stem(id)}.jsonl"
+        return f"{self.threads}/{file_stem(id)}.jsonl"
 
     def husk(self, key: str) -> str:
         """What forks still need of a purged thread. The key was read from a file: it is checked."""
@@ -61,7 +61,7 @@ class Place:
         return f"{self.locks}/{anonymous(id)}"
 
     def mark(self, id: str) -> str:
-        return f"{self.changed}/{stem(id)}"
+        return f"{self.changed}/{file_stem(id)}"
 
     def restore_index(self) -> None:
         """Make its folder again; the index itself is made when a store is next opened."""
@@ -228,27 +228,9 @@ def release(locks: Iterable[FileLock]) -> None:
         lock.close()
 
 
-# --- file names for thread ids: two ids never share one, on any file system ---
+# --- file names for thread ids; `file_stem` makes them ---
 
-STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
-_HEAD = 100
-_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
 _STEM = re.compile(r"[a-z0-9%_~-]+")
-_ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
-_DEVICES = {"con", "prn", "aux", "nul"} | {
-    f"{port}{n}" for port in ("com", "lpt") for n in range(10)
-}
-
-
-def stem(id: str) -> str:
-    """The name of a thread's file, without its ending."""
-    data = id.encode("utf-8")
-    name = "".join([_ESCAPED[byte] for byte in data])
-    if name in _DEVICES:
-        name = f"%{data[0]:02x}{name[1:]}"
-    if len(name) > STEM_MAX:
-        name = f"{name[:_HEAD]}~{blake3(data).hexdigest()}"
-    return name
 
 
 def is_stem(name: str) -> bool:
@@ -276,7 +258,7 @@ def home(root: Path, namespace: str) -> Path:
     """The folder that a namespace has."""
     if namespace == DEFAULT_NAMESPACE:
         return root
-    return root / ROOM / stem(namespace)
+    return root / ROOM / file_stem(namespace)
 
 
 def enter(root: Path, namespace: str, disk: Disk, *, create: bool) -> list[Place]:
@@ -315,9 +297,9 @@ def _is_folder(path: Path) -> bool:
 def _name_of(folder: Path) -> str:
     try:
         name = check_namespace(read_marker(folder / MARKER).namespace)
-        if stem(name) == folder.name:
+        if file_stem(name) == folder.name:
             return name
     except (ClewError, OSError):
         pass
     name = unescaped(folder.name)
-    return name if stem(name) == folder.name else f"lost-{folder.name[-32:]}"
+    return name if file_stem(name) == folder.name else f"lost-{folder.name[-32:]}"

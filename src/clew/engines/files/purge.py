@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from clew.core.engine import Keep
 from clew.core.errors import NotFound
-from clew.core.lines import Header, Source, header_line, record_line
+from clew.core.lines import Header, Source, file_stem, header_line, record_line
 from clew.core.model import Purged, Swept
-from clew.engines.files import place
 from clew.engines.files.handle import Shared
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
@@ -64,7 +63,7 @@ def _purge(shared: Shared, thread: str) -> Purged:
 def _remove_cuts(shared: Shared, thread: str) -> None:
     """What was set aside of its torn ends goes too."""
     for name in os.listdir(shared.place.recovered):
-        if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
+        if name.endswith(".cut") and name.rsplit("-", 2)[0] == file_stem(thread):
             remove_quietly(shared.disk, f"{shared.place.recovered}/{name}")
 
 
