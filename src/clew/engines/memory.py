@@ -123,6 +123,7 @@ class MemoryEngine:
             state = self._state(thread)
             del self._threads[thread]
             self._leases.pop(thread, None)
+            self._changed.notify_all()  # those who wait for its next record wait in vain
             own = {r.id: r for r in state.records if isinstance(r, Entry)}
             shared: set[str] = set()
             forks: list[str] = []

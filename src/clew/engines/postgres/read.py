@@ -66,7 +66,7 @@ SELECT {rows.RECORD.format(name="t.id")}
 
 
 def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Record]:
-    after = min(after, 2**62)  # a larger number has no type on the server
+    after = min(max(after, 0), 2**62)  # larger numbers have no type on the server
     found = wire.every(book.sql(_READ), (after, limit, book.space, thread))
     if not found:
         thread_row(wire, book, thread)
