@@ -128,9 +128,11 @@ class Examined(Struct, kw_only=True):
     findings: list[Finding] = field(default_factory=list)
 
     def warn(self, what: str, do: str) -> None:
+        """Add a risk."""
         self.findings.append(Finding("warning", what, do))
 
     def complain(self, what: str, do: str) -> None:
+        """Add something that is wrong."""
         self.findings.append(Finding("wrong", what, do))
 
 

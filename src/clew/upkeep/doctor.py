@@ -25,6 +25,7 @@ class Examination(Struct, frozen=True, kw_only=True):
 
     @property
     def sound(self) -> bool:
+        """Whether nothing is wrong."""
         return all(finding.level != "wrong" for finding in self.findings)
 
 

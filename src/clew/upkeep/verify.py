@@ -31,6 +31,7 @@ class VerifyReport(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> bool:
+        """Whether there is no problem."""
         return not self.problems
 
 
