@@ -83,7 +83,7 @@ class Maintenance(Protocol):
         ...
 
     def repair(self) -> AbstractContextManager[Workshop]:
-        """A workshop for one repair, in which nobody else has the store open.
+        """A workshop for one repair, in which no other process has the store open.
 
         Unavailable: another process has it open, or the system refuses something; the error says
         in which state the store is left. Unsupported: see `repairs`.
@@ -161,8 +161,8 @@ class Migration(Struct, frozen=True, kw_only=True):
 
     `found`: the format that the store had, 0 if there was none yet. `known`: the one of this Clew.
     `rls`: whether row-level security is on, None where there is no such thing. `sql`: of a dry
-    run, the statements that do it, empty if there is nothing to do; None where nobody else could
-    run them. `grants` and `findings`: what holds now.
+    run, the statements that do it, empty if there is nothing to do; None where there are
+    none to be run by hand. `grants` and `findings`: what holds now.
     """
 
     place: str

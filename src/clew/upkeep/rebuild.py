@@ -73,14 +73,16 @@ def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) 
 
 
 class _Rebuild:
+    """One namespace: its threads, in an order in which each finds what it hangs on."""
+
     def __init__(self, salvage: Salvage, target: Engine, progress: Progress | None) -> None:
         self._salvage = salvage
         self._target = target
         self._progress = progress
         self.tally = Tally()
-        self._threads = in_creation_order(salvage.threads())
+        self._threads = _in_creation_order(salvage.threads())
         self._ids = {thread.key: thread.draft.id for thread in self._threads}
-        self._hung_on = hung_on(self._threads)
+        self._hung_on = _hung_on(self._threads)
         self._wanted: dict[str | None, list[str | None]] = {}  # what forks begin at
         for thread in self._threads:
             origin = thread.draft.origin
@@ -112,7 +114,7 @@ class _Rebuild:
             except ClewError as error:
                 if error.code == "unavailable":
                     raise
-                # An entry that names it will say so; one that nobody names is no loss.
+                # An entry that names it is reported with it; one that no entry names is no loss.
 
     def _write(self, thread: SalvagedThread) -> None:
         origin = self._origin(thread)
@@ -219,7 +221,7 @@ class _Plan:
     def _find_place(self, id: str, free: list[int]) -> None:
         before = self.named[id]
         fitting = [seq for seq in free if before is None or seq < before]
-        # A damaged row may have a damaged id: one that nobody names gives way.
+        # A damaged row may have a damaged id: one that no other record names gives way.
         doubtful = [
             seq
             for seq, given in self.placeholders.items()
@@ -412,14 +414,14 @@ def _empty_fact(key: str, time_us: int) -> FactDraft:
     return FactDraft(id=new_id(), key=key, data=b"null", time_us=time_us)
 
 
-# --- how the threads that were salvaged hang together: who came before whom, and who needs what ---
+# --- how the salvaged threads depend on each other --------------------------------------------
 
 
-def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]:
-    """Origins before forks, and those who shared an id one after the other.
+def _in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]:
+    """Origins before forks, and threads that shared an id one after the other.
 
-    A thread can only have got an id again after it was purged, so after all forks of the one
-    before it were made; the one that has the id now was the last.
+    An id can only be used again after its thread was purged, and so after all forks of that one
+    were made. The thread that has the id now is the last.
     """
     known = {thread.key: thread for thread in threads}
     forks: dict[str, list[str]] = {}
@@ -438,10 +440,10 @@ def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]
     try:
         return [known[key] for key in sorter.static_order()]
     except CycleError:
-        return list(known.values())
+        return list(known.values())  # damage has made a circle: any order is as good
 
 
-def hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
+def _hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
     """By the key of a purged thread: the parents of what is left of it, and of its purged forks.
 
     What a purged thread began at may have gone with it, if no fork's path ran through that. What
@@ -451,12 +453,11 @@ def hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {thread.key: set() for thread in threads}
     for thread in reversed(threads):
         if thread.purged:
-            found[thread.key] |= _parents(thread)
+            found[thread.key] |= {
+                item.parent
+                for item in thread.records()
+                if isinstance(item, Entry) and item.parent is not None
+            }
             if thread.origin_key in found:
                 found[thread.origin_key] |= found[thread.key]
     return found
-
-
-def _parents(thread: SalvagedThread) -> set[str]:
-    entries = (item for item in thread.records() if isinstance(item, Entry))
-    return {entry.parent for entry in entries if entry.parent is not None}

@@ -70,7 +70,7 @@ class OneByOne:
             self._held = None
 
     def _hold(self) -> Engine:
-        """An engine of the first namespace, open until `close`: meanwhile nobody can repair."""
+        """An engine of the first namespace, open until `close`: meanwhile no repair can begin."""
         if self._held is None:
             names = self._in_order(self._names())
             self._held = self._open(names[0] if names else DEFAULT_NAMESPACE)

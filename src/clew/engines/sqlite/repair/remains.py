@@ -177,7 +177,7 @@ class RemainingThread:
 
     def _is_good(self, record: Record, hashes: dict[str, tuple[str, ...]]) -> bool:
         if self._invented and not isinstance(record, Entry):
-            return True  # its hash covers the thread's id, which nobody knows
+            return True  # its hash covers the thread's id, which is not known
         if isinstance(record, Move):
             return move_hash(self.draft.id, record.seq, record) == record.hash
         if isinstance(record, Fact):
