@@ -26,9 +26,9 @@ from clew.facets import conversations, runs, sessions
 from clew.messages import neutral
 from clew.snapshots import facet, ignore, manifest
 from clew.snapshots import model as snapshots
-from clew.testing import conformance
+from clew.testing import conformance, wrappers
 from clew.testing.cases import base
-from clew.upkeep import cleanup, copy, doctor, repair
+from clew.upkeep import cleanup, copy, doctor, export, migrate, repair, verify
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -120,10 +120,9 @@ def address_page() -> str:
         ("clew.open", address.open),
         ("clew.open_engine", address.open_engine),
         ("clew.namespaces", address.namespaces),
-        ("clew.address.open_whole", address.open_whole),
+        ("clew.address.maintenance", address.maintenance),
     ]
-    parts = ["# Opening a store", _notice("address.py, core/maintenance.py"), *_functions(calls)]
-    return _join([*parts, *_class("Whole", maintenance.Whole)])
+    return _join(["# Opening a store", _notice("address.py"), *_functions(calls)])
 
 
 def drafts_page() -> str:
@@ -224,31 +223,33 @@ def snapshots_page() -> str:
 
 
 def upkeep_page() -> str:
-    sources = "copying.py, mending.py, salvage.py, cleaning.py and doctoring.py"
-    parts = ["# Copying, repairing, cleaning up", _notice(sources)]
-    parts += [_doc(copy), "`Store.copy_to` is [with the store](store.md#storecopy_to)."]
-    for name in ("CopyReport", "CopiedThread"):
-        parts += _class(name, getattr(copy, name))
-    parts += _functions([("clew.repair", repair.repair)])
-    for name in ("RepairReport", "Lost", "LostBlob"):
-        parts += _class(name, getattr(maintenance, name))
-    return _join(parts + _keeping() + _doctoring())
-
-
-def _keeping() -> list[str]:
-    parts = ["## Cleaning up", _doc(cleanup)]
-    parts.append("`Store.cleanup` is [with the store](store.md#storecleanup).")
-    for name in ("CleanupReport", "Skipped"):
-        parts += _class(name, getattr(cleanup, name), level=3)
-    return [*parts, *_functions([("clew.cleaning.keeping", cleanup.keeping)])]
-
-
-def _doctoring() -> list[str]:
-    parts = ["## The doctor", _doc(doctor)]
-    parts += _functions([("clew.doctoring.examine", doctor.examine)])
-    for name in ("Examination", "Finding", "Examined"):
-        parts += _class(name, getattr(doctor, name), level=3)
-    return parts
+    """One section for each command, under its verb."""
+    parts = ["# Looking after stores", _notice("upkeep/")]
+    sections: list[tuple[ModuleType, str | None, list[tuple[str, Any]], list[Any]]] = [
+        (verify, "Store.verify", [("clew.upkeep.verify.verify", verify.verify)], ["VerifyReport"]),
+        (repair, None, [("clew.repair", repair.repair)], ["RepairReport", "Lost", "LostBlob"]),
+        (copy, "Store.copy_to", [], ["CopyReport", "CopiedThread"]),
+        (
+            cleanup,
+            "Store.cleanup",
+            [("clew.upkeep.cleanup.keeping", cleanup.keeping)],
+            ["CleanupReport", "Skipped"],
+        ),
+        (doctor, None, [("clew.upkeep.doctor.examine", doctor.examine)], ["Examination"]),
+        (export, None, [("clew.upkeep.export.export", export.export)], ["Exported"]),
+        (migrate, None, [("clew.upkeep.migrate.migrate", migrate.migrate)], []),
+    ]
+    for module, method, calls, names in sections:
+        verb = module.__name__.rpartition(".")[2]
+        parts += [f"## {verb.capitalize()}", _doc(module)]
+        parts.append(f"How to: [{verb}](../howto/{verb}.md).")
+        if method is not None:
+            anchor = method.replace(".", "").lower()
+            parts.append(f"`{method}` is [with the store](store.md#{anchor}).")
+        parts += _functions(calls, level=3)
+        for name in names:
+            parts += _class(name, getattr(module, name), level=3)
+    return _join(parts)
 
 
 def errors_page() -> str:
@@ -292,6 +293,9 @@ def engine_page() -> str:
     parts = ["# The waist", _notice("core/engine.py"), _doc(engine), "## Engine"]
     for name, member in _members(engine.Engine):
         parts += _member("Engine", name, member, level=3)
+    parts += ["## Beside the waist", _doc(maintenance)]
+    for name in ("Maintenance", "Examined", "Finding", "Migration", "Grant"):
+        parts += _class(name, getattr(maintenance, name))
     return _join(parts)
 
 
@@ -300,6 +304,12 @@ def testing_page() -> str:
     parts += _class("Place", base.Place)
     names = [f"- {case.__name__.replace('_', ' ')}" for case in conformance.CASES]
     parts += ["## The cases", "\n".join(names)]
+    parts += ["## Wrappers", _doc(wrappers)]
+    makers = ("read_only", "traced", "faulty", "wrap")
+    calls = [(f"clew.testing.wrappers.{name}", getattr(wrappers, name)) for name in makers]
+    parts += _functions(calls, level=3)
+    for name in ("Trace", "Fault", "Call"):
+        parts += _class(name, getattr(wrappers, name), level=3)
     return _join(parts)
 
 
@@ -351,9 +361,9 @@ def _metavar(action: argparse.Action) -> str:
 # --- classes and functions ------------------------------------------------------------------
 
 
-def _functions(calls: Iterable[tuple[str, Callable[..., Any]]]) -> Iterator[str]:
+def _functions(calls: Iterable[tuple[str, Callable[..., Any]]], *, level: int = 2) -> Iterator[str]:
     for name, call in calls:
-        yield f"## {name}"
+        yield f"{'#' * level} {name}"
         yield _fenced(_signatures(call, name.rpartition(".")[2]))
         yield _doc(call)
 
@@ -388,6 +398,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(kind).items():
         if name.startswith("_"):
             continue
+        value = value.__func__ if isinstance(value, staticmethod) else value
         if inspect.isfunction(value) or isinstance(value, PROPERTIES):
             yield name, value
 

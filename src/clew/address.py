@@ -1,18 +1,21 @@
-"""Opening a store by its address."""
+"""An address becomes an engine, a Store, or the maintenance of a store.
+
+The only module above the waist that knows engines by name.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unsupported
-from clew.core.maintenance import Whole
-from clew.engines.shared.namespaces import OneByOne
+from clew.core.maintenance import Maintenance
 from clew.engines.shared.swap import refuse_half_done
 from clew.store import Store
 
@@ -45,53 +48,84 @@ def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store
 
 def open_engine(address: str | os.PathLike[str] | None = None, **options: Any) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
-    if is_postgres(address):
-        return _postgres(str(address), options)
-    engine, path = locate(address)
-    if path is None:
-        return _memory(options)
-    refuse_half_done(path)
-    return (_files if engine == "files" else _sqlite)(path, options)
+    engine, place = _locate(address)
+    match engine:
+        case "postgres":
+            return _postgres(place, options)
+        case "memory":
+            return _memory(options)
+        case "files":
+            return _files(Path(place), options)
+        case _:
+            return _sqlite(Path(place), options)
+
+
+def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
+    """What looks after the store at an address as a whole; see `clew.core.maintenance`.
+
+    It need not be possible to open the store: nothing is opened here, and nothing is made.
+    Unsupported: a store in memory, which nothing but its own process can see.
+    """
+    engine, place = _locate(address)
+    match engine:
+        case "postgres":
+            with _postgres_installed():
+                from clew.engines.postgres import doctor
+            return doctor.PostgresMaintenance(place)
+        case "memory":
+            raise Unsupported(
+                "a store in memory ends with its process: there is nothing to look after, to "
+                "repair, or to bring up to date"
+            )
+        case "files":
+            from clew.engines.files.doctor import FilesMaintenance
+
+            return FilesMaintenance(place)
+        case _:
+            from clew.engines.sqlite.doctor import SQLiteMaintenance
+
+            return SQLiteMaintenance(place)
 
 
 def namespaces(address: str | os.PathLike[str] | None = None) -> list[str]:
     """Every namespace of a store, the default one first. For tools: a store sees only its own."""
-    with closing(open_whole(address)) as whole:
-        return whole.namespaces()
+    with closing(maintenance(address)) as store:
+        return store.namespaces()
 
 
-def open_whole(address: str | os.PathLike[str] | None = None) -> Whole:
-    """A store with all its namespaces, for tools that look after it; NotFound if there is none."""
-    if is_postgres(address):
-        return _postgres_whole(str(address))
-    engine, path = locate(address)
-    if path is None:
-        raise NotFound("store", "memory:")
-    refuse_half_done(path)
-    return (_files_whole if engine == "files" else _sqlite_whole)(path)
+def is_same_store(left: str, right: str) -> bool:
+    """Whether two addresses lead to the same store, as far as they themselves can tell."""
+    (engine, place), (other, there) = _locate(left), _locate(right)
+    if "postgres" in (engine, other):
+        return left == right
+    # Two stores in memory have nothing in common but their address.
+    return "memory" not in (engine, other) and Path(place).resolve() == Path(there).resolve()
 
 
-def is_postgres(address: object) -> bool:
-    return isinstance(address, str) and bool(re.match(r"postgres(ql)?://", address, re.I))
+def default_path() -> Path:
+    """The user's own store, where the system keeps such data."""
+    return data_folder() / "threads.db"
 
 
-def locate(address: str | os.PathLike[str] | None) -> tuple[str, Path | None]:
-    """The name of the engine behind an address, and where its store lies."""
+def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
+    """The name of the engine behind an address, and where its store lies: a path, or a server."""
     if address is None:
-        return "sqlite", default_path()
+        return "sqlite", str(default_path())
     if not isinstance(address, str):
-        return "sqlite", Path(address).expanduser()
+        return "sqlite", str(Path(address).expanduser())
     if not address:
         raise InvalidInput("address", "is empty; leave it out to open the default store")
+    if re.match(r"postgres(ql)?://", address, re.I):
+        return "postgres", address
     scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", address)  # two letters: C: is a drive
     if scheme is None:
-        return "sqlite", Path(address).expanduser()
+        return "sqlite", str(Path(address).expanduser())
     rest = address[scheme.end() :]
     match scheme[0].lower():
         case "memory:" if not rest:
-            return "memory", None
+            return "memory", "memory:"
         case "sqlite:" | "files:" as name if rest.removeprefix("///"):
-            return name[:-1], Path(rest.removeprefix("///")).expanduser()
+            return name[:-1], str(Path(rest.removeprefix("///")).expanduser())
         case _:
             known = "; ".join(_SCHEMES.values())
             raise Unsupported(
@@ -100,42 +134,28 @@ def locate(address: str | os.PathLike[str] | None) -> tuple[str, Path | None]:
             )
 
 
-def default_path() -> Path:
-    """The user's own store, where the system keeps such data."""
-    return data_folder() / "threads.db"
+# --- engines, loaded when they are asked for ---
 
 
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.sqlite import SQLiteEngine
 
     _check_options("sqlite", options, ("durability", "busy_seconds", "create", "namespace", "vfs"))
+    refuse_half_done(path)
     return SQLiteEngine(path, **options)
-
-
-def _sqlite_whole(path: Path) -> Whole:
-    from clew.engines.sqlite.doctor import SQLiteWhole
-
-    return SQLiteWhole(path)
 
 
 def _files(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.files import FilesEngine
 
     _check_options("files", options, ("durability", "busy_seconds", "create", "namespace", "disk"))
+    refuse_half_done(path)
     return FilesEngine(path, **options)
 
 
-def _files_whole(path: Path) -> Whole:
-    from clew.engines.files.doctor import FilesWhole
-
-    return FilesWhole(path)
-
-
 def _postgres(address: str, options: dict[str, Any]) -> Engine:
-    try:
+    with _postgres_installed():
         from clew.engines.postgres import PostgresEngine
-    except ImportError as error:
-        raise missing_postgres(error) from error
 
     known = (
         *("busy_seconds", "connections", "create", "migrate"),
@@ -145,32 +165,6 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
     return PostgresEngine(address, **options)
 
 
-def missing_postgres(error: ImportError) -> Unsupported:
-    return Unsupported(
-        f"PostgreSQL needs packages that are not installed ({error.name}); "
-        "install them: pip install 'clew[postgres]'"
-    )
-
-
-def _postgres_whole(address: str) -> Whole:
-    try:
-        from clew.engines.postgres import schema
-        from clew.engines.postgres.address import parse
-    except ImportError as error:
-        raise missing_postgres(error) from error
-
-    found = parse(address)
-
-    def names() -> list[str]:
-        with closing(schema.connect(found, patience_seconds=30.0)) as wire:
-            return schema.namespaces(wire, found)
-
-    def open(name: str) -> Engine:
-        return _postgres(address, {"namespace": name, "create": False})
-
-    return OneByOne(found.place, names, open)
-
-
 def _memory(options: dict[str, Any]) -> Engine:
     from clew.engines.memory import MemoryEngine
 
@@ -178,6 +172,17 @@ def _memory(options: dict[str, Any]) -> Engine:
     if not options.pop("create", True):
         raise NotFound("store", "memory:")
     return MemoryEngine(**options)
+
+
+@contextmanager
+def _postgres_installed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise Unsupported(
+            f"PostgreSQL needs packages that are not installed ({error.name}); "
+            "install them: pip install 'clew[postgres]'"
+        ) from error
 
 
 def _check_options(engine: str, options: dict[str, Any], known: tuple[str, ...]) -> None:

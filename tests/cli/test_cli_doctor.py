@@ -24,7 +24,7 @@ from clew.core.maintenance import Examined
 from clew.engines.postgres.doctor import Look, Standby, judge
 from clew.engines.postgres.server import Server
 from clew.engines.shared.file_system import examine_disk
-from clew.engines.sqlite import doctor as sqlite_examining
+from clew.engines.sqlite.doctor import judge_library
 from clew.upkeep.doctor import examine
 
 
@@ -88,7 +88,7 @@ def test_a_store_that_others_can_read_is_told(run: Run, tmp_path: Path) -> None:
 
 def test_an_unsafe_library_is_told() -> None:
     found = Examined()
-    sqlite_examining._judge_library(found, 3_040_001)
+    judge_library(found, 3_040_001)
     assert ["apsw" in finding.do for finding in found.findings] == [True]
 
 

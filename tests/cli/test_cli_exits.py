@@ -17,7 +17,7 @@ from cli_support import Run, say
 import clew
 from clew.cli import COMMANDS, _exits
 from clew.core import errors
-from clew.engines.sqlite.doctor import SQLiteWhole
+from clew.engines.sqlite.doctor import SQLiteMaintenance
 
 
 def test_every_error_has_an_exit_code_that_the_help_explains(run: Run) -> None:
@@ -102,7 +102,7 @@ def test_a_forgotten_thread_is_not_taken_for_a_thread_of_that_name(
 def test_a_mistake_in_clew_is_not_reported_as_damage(
     run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SQLiteWhole, "check", lambda self, **options: 1 / 0)
+    monkeypatch.setattr(SQLiteMaintenance, "check", lambda self, **options: 1 / 0)
     failed = run("verify", place)
     assert failed.code == 70
     assert "ZeroDivisionError" in failed.err
@@ -112,10 +112,10 @@ def test_a_mistake_in_clew_is_not_reported_as_damage(
 def test_interruption_is_quiet(
     run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: SQLiteWhole, **options: object) -> None:
+    def interrupt(self: SQLiteMaintenance, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SQLiteWhole, "check", interrupt)
+    monkeypatch.setattr(SQLiteMaintenance, "check", interrupt)
     assert run("verify", place).code == 130
 
 

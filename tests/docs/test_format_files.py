@@ -187,15 +187,15 @@ def test_the_file_names_are_as_described() -> None:
     examples = re.findall(r"^\| `([^`]+)` \| `([^`]+)\.jsonl` \|", table, re.MULTILINE)
     assert len(examples) >= 4
     for id, name in examples:
-        assert place_.stem(id) == name
-    assert place_.stem("x" * 181).startswith("x" * 100 + "~")
-    assert place_.stem("x" * 180) == "x" * 180
+        assert lines.file_stem(id) == name
+    assert lines.file_stem("x" * 181).startswith("x" * 100 + "~")
+    assert lines.file_stem("x" * 180) == "x" * 180
     assert len(place_.anonymous("t")) == 40
-    assert {"com0", "com9", "lpt0", "lpt9", "con", "prn", "aux", "nul"} <= place_._DEVICES
+    assert {"com0", "com9", "lpt0", "lpt9", "con", "prn", "aux", "nul"} <= lines._DEVICES
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    assert (place_.STEM_MAX, place_._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
+    assert (lines.STEM_MAX, lines._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
     assert (blobs.SPILL_BYTES, tail.SECTOR_BYTES, leases.SLOT_BYTES) == (65_536, 512, 8_192)
     assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 1)
     said = " ".join(TEXT.split())

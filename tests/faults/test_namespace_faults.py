@@ -15,13 +15,12 @@ import pytest
 from faults.test_repair import place_of
 
 import clew
-from clew.address import namespaces, open_whole
+from clew.address import maintenance, namespaces
 from clew.core.codec import digest
-from clew.core.maintenance import RepairReport
 from clew.core.model import Acquire, ClearExpired, Problem
 from clew.engines.shared.migrations import schema
 from clew.engines.sqlite.repair import pages
-from clew.upkeep.repair import repair
+from clew.upkeep.repair import RepairReport, repair
 from clew.upkeep.transfer import everything
 
 NAMES = ["default", "acme", "Über/sea"]  # as they sort
@@ -115,7 +114,7 @@ def damage(address: str, old: str, new: str) -> None:
 
 
 def problems(address: str, **options: Any) -> list[Problem]:
-    whole = open_whole(address)
+    whole = maintenance(address)
     try:
         return list(whole.check(**options))
     finally:
@@ -149,7 +148,7 @@ def test_every_namespace_is_verified_as_a_whole(store: str) -> None:
     assert namespaces(store) == NAMES
     assert all(done <= total for done, total in told)
     assert told == sorted(told)
-    whole = open_whole(store)
+    whole = maintenance(store)
     stats = whole.stats()
     whole.close()
     assert (stats.threads, stats.entries) == (9, 18)

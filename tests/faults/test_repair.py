@@ -16,11 +16,10 @@ from faults.test_verify import CHANGES
 from faults.test_verify import whole as a_store
 
 import clew
-from clew.core.maintenance import RepairReport
 from clew.core.model import Acquire, Entry
 from clew.engines.shared import swap
 from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
-from clew.upkeep.repair import repair
+from clew.upkeep.repair import RepairReport, repair
 from clew.upkeep.transfer import everything
 
 ENGINES = ["sqlite", "files"]

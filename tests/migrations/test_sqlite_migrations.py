@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 import clew
-from clew.address import namespaces, open_whole
+from clew.address import maintenance, namespaces
 from clew.core.model import Acquire, ThreadQuery
 from clew.engines.shared import migrations
 from clew.engines.sqlite import schema
@@ -189,7 +189,7 @@ def test_several_who_open_an_old_store_at_once_migrate_it_once(old: Path) -> Non
         _, errors = worker.communicate(timeout=60)
         assert worker.returncode == 0, errors
     assert sorted(namespaces(old)) == sorted(names)
-    whole = open_whole(old)
+    whole = maintenance(old)
     assert list(whole.check()) == []
     whole.close()
 

@@ -19,10 +19,9 @@ import clew
 from clew.address import namespaces
 from clew.cli import main
 from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
+from clew.core.maintenance import Grant
 from clew.core.model import Acquire, ThreadQuery
-from clew.engines.postgres import migrate, rls
-from clew.engines.postgres.address import parse
-from clew.engines.postgres.rls import Grant
+from clew.upkeep.migrate import migrate
 
 Open = Callable[..., clew.Store]
 
@@ -72,9 +71,7 @@ def connect(postgres_cluster: Cluster, database: str) -> Iterator[Callable[..., 
 
 
 def secure(address: str, *grants: Grant) -> None:
-    where = parse(address)
-    with migrate.attached(where) as wire:
-        migrate.migrate(wire, where, with_rls=True, grants=grants)
+    migrate(address, rls=True, grants=grants)
 
 
 def as_role(address: str, role: str) -> str:
@@ -355,10 +352,9 @@ def test_every_table_is_held_to_it_also_those_that_came_later(
     )
     assert owner.execute(query).fetchall() == [("format",)]
     owner.execute("CREATE TABLE clew.later (space integer)")
-    with migrate.attached(parse(tenants)) as wire:
-        assert not rls.is_on(wire, parse(tenants))
-        migrate.migrate(wire, parse(tenants), with_rls=False)
-        assert rls.is_on(wire, parse(tenants))
+    assert not migrate(tenants, dry_run=True).rls
+    migrate(tenants)
+    assert migrate(tenants, dry_run=True).rls
     owner.execute("INSERT INTO clew.later SELECT no FROM clew.namespaces")
     assert len(acme.execute("SELECT * FROM clew.later").fetchall()) == 1
     forced = "SELECT 1 FROM pg_class WHERE relforcerowsecurity"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import clew
-from clew.address import namespaces, open_whole
+from clew.address import maintenance, namespaces
 
 
-@pytest.mark.parametrize("opening", [clew.open, open_whole, namespaces])
+@pytest.mark.parametrize("opening", [clew.open, maintenance, namespaces])
 def test_a_missing_package_is_no_traceback(
     opening: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

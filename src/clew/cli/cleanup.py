@@ -1,7 +1,7 @@
 """Remove the threads that were last used before a time, for good, and the blobs that only they had.
 
 TIME is a span (30d, 12h, 2w) or a date (2026-01-31). Says first what would go, and asks. A thread
-that somebody writes stays, and so do archived ones, those with a tag of --keep-tag, and those of a
+that is being written stays, and so do archived ones, those with a tag of --keep-tag, and those of a
 sub-agent whose parent stays. A deleted thread counts from its deletion. What forks share is kept.
 """
 
@@ -129,7 +129,7 @@ def _found(store: Store, ids: Iterable[str]) -> list[ThreadInfo]:
         try:
             infos.append(store.engine.thread(id))
         except NotFound:
-            pass  # somebody else was faster
+            pass  # another process has purged it since
     return infos
 
 

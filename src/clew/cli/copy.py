@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import clew
-from clew.address import is_postgres, locate, namespaces
+from clew.address import is_same_store, namespaces
 from clew.cli import _exits
 from clew.cli._arguments import add_namespace
 from clew.cli._screen import Screen
@@ -91,15 +91,8 @@ def _refuse_mistakes(options: argparse.Namespace) -> None:
     if options.all_namespaces and one:
         raise _exits.UsageError("--all-namespaces goes with no namespace of its own")
     other = options.to_namespace not in (None, options.namespace or DEFAULT_NAMESPACE)
-    if not other and _is_same(options.source, options.target):
+    if not other and is_same_store(options.source, options.target):
         raise _exits.UsageError("FROM and TO are the same store")
-
-
-def _is_same(source: str, target: str) -> bool:
-    if is_postgres(source) or is_postgres(target):
-        return source == target
-    left, right = locate(source)[1], locate(target)[1]
-    return left is not None and right is not None and left.resolve() == right.resolve()
 
 
 def _value(report: CopyReport) -> dict[str, Any]:

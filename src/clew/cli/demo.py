@@ -32,6 +32,7 @@ from clew.core.errors import LeaseLost, Unavailable
 from clew.core.model import Entry, Lease
 from clew.store import Store
 from clew.thread import Thread
+from clew.upkeep.verify import VerifyReport
 
 LEASE_SECONDS = 1.0  # short, so that a dead agent is not waited for long
 WAIT_SECONDS = 10.0
@@ -214,7 +215,18 @@ class Demo:
         draw_tree(self._screen, self.thread)
         self._head("The store: its threads, and a check of everything in it.")
         draw_threads(self._screen, self._store, list(self._store.threads(order="updated")))
-        return verify.report(self._screen, self._store.engine)
+        with self._screen.bar("verify") as bar:
+            problems = self._store.verify(progress=bar)
+        properties = self._store.properties
+        report = VerifyReport(
+            place=properties.place,
+            namespaces=[properties.namespace],
+            problems=problems,
+            stats=self._store.stats(),
+            repairs=True,
+        )
+        verify.draw(self._screen, report)
+        return verify.code_of(report)
 
     # --- telling ---
 

@@ -11,23 +11,16 @@ import argparse
 import msgspec
 
 import clew
-from clew.address import is_postgres, locate
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_store
 from clew.cli._screen import Screen
-from clew.cli._stores import existing, named
+from clew.cli._stores import existing, open_existing
 from clew.cli._text import plural, size
-from clew.core.errors import Unsupported
 from clew.core.maintenance import Finding
 from clew.core.model import Stats
-from clew.store import Store
 from clew.upkeep.doctor import Examination, examine
+from clew.upkeep.migrate import refuse_older
 
-_KINDS = {
-    "sqlite": "a SQLite file",
-    "files": "a folder of files",
-    "postgres": "PostgreSQL",
-}
 _STYLES = {"wrong": "bold red", "warning": "bold yellow"}
 
 
@@ -37,7 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with _open(options.store, options.namespace) as store:
+    with existing(options.store):
+        refuse_older(options.store)  # opening an older store would change it
+    with open_existing(options.store, options.namespace) as store:
         found = examine(store)
     if options.json:
         screen.json(msgspec.to_builtins(found) | {"clew": clew.__version__, "sound": found.sound})
@@ -46,31 +41,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     return _exits.OK if found.sound else _exits.ATTENTION
 
 
-def _open(address: str | None, namespace: str | None) -> Store:
-    """Without bringing it up to date: a look must not change it."""
-    with existing(address):
-        if is_postgres(address):
-            return clew.open(address, create=False, migrate=False, **named(namespace))
-        _refuse_older(address)
-        return clew.open(address, create=False, **named(namespace))
-
-
-def _refuse_older(address: str | None) -> None:
-    engine, path = locate(address)
-    if engine != "sqlite" or path is None:
-        return
-    from clew.engines.shared.migrations import migrations
-    from clew.engines.sqlite.doctor import format_of
-
-    found, known = format_of(path), len(migrations("sqlite"))
-    if found < known:
-        text = f"{path} has format {found}, and this Clew needs {known}; run: clew migrate"
-        raise Unsupported(text)
-
-
 def _draw(screen: Screen, found: Examination) -> None:
     about = found.properties
-    screen.line((_KINDS.get(about.engine, about.engine), "bold"), f" at {about.place}", fit=False)
+    screen.line((found.kind, "bold"), f" at {about.place}", fit=False)
     versions = {"clew": clew.__version__} | found.versions
     screen.line(f"namespace {about.namespace}, format {found.format}", fit=False)
     screen.line(", ".join(f"{name} {number}" for name, number in versions.items()), fit=False)

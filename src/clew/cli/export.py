@@ -8,16 +8,14 @@ store under the same name, it is a thread there.
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 
 from clew.cli import _exits
 from clew.cli._arguments import add_thread
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural
-from clew.engines.files.place import stem
-from clew.upkeep.export import export_lines
+from clew.core.errors import AlreadyExists
+from clew.upkeep.export import export
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with opened_thread("export", options) as thread:
-        path = Path(options.out or f"{stem(thread.id)}.jsonl")
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            raise _exits.UsageError(f"{path} is there already; nothing was written") from None
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                records = sum(file.write(line) > 0 for line in export_lines(thread)) - 1
-        except BaseException:
-            path.unlink()
-            raise
-    screen.line(("exported", "bold green"), f" {plural(records, 'record')} to {path}")
+            done = export(thread, options.out or None)
+        except AlreadyExists as error:
+            raise _exits.UsageError(f"{error.id} is there already; nothing was written") from None
+    screen.line(("exported", "bold green"), f" {plural(done.records, 'record')} to {done.path}")
     return _exits.OK

@@ -1,6 +1,6 @@
 """Make a new store of what can be read of a damaged one, and put it in its place.
 
-All its namespaces are repaired. The damaged store is kept beside it, byte for byte. Nobody else
+All its namespaces are repaired. The damaged store is kept beside it, byte for byte. No program
 may have the store open. A store that is whole is left as it is, unless --reindex asks for
 everything derived to be built anew. Needs room for two more copies. Exit code 0: all is well now,
 and the report says what was lost.
@@ -18,8 +18,8 @@ from clew.cli._screen import Screen
 from clew.cli._text import plural
 from clew.cli.verify import describe, told
 from clew.core.errors import NotFound
-from clew.core.maintenance import Lost, RepairReport
-from clew.upkeep.repair import repair
+from clew.core.maintenance import Lost
+from clew.upkeep.repair import RepairReport, repair
 
 PROBLEMS_MAX = 20  # as a reminder; clew verify lists all of them
 

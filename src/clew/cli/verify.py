@@ -7,23 +7,16 @@ Prints what was read and each problem with its place. Exit code 0: all is whole;
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from clew.address import is_postgres, locate, open_engine, open_whole
 from clew.cli import _exits
 from clew.cli._arguments import add_store
 from clew.cli._screen import Screen
 from clew.cli._stores import existing
 from clew.cli._text import plural
-from clew.core.engine import Engine, Progress
-from clew.core.errors import ClewError, Corrupt, Unsupported
-from clew.core.maintenance import Whole
 from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
+from clew.upkeep.verify import VerifyReport, verify
 
 _REPAIR = "clew repair makes a new store of what can be read, and keeps this one"
 _BACKUP = "restore the server's backup; clew copy makes a new store of what can be read"
@@ -38,141 +31,67 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
-class Checked(Protocol):
-    """What can be verified: a namespace, or a whole store."""
-
-    def check(self, *, quick: bool, progress: Progress | None) -> Iterator[Problem]: ...
-
-    def stats(self) -> Stats: ...
-
-
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    try:
-        with existing(options.store):
-            place, names, found = _open(options)
-    except (Corrupt, Unsupported) as error:
-        if isinstance(error, Unsupported) and not _was_a_store(options.store):
-            raise
-        return _report_unreadable(screen, options, error)
-    with closing(found):
-        if not options.json:
-            served = is_postgres(options.store)
-            return report(screen, found, quick=options.quick, namespaces=len(names), served=served)
-        return _report_json(screen, found, place, names, quick=options.quick)
+    with existing(options.store), screen.bar("verify") as bar:
+        report = verify(
+            options.store, namespace=options.namespace, quick=options.quick, progress=bar
+        )
+    if options.json:
+        _draw_json(screen, report, quick=options.quick)
+    elif not report.readable:
+        screen.error(
+            f"{report.problems[0].message}. The store cannot be read at all, and nothing was "
+            "changed; clew repair makes a new one of what can still be found in it"
+        )
+    else:
+        draw(screen, report, quick=options.quick)
+    return code_of(report)
 
 
-def _open(options: argparse.Namespace) -> tuple[str, list[str], Engine | Whole]:
-    """The place, the namespaces that are looked at, and what can be asked about them."""
-    if options.namespace is None:
-        whole = open_whole(options.store)
-        return whole.place, _names(whole), whole
-    engine = open_engine(options.store, create=False, namespace=options.namespace)
-    return engine.properties.place, [options.namespace], engine
+def code_of(report: VerifyReport) -> int:
+    if report.whole:
+        return _exits.OK
+    if not report.readable:
+        return _exits.UNREADABLE
+    missing = all(problem.code == "missing_blob" for problem in report.problems)
+    return _exits.MISSING_BLOBS if missing else _exits.DAMAGE
 
 
-def _names(whole: Whole) -> list[str]:
-    try:
-        return whole.namespaces()
-    except ClewError:
-        return []  # too damaged; the problems say so
-
-
-def report(
-    screen: Screen,
-    found: Checked,
-    *,
-    quick: bool = False,
-    namespaces: int = 1,
-    served: bool = False,
-) -> int:
-    """Verify, say what came out, and give the exit code for it."""
-    with screen.bar("verify") as bar:
-        problems = list(found.check(quick=quick, progress=bar))
+def draw(screen: Screen, report: VerifyReport, *, quick: bool = False) -> None:
+    """Say what was read, what is wrong with it, and what to do."""
+    problems = report.problems
     for problem in problems:
         screen.line((_place(problem), "red"), ": ", problem.message, fit=False)
-    several = f" in {namespaces:,} namespaces" if namespaces > 1 else ""
-    screen.line("read ", _extent(_stats(found)), several)
+    several = f" in {len(report.namespaces):,} namespaces" if len(report.namespaces) > 1 else ""
+    screen.line("read ", _extent(report.stats), several)
     if quick:
         screen.line("not read: ", _NOT_READ)
-    code = code_of(problems)
+    code = code_of(report)
     if code == _exits.OK:
         said = "nothing wrong in what was read" if quick else "everything is as it was written"
         screen.line(("whole", "bold green"), ": ", said)
     elif code == _exits.MISSING_BLOBS:
-        screen.line((f"missing: {_blobs(problems)}", "bold red"), "; all else is whole")
-        noted = "" if served else "; clew repair notes them as lost"
+        blobs = {problem.blob for problem in problems if problem.blob is not None}
+        screen.line((f"missing: {plural(len(blobs), 'blob')}", "bold red"), "; all else is whole")
+        noted = "; clew repair notes them as lost" if report.repairs else ""
         screen.line(f"put them again if you have the bytes{noted}")
     else:
-        screen.line(_BACKUP if served else _REPAIR)
+        screen.line(_REPAIR if report.repairs else _BACKUP)
         screen.line((f"damaged: {plural(len(problems), 'problem')}", "bold red"))
-    return code
 
 
-def code_of(problems: list[Problem]) -> int:
-    if not problems:
-        return _exits.OK
-    missing = all(problem.code == "missing_blob" for problem in problems)
-    return _exits.MISSING_BLOBS if missing else _exits.DAMAGE
-
-
-def _blobs(problems: list[Problem]) -> str:
-    return plural(len({problem.blob for problem in problems if problem.blob is not None}), "blob")
-
-
-def _report_json(
-    screen: Screen, found: Checked, place: str, names: list[str], *, quick: bool
-) -> int:
-    with screen.bar("verify") as bar:
-        problems = list(found.check(quick=quick, progress=bar))
-    stats = _stats(found)
+def _draw_json(screen: Screen, report: VerifyReport, *, quick: bool) -> None:
     value = {
-        "place": place,
-        "namespaces": names,
-        "whole": not problems,
-        "read": None if stats is None else msgspec.to_builtins(stats),
-        "problems": msgspec.to_builtins(problems),
+        "place": report.place,
+        "namespaces": report.namespaces,
+        "whole": report.whole,
+        "read": msgspec.to_builtins(report.stats),
+        "problems": msgspec.to_builtins(report.problems),
     }
     screen.json(value | {"not_read": ["bodies", "blobs"]} if quick else value)
-    return code_of(problems)
-
-
-# --- a store that cannot be opened ---
-
-
-def _was_a_store(address: str | None) -> bool:
-    """Whether Clew has had it open before: then it is not somebody else's file."""
-    if is_postgres(address):
-        return False
-    engine, path = locate(address)
-    if path is None:
-        return False
-    if engine == "files":
-        return (path / "threads").is_dir()
-    return Path(f"{path}-lock").exists()
-
-
-def _report_unreadable(screen: Screen, options: argparse.Namespace, error: ClewError) -> int:
-    if options.json:
-        problem = Problem(code="unreadable", message=str(error))
-        place = str(locate(options.store)[1])
-        problems = msgspec.to_builtins([problem])
-        screen.json({"place": place, "whole": False, "read": None, "problems": problems})
-    else:
-        screen.error(
-            f"{error}. The store cannot be read at all, and nothing was changed; clew repair makes "
-            "a new one of what can still be found in it"
-        )
-    return _exits.UNREADABLE
 
 
 # --- words ---
-
-
-def _stats(found: Checked) -> Stats | None:
-    try:
-        return found.stats()
-    except ClewError:
-        return None  # too damaged to count; the problems say so
 
 
 def _extent(stats: Stats | None) -> str:

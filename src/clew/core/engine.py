@@ -8,8 +8,14 @@ contract; `clew.testing.conformance` holds an engine to it. Common to all method
   `path`, `segments` and `lease`; only `append` refuses it (but takes its restoration).
 - After `close` every method raises `Closed`.
 - Values given and returned are frozen; nothing is shared with the engine's own state.
+- A `limit` is at least 1, else InvalidInput. One that is larger than what is there is fine.
 - An engine is opened for one namespace of a store. What is in another one is not there: not found,
-  not listed, not counted, not in the way, and not to be told from what nobody has.
+  not listed, not counted, not in the way, and not to be told from what does not exist.
+- An engine around another one is a wrapper (see `clew.testing.wrappers`): it has the inner one
+  as `wrapped`, and passes its properties on.
+
+What goes beyond one namespace, or must work when a store cannot be opened, is no part of the
+waist: `clew.core.maintenance` has it, in the class that `properties.maintenance` names.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
+from clew.core.errors import InvalidInput
 from clew.core.model import (
     Draft,
     Entry,
@@ -38,10 +45,12 @@ from clew.core.model import (
 )
 
 Progress = Callable[[int, int], None]
-"""Told how much of a long work is done, and of how much. What is counted is the work's own."""
+"""Told how much of a long work is done, and of how much. The work decides what it counts."""
 
 Keep = Callable[[set[str]], set[str]]
 """Asked which of some blobs must not be removed, though no record names them."""
+
+LIMIT_MAX = 2**31 - 1  # what every database takes, and more than a list can hold
 
 
 class Engine(Protocol):
@@ -72,6 +81,10 @@ class Engine(Protocol):
 
         The page's cursor continues after its last item; threads created or updated in between
         are neither repeated nor do they shift the rest.
+
+        May write: an engine may use the call to put its index of threads in order, so that the
+        next page is cheaper. That is no record, changes no `updated_us`, and wakes no waiter. An
+        engine that cannot write just now gives the same page without it.
         """
         ...
 
@@ -96,7 +109,7 @@ class Engine(Protocol):
 
         `expect` is the leaf the caller knows, None for before the root: Conflict if it differs.
         `fence` must be that of the live lease, else LeaseLost. Without it, entries and moves
-        are refused with LeaseHeld while somebody holds the lease; facts are not.
+        are refused with LeaseHeld while a lease is live; facts are not.
         InvalidInput: an unknown parent, leaf or blob. NotFound: no such thread, or deleted.
         """
         ...
@@ -104,7 +117,9 @@ class Engine(Protocol):
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         """The change feed: the thread's own records with seq > after, by seq without a gap.
 
-        What a fork inherited is not in its feed; `path` crosses over to it.
+        What a fork inherited is not in its feed; `path` crosses over to it. The oldest `limit` of
+        them come; fewer only where the feed ends. `after` 0 or less is the beginning, and from
+        beyond the end there is nothing to read. NotFound: no such thread.
         """
         ...
 
@@ -129,7 +144,12 @@ class Engine(Protocol):
         ...
 
     def wait(self, thread: str, *, after: int, timeout_seconds: float) -> bool:
-        """Block until the thread has a record with seq > after, by any process. False: timeout."""
+        """Block until the thread has a record with seq > after, by any process. False: timeout.
+
+        A record that is there already gives True at once; a timeout of 0 or less only looks. A
+        deleted thread is waited for like any other, since its restoration is a record. NotFound:
+        there is no such thread, or it was purged while the caller waited.
+        """
         ...
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
@@ -157,7 +177,12 @@ class Engine(Protocol):
     def purge(self, thread: str) -> Purged:
         """Remove a thread for good, but for the entries on paths that forks share.
 
-        Those are removed with the last fork that needs them. The id is free again at once.
+        Those are removed with the last fork that needs them. The id is free again at once. The
+        thread need not be deleted before. NotFound: no such thread, and so for a second purge.
+
+        A live lease does not stand in the way, and goes with the thread: its holder's next append
+        or renewal is NotFound. A caller that wants no writer to lose its thread acquires the lease
+        first, as `Store.cleanup` does.
         """
         ...
 
@@ -175,6 +200,9 @@ class Engine(Protocol):
         Problems come as they are found. `quick` reads the structure only: threads, the order
         and the chain of records, that blobs are there; not the bodies, and so not the hashes
         over them. `progress` is told of it in records, or whatever the engine counts.
+
+        It runs beside writers of any process, and none of them waits until it ends. What they
+        write, fork or purge meanwhile is no problem; whether it is checked as well is open.
         """
         ...
 
@@ -187,5 +215,15 @@ class Engine(Protocol):
         ...
 
 
-ANY = UNSET
-"""The default of `expect`: append to whatever the leaf is."""
+def innermost(engine: Engine) -> Engine:
+    """The engine that does the work, without the wrappers around it."""
+    while (inner := getattr(engine, "wrapped", None)) is not None:
+        engine = inner
+    return engine
+
+
+def check_limit(limit: int) -> int:
+    """A limit as engines can use it: the rule of the waist, in one place."""
+    if limit < 1:
+        raise InvalidInput("limit", f"must be at least 1, not {limit}")
+    return min(limit, LIMIT_MAX)

@@ -332,3 +332,25 @@ def parse_header(line: bytes, place: str) -> Header:
         raise Corrupt(place, f"{raw.key!r} is not the key of a thread")
     draft = ThreadDraft(id=raw.id, created_us=created_us, parent=raw.parent, origin=raw.origin)
     return Header(raw.key, draft, raw.source, raw.purged)
+
+
+# --- the file's name: two ids never share one, on any file system ---
+
+STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
+_HEAD = 100
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+_ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
+_DEVICES = {"con", "prn", "aux", "nul"} | {
+    f"{port}{n}" for port in ("com", "lpt") for n in range(10)
+}
+
+
+def file_stem(id: str) -> str:
+    """The name of a thread's file, without its ending."""
+    data = id.encode("utf-8")
+    name = "".join([_ESCAPED[byte] for byte in data])
+    if name in _DEVICES:
+        name = f"%{data[0]:02x}{name[1:]}"
+    if len(name) > STEM_MAX:
+        name = f"{name[:_HEAD]}~{blake3(data).hexdigest()}"
+    return name

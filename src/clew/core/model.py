@@ -371,7 +371,16 @@ LeaseRequest = Acquire | Renew | Release | Inspect | ClearExpired
 
 
 class Properties(Struct, frozen=True, kw_only=True):
-    """What an engine can do, as data."""
+    """What an engine is and can do, as data. Layers above ask here, never for an engine's name.
+
+    `acknowledged` says in words what an acknowledged write has survived. `processes`: whether
+    several processes may have the store open at once. `read_only`: every write is refused.
+    `maintenance` names the class that looks after the store as a whole, as "module:Class"; None:
+    there is none (see `clew.core.maintenance`). `own_files` are the files and folders, by their
+    real paths, that the store is made of, so that a snapshot of a folder leaves them out.
+    `cache_folder` is where caches about the store may lie; None: not with the store, but in the
+    user's own cache folder.
+    """
 
     engine: str
     place: str
@@ -380,6 +389,10 @@ class Properties(Struct, frozen=True, kw_only=True):
     processes: bool
     version: str
     namespace: str = DEFAULT_NAMESPACE
+    read_only: bool = False
+    maintenance: str | None = None
+    own_files: tuple[str, ...] = ()
+    cache_folder: str | None = None
 
 
 class Stats(Struct, frozen=True, kw_only=True):

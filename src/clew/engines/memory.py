@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from clew.core.codec import digest
 from clew.core.drafts import check_namespace
-from clew.core.engine import Keep, Progress
+from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Closed, InvalidInput, NotFound
 from clew.core.lease_rules import Instant, LeaseState, step_lease
 from clew.core.model import (
@@ -105,6 +105,7 @@ class MemoryEngine:
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         with self._changed:
             self._check_open()
+            check_limit(query.limit)
             infos = [state.info() for state in self._threads.values()]
         found = sorted(
             (info for info in infos if _matches(info, query)), key=lambda info: _key(info, query)
@@ -119,6 +120,7 @@ class MemoryEngine:
             state = self._state(thread)
             del self._threads[thread]
             self._leases.pop(thread, None)
+            self._changed.notify_all()  # those who wait for its next record wait in vain
             own = {r.id: r for r in state.records if isinstance(r, Entry)}
             shared: set[str] = set()
             forks: list[str] = []
@@ -161,7 +163,7 @@ class MemoryEngine:
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
-            return self._state(thread).records[max(after, 0) :][:limit]
+            return self._state(thread).records[max(after, 0) :][: check_limit(limit)]
 
     def path(
         self,
@@ -173,6 +175,7 @@ class MemoryEngine:
     ) -> list[Entry]:
         with self._changed:
             state = self._state(thread)
+            limit = None if limit is None else check_limit(limit)
             end = state.head.leaf if leaf is UNSET else leaf
             for given in (end, after):
                 if given is not None:

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 _TRIES = 3
 _REMEMBERED_MAX = 256  # folders: a whole new tree would only be in the way
 _BATCH_MAX = 1000  # blobs
-_ENDINGS = {
-    "sqlite": ("", "-wal", "-shm", "-lock", "-journal", "-snapshots"),
-    "files": ("",),
-}
 
 
 class Stored(Struct, frozen=True):
@@ -338,25 +334,23 @@ def _cache_key(properties: Properties, root: str) -> str:
     """What one namespace, or one server, has stored, another one has not."""
     own, place = properties.namespace, properties.place
     key = root if own == DEFAULT_NAMESPACE else f"{root}\0{own}"
-    return f"{key}\0{place}" if properties.engine == "postgres" else key
+    return f"{key}\0{place}" if properties.cache_folder is None else key
 
 
 def own_files(properties: Properties, top: str) -> frozenset[str]:
     """The paths in a tree that the store itself is made of."""
-    endings = _ENDINGS.get(properties.engine)
-    if endings is None:
-        return frozenset()
-    place = os.path.relpath(os.path.realpath(properties.place), top)
-    if set(place.split("/")) <= {".", ".."}:
+    paths = [os.path.relpath(path, top) for path in properties.own_files]
+    if any(set(path.split("/")) <= {".", ".."} for path in paths):
         raise InvalidInput("root", f"{top} is part of the store itself")
-    return frozenset() if place.startswith("../") else frozenset(place + end for end in endings)
+    return frozenset(path for path in paths if not path.startswith("../"))
 
 
 def _cache_folder(properties: Properties) -> Path | None:
-    """Beside the store, if that is on this machine: the cache is about files that are."""
-    if properties.engine == "sqlite":
-        return Path(properties.place + "-snapshots")
-    if properties.engine == "files":
-        return Path(properties.place) / "index" / "snapshots"
-    caches = cache_folder() if properties.engine == "postgres" else None
+    """With the store, if that is on this machine: the cache is about files that are.
+
+    None where a cache would be of no use: a store that only this process sees ends with it.
+    """
+    if properties.cache_folder is not None:
+        return Path(properties.cache_folder)
+    caches = cache_folder() if properties.processes else None
     return None if caches is None else caches / "snapshots"

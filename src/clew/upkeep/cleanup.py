@@ -1,9 +1,9 @@
-"""Retention: removing threads that nobody has used for a while, beside those who work.
+"""Cleanup: removing threads that were not used for a while, beside live traffic.
 
 Nothing that is written meanwhile is lost. A thread that is to go is leased, looked at again, and
 given a tombstone that only holds if nothing was written since it was listed; from then on no
-append is acknowledged, and only then it is purged. Whoever is interrupted leaves a tombstone at
-most, which `restore` takes away.
+append is acknowledged, and only then it is purged. A cleanup that is interrupted leaves at most a
+tombstone, which `restore` takes away.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Reason = Literal["in_use", "changed", "kept", "family", "damaged"]
 class Skipped(Struct, frozen=True):
     """A thread that is old enough and yet stays. `text` says more than `reason`.
 
-    in_use: somebody holds its lease. changed: something was written while it was looked at.
+    in_use: its lease is held. changed: something was written while it was looked at.
     kept: `keep` said so. family: it works for a thread that stays, or the other way round.
     damaged: it cannot be read; see `verify`.
     """
@@ -235,7 +235,7 @@ class _Cleanup:
             except Corrupt as error:
                 self._skip(info, "damaged", str(error))
             except NotFound:
-                pass  # somebody else has removed it
+                pass  # another process has purged it since it was listed
         return False
 
     def _consider(self, info: ThreadInfo) -> None:
@@ -260,7 +260,7 @@ class _Cleanup:
     def _family(self, info: ThreadInfo) -> str | None:
         """Why a thread stays for the sake of another: one that it works for, or that works for it.
 
-        What somebody has deleted goes by itself.
+        A deleted thread goes by itself: its owner has decided already.
         """
         if info.deleted_at is not None:
             return None

@@ -1,4 +1,4 @@
-"""Copying a store into another one, through the waist alone: any engine to any engine.
+"""Copy: a store into another one, through the waist alone, from any engine to any engine.
 
 Entries keep their ids, hashes, times and order. A thread of the target that holds the first
 records of the source's goes on from there, so that a copy can be interrupted at any moment and
@@ -49,7 +49,7 @@ class CopiedThread(Struct, frozen=True, kw_only=True):
     copied: it is new in the target. extended: it was there and got what it lacked. same, ahead:
     nothing to do. diverged: both sides moved on; the leaves are those of both sides. The others
     were not copied, or not to the end, and `reason` says why: unrelated (another thread has
-    the id), held (somebody writes to it in the target), blocked (its origin cannot be there),
+    the id), held (another writer has it in the target), blocked (its origin cannot be there),
     damaged (the source cannot be read).
     """
 
@@ -101,7 +101,7 @@ def copy(source: Engine, target: Engine, *, progress: Progress | None = None) ->
 
 
 class _MovedOn(Exception):
-    """Somebody else wrote to the target's thread meanwhile."""
+    """Another writer appended to the target's thread meanwhile."""
 
 
 class _Copy:
@@ -159,7 +159,7 @@ class _Copy:
                     return self._attempt(info)
                 except _MovedOn:
                     self._there[info.id] = self._target.thread(info.id)
-            return _stopped(info, "held", "somebody else keeps writing to it in the target")
+            return _stopped(info, "held", "another writer keeps writing to it in the target")
         except (LeaseHeld, Blocked, Corrupt, AlreadyExists, Conflict, NotFound) as error:
             return _stopped(info, _outcome_of(error), str(error))
 

@@ -12,14 +12,15 @@ from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from clew.core.codec import decode, encode, new_id
 from clew.core.engine import Engine, Progress
 from clew.core.errors import ClewError
-from clew.core.maintenance import Lost, LostBlob, Salvage, SalvagedThread, Tally
+from clew.core.maintenance import Lost, Salvage, SalvagedThread
 from clew.core.model import (
+    DEFAULT_NAMESPACE,
     Draft,
     Entry,
     EntryDraft,
@@ -35,6 +36,35 @@ from clew.upkeep.transfer import BATCH_BYTES, BATCH_RECORDS, find_entry, size_of
 LOST_KEY = "clew.lost"
 
 
+class LostBlob(Struct, frozen=True, kw_only=True):
+    """A blob that an entry names and that is not there, or not whole."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    thread: str
+    entry: str
+    blob: str
+    reason: str
+
+
+class Tally(Struct):
+    """What has come of a repair so far."""
+
+    threads: int = 0
+    records: int = 0
+    blobs: int = 0
+    placeholders: int = 0
+    rehashed: int = 0
+    lost: list[Lost] = []
+    lost_blobs: list[LostBlob] = []
+
+    def add(self, namespace: str, other: Tally) -> None:
+        """Count in what came of a namespace."""
+        for name in ("threads", "records", "blobs", "placeholders", "rehashed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lost += [replace(lost, namespace=namespace) for lost in other.lost]
+        self.lost_blobs += [replace(lost, namespace=namespace) for lost in other.lost_blobs]
+
+
 def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) -> Tally:
     """Write everything that was salvaged into an empty engine."""
     work = _Rebuild(salvage, target, progress)
@@ -43,14 +73,16 @@ def rebuild(salvage: Salvage, target: Engine, progress: Progress | None = None) 
 
 
 class _Rebuild:
+    """One namespace: its threads, in an order in which each finds what it hangs on."""
+
     def __init__(self, salvage: Salvage, target: Engine, progress: Progress | None) -> None:
         self._salvage = salvage
         self._target = target
         self._progress = progress
         self.tally = Tally()
-        self._threads = in_creation_order(salvage.threads())
+        self._threads = _in_creation_order(salvage.threads())
         self._ids = {thread.key: thread.draft.id for thread in self._threads}
-        self._hung_on = hung_on(self._threads)
+        self._hung_on = _hung_on(self._threads)
         self._wanted: dict[str | None, list[str | None]] = {}  # what forks begin at
         for thread in self._threads:
             origin = thread.draft.origin
@@ -82,7 +114,7 @@ class _Rebuild:
             except ClewError as error:
                 if error.code == "unavailable":
                     raise
-                # An entry that names it will say so; one that nobody names is no loss.
+                # An entry that names it is reported with it; one that no entry names is no loss.
 
     def _write(self, thread: SalvagedThread) -> None:
         origin = self._origin(thread)
@@ -189,7 +221,7 @@ class _Plan:
     def _find_place(self, id: str, free: list[int]) -> None:
         before = self.named[id]
         fitting = [seq for seq in free if before is None or seq < before]
-        # A damaged row may have a damaged id: one that nobody names gives way.
+        # A damaged row may have a damaged id: one that no other record names gives way.
         doubtful = [
             seq
             for seq, given in self.placeholders.items()
@@ -382,14 +414,14 @@ def _empty_fact(key: str, time_us: int) -> FactDraft:
     return FactDraft(id=new_id(), key=key, data=b"null", time_us=time_us)
 
 
-# --- how the threads that were salvaged hang together: who came before whom, and who needs what ---
+# --- how the salvaged threads depend on each other --------------------------------------------
 
 
-def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]:
-    """Origins before forks, and those who shared an id one after the other.
+def _in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]:
+    """Origins before forks, and threads that shared an id one after the other.
 
-    A thread can only have got an id again after it was purged, so after all forks of the one
-    before it were made; the one that has the id now was the last.
+    An id can only be used again after its thread was purged, and so after all forks of that one
+    were made. The thread that has the id now is the last.
     """
     known = {thread.key: thread for thread in threads}
     forks: dict[str, list[str]] = {}
@@ -408,10 +440,10 @@ def in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread]
     try:
         return [known[key] for key in sorter.static_order()]
     except CycleError:
-        return list(known.values())
+        return list(known.values())  # damage has made a circle: any order is as good
 
 
-def hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
+def _hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
     """By the key of a purged thread: the parents of what is left of it, and of its purged forks.
 
     What a purged thread began at may have gone with it, if no fork's path ran through that. What
@@ -421,12 +453,11 @@ def hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {thread.key: set() for thread in threads}
     for thread in reversed(threads):
         if thread.purged:
-            found[thread.key] |= _parents(thread)
+            found[thread.key] |= {
+                item.parent
+                for item in thread.records()
+                if isinstance(item, Entry) and item.parent is not None
+            }
             if thread.origin_key in found:
                 found[thread.origin_key] |= found[thread.key]
     return found
-
-
-def _parents(thread: SalvagedThread) -> set[str]:
-    entries = (item for item in thread.records() if isinstance(item, Entry))
-    return {entry.parent for entry in entries if entry.parent is not None}

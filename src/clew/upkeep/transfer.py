@@ -1,4 +1,9 @@
-"""Records on their way from one engine to another: checked, as drafts, in batches, with blobs."""
+"""Records on their way from one engine to another.
+
+`batches` reads them, a `Carrier` checks them and brings their blobs, `to_draft` makes them ready
+to be appended. `Scaffolds` are for forks whose origin was purged: it is built up again in the
+target for as long as the forks are being made.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,9 @@ from clew.core.model import (
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4 * 1024 * 1024
+
+
+# --- looking up -----------------------------------------------------------------------------
 
 
 def everything(engine: Engine) -> Iterator[ThreadInfo]:
@@ -68,6 +76,9 @@ def holds(engine: Engine, thread: str, id: str, hash: str | None) -> bool:
     return entry is not None and entry.hash == hash
 
 
+# --- carrying -------------------------------------------------------------------------------
+
+
 def to_draft(record: Record) -> Draft:
     """What a record was written from. An entry names its parent, wherever the leaf is."""
     if isinstance(record, Entry):
@@ -89,6 +100,7 @@ def to_draft(record: Record) -> Draft:
 
 
 def size_of(record: Record) -> int:
+    """Roughly, in bytes: enough to keep batches from growing too large."""
     return 200 if isinstance(record, Move) else 200 + len(getattr(record, "data", b""))
 
 
@@ -109,7 +121,7 @@ def batches(engine: Engine, thread: str, after: int, until: int) -> Iterator[lis
 
 
 class Carried(Struct):
-    """What has been written so far."""
+    """How much has been written so far."""
 
     records: int = 0
     blobs: int = 0
@@ -117,7 +129,7 @@ class Carried(Struct):
 
 
 class Carrier:
-    """Takes the records of one thread over, and lets nothing through that does not match its hash.
+    """Checks the records of one thread, and brings their blobs.
 
     The source is checked before anything is written: damage must not come out at the other
     side with a fresh hash that vouches for it.
@@ -131,6 +143,7 @@ class Carrier:
         self._hashes: dict[str, str] = {}
 
     def check(self, records: Sequence[Record]) -> None:
+        """Corrupt if one does not match its hash. A thread's batches come in their order."""
         for record in records:
             if self._hash_of(record) != record.hash:
                 place = f"thread {record.thread!r}, record {record.seq}"
@@ -155,7 +168,7 @@ class Carrier:
         return known
 
     def bring_blobs(self, records: Sequence[Record]) -> None:
-        """Put the blobs that entries name, those that are missing, a few at a time."""
+        """Put those blobs that entries name and that the target lacks, a few at a time."""
         entries = [record for record in records if isinstance(record, Entry)]
         named = dict.fromkeys(hash for entry in entries for hash in entry.blobs)
         for entry in entries:
@@ -171,7 +184,10 @@ class Carrier:
         self._put(waiting)
 
     def _files_of(self, snapshot: Entry) -> list[str]:
-        """The blobs of the tree that a snapshot holds; none if it was dropped and swept."""
+        """The blobs of the tree that a snapshot holds; none if it was dropped and swept.
+
+        An entry names the tree only, and each folder in it the next ones.
+        """
         from clew.snapshots.tree import Trees
 
         body = snapshot.body
@@ -186,9 +202,9 @@ class Carrier:
             waiting.clear()
 
 
-# --- purged threads, built up again for as long as forks have to be made from them ---
+# --- scaffolds ------------------------------------------------------------------------------
 
-MARK = "clew.scaffold"
+MARK = "clew.scaffold"  # the parent of a thread that is only a scaffold
 
 Group = tuple[str, list[Entry]]  # the id of a thread, and the entries of it on a path
 
@@ -216,7 +232,11 @@ def inherited(source: Engine, fork: ThreadInfo) -> list[Group]:
 
 
 class Scaffolds:
-    """Those that stand in one target. `close` takes them down."""
+    """Purged threads, built up again in one target. `close` takes them down.
+
+    A fork can only be made from a thread that is there, under the id that it had. What the source
+    still has of a purged one is what its forks share, and so all that is needed.
+    """
 
     def __init__(self, source: Engine, target: Engine, carried: Carried) -> None:
         self._source = source
@@ -226,7 +246,7 @@ class Scaffolds:
         self._prepared: dict[str, Origin] = {}
         left = ThreadQuery(parent=MARK, limit=PAGE_MAX)
         while found := target.threads(left).items:
-            for info in found:  # an interrupted copy has left it behind
+            for info in found:  # an interrupted copy has left them behind
                 target.purge(info.id)
 
     def provide(self, fork: ThreadInfo) -> None:
@@ -247,6 +267,7 @@ class Scaffolds:
             self._prepared[fork.id] = self._bridge(base, 0)
 
     def make_room(self, id: str) -> None:
+        """Take down the scaffold that has an id, if there is one."""
         if id in self._standing:
             self._target.purge(id)
             self._standing.remove(id)
@@ -292,7 +313,11 @@ class Scaffolds:
         return Origin(name, None, None) if base is None else replace(base, thread=name)
 
     def _can_extend(self, there: ThreadInfo, entries: list[Entry]) -> bool:
-        """Whether what is missing can come after what stands, at the seqs that it had."""
+        """Whether what is missing can come after what stands, at the seqs that it had.
+
+        If not, the scaffold is taken down and built anew: forks that were made from it keep what
+        they share.
+        """
         present = [entry for entry in entries if entry.seq <= there.seq]
         missing = entries[len(present) :]
         if not missing or find_entry(self._target, there.id, missing[0].id) is not None:
@@ -310,7 +335,7 @@ class Scaffolds:
         return base
 
     def _bridge(self, base: Origin, time_us: int) -> Origin:
-        """Something that holds a path under an id that nobody else wants."""
+        """A thread that holds a path under an id of its own: a thread cannot be its own origin."""
         name = f"{MARK}.{new_id()}"
         self._create(name, base, time_us)
         return replace(base, thread=name)

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from clew.core.errors import ClewError, NotFound
-from clew.core.lines import Source
+from clew.core.lines import Source, file_stem
 from clew.core.model import Stats
-from clew.engines.files import place
 from clew.engines.files.journal import stamp_of
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.thread_file import read_header
@@ -105,7 +104,7 @@ class Changes:
             if stamp_of(os.lstat(path)) == store.index.stamp(stem):
                 return
             id = read_header(path).draft.id
-            if place.stem(id) != stem:
+            if file_stem(id) != stem:
                 return  # a copy under another name is not a thread; verify tells
             journal = store.journal(id)
             with journal.mutex:

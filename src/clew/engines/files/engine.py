@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
-from clew.core.engine import Keep, Progress
+from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Corrupt
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
@@ -78,6 +78,7 @@ class FilesEngine:
         self._disk = GuardedDisk(disk or Disk(), durable=durability == "full")
         self._places = place.enter(Path(path).absolute(), namespace, self._disk, create=create)
         self._place = self._places[0]
+        self._real_root = os.path.realpath(self._places[-1].root)
         self._start()
         _open_stores.add(self)
 
@@ -99,6 +100,9 @@ class FilesEngine:
             processes=True,
             version=str(VERSION),
             namespace=self._namespace,
+            maintenance="clew.engines.files.doctor:FilesMaintenance",
+            own_files=(self._real_root,),
+            cache_folder=f"{self._real_root}/index/snapshots",
         )
 
     # --- writing ---
@@ -186,6 +190,7 @@ class FilesEngine:
         return self._read(id, work)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        check_limit(query.limit)
         store = self._enter()
 
         def work() -> Page[ThreadInfo]:
@@ -197,7 +202,11 @@ class FilesEngine:
             return store.with_index(work)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        limit = check_limit(limit)
+
         def work(journal: Journal) -> list[Record]:
+            if after >= journal.head.seq:
+                return []
             span = rows.everything_of(journal.no, max(after, 0))
             return journal.records(self._store.index.places(span, limit=limit))
 
@@ -211,6 +220,7 @@ class FilesEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
+        limit = None if limit is None else check_limit(limit)
         store = self._enter()
 
         def work(journal: Journal) -> list[Entry]:

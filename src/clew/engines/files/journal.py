@@ -18,14 +18,14 @@ from msgspec import UnsetType
 
 from clew.core.codec import new_id
 from clew.core.errors import ClewError, Corrupt, InvalidInput, NotFound
-from clew.core.lines import Header, Source, header_line, parse, record_line
+from clew.core.lines import Header, Source, file_stem, header_line, parse, record_line
 from clew.core.model import Draft, Entry, Origin, Record, ThreadDraft
 from clew.core.reducer import Find, Head, check_origin, check_recreated, plan
 from clew.engines.files import leases
 from clew.engines.files.index import INDEX_ERRORS, SPACE, Extent, Where, apply
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.files.open_store import OpenStore
-from clew.engines.files.place import put_file, stem, write_all
+from clew.engines.files.place import put_file, write_all
 from clew.engines.files.tail import Damage, FoundLine, judge, scan
 from clew.engines.files.thread_file import ThreadFile
 from clew.engines.shared.group_commit import GroupCommit, Ticket
@@ -230,7 +230,7 @@ class Journal:
             self._read_on(seq, self._size + keep + 1, exclusive=False)
 
     def _set_aside(self, rest: bytes) -> None:
-        name = f"{stem(self.id)}-{self._size}-{new_id()}.cut"
+        name = f"{file_stem(self.id)}-{self._size}-{new_id()}.cut"
         put_file(self._store.disk, self._store.place.recovered, name, rest)
         _log.warning(
             "%s ended in %d bytes of an append that was never acknowledged: see recovered/%s",

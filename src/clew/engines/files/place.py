@@ -18,7 +18,7 @@ from msgspec import Struct
 from clew.core.codec import new_id
 from clew.core.drafts import check_namespace
 from clew.core.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.core.lines import UNREADABLE
+from clew.core.lines import UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.files.disk import Disk
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
@@ -62,7 +62,7 @@ class Place:
         self.recovered = f"{self.root}/recovered"
 
     def thread(self, id: str) -> str:
-        return f"{self.threads}/{stem(id)}.jsonl"
+        return f"{self.threads}/{file_stem(id)}.jsonl"
 
     def husk(self, key: str) -> str:
         """What forks still need of a purged thread. The key was read from a file: it is checked."""
@@ -74,7 +74,7 @@ class Place:
         return f"{self.locks}/{anonymous(id)}"
 
     def mark(self, id: str) -> str:
-        return f"{self.changed}/{stem(id)}"
+        return f"{self.changed}/{file_stem(id)}"
 
     def restore_index(self) -> None:
         """Make its folder again; the index itself is made when a store is next opened."""
@@ -238,18 +238,7 @@ def release(locks: Iterable[FileLock]) -> None:
         lock.close()
 
 
-# --- file names for thread ids: two ids never share one, on any file system ---
-
-
-def stem(id: str) -> str:
-    """The name of a thread's file, without its ending."""
-    data = id.encode("utf-8")
-    name = "".join([_ESCAPED[byte] for byte in data])
-    if name in _DEVICES:
-        name = f"%{data[0]:02x}{name[1:]}"
-    if len(name) > STEM_MAX:
-        name = f"{name[:_HEAD]}~{blake3(data).hexdigest()}"
-    return name
+# --- file names for thread ids; `file_stem` makes them ---
 
 
 def is_stem(name: str) -> bool:
@@ -275,7 +264,7 @@ def home(root: Path, namespace: str) -> Path:
     """The folder that a namespace has."""
     if namespace == DEFAULT_NAMESPACE:
         return root
-    return root / NAMESPACES / stem(namespace)
+    return root / NAMESPACES / file_stem(namespace)
 
 
 def enter(root: Path, namespace: str, disk: Disk, *, create: bool) -> list[Place]:
@@ -314,9 +303,9 @@ def _is_folder(path: Path) -> bool:
 def _name_of(folder: Path) -> str:
     try:
         name = check_namespace(read_marker(folder / MARKER).namespace)
-        if stem(name) == folder.name:
+        if file_stem(name) == folder.name:
             return name
     except (ClewError, OSError):
         pass
     name = unescaped(folder.name)
-    return name if stem(name) == folder.name else f"lost-{folder.name[-32:]}"
+    return name if file_stem(name) == folder.name else f"lost-{folder.name[-32:]}"

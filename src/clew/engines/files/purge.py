@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from clew.core.engine import Keep
 from clew.core.errors import NotFound
-from clew.core.lines import Header, Source, header_line, record_line
+from clew.core.lines import Header, Source, file_stem, header_line, record_line
 from clew.core.model import Purged, Swept
-from clew.engines.files import place
 from clew.engines.files.changes import Changes
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
@@ -55,7 +54,7 @@ def _purge(store: OpenStore, thread: str) -> Purged:
             remove_quietly(store.disk, store.place.mark(thread))
             for name in os.listdir(store.place.recovered):
                 # What was set aside of its torn ends goes too.
-                if name.endswith(".cut") and name.rsplit("-", 2)[0] == place.stem(thread):
+                if name.endswith(".cut") and name.rsplit("-", 2)[0] == file_stem(thread):
                     remove_quietly(store.disk, f"{store.place.recovered}/{name}")
             with suppress(OSError):
                 # The thread is gone. If its lease cannot be ended now, the next thread of that id

@@ -13,7 +13,7 @@ from typing import Any
 
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, NotFound
-from clew.core.lines import Header, Source, is_sound, take_apart
+from clew.core.lines import Header, Source, file_stem, is_sound, take_apart
 from clew.core.model import Entry, Move, Problem
 from clew.engines.files import leases
 from clew.engines.files.blobs import Blobs, Stored
@@ -22,7 +22,6 @@ from clew.engines.files.index import INDEX_ERRORS, Index
 from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.open_store import OpenStore
-from clew.engines.files.place import stem
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
 from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread
@@ -117,7 +116,7 @@ class _Check:
 
     def _check_thread(self, path: str, header: Header) -> Iterator[Problem]:
         id = header.draft.id
-        if stem(id) != os.path.basename(path).removesuffix(".jsonl"):
+        if file_stem(id) != os.path.basename(path).removesuffix(".jsonl"):
             text = f"{path} is named like another thread's file; it is not used"
             yield Problem(code="misnamed", message=text, thread=id)
             return

@@ -1,12 +1,14 @@
-"""What a PostgreSQL store tells of itself and of its server; see `clew.doctoring`.
+"""Looks after a PostgreSQL store as a whole: `PostgresMaintenance`, and what `clew doctor` reads.
 
-`look` asks, `judge` makes up its mind about the answers, which needs no server.
+`look` asks the server. `judge` says what the answers mean; it needs no server, so every case of it
+can be tested.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
 
 import psycopg
 import psycopg_pool
@@ -14,17 +16,54 @@ from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict
 
 from clew.core.engine import Engine
-from clew.core.maintenance import Examined
-from clew.engines.postgres import rls
-from clew.engines.postgres.address import ServerAddress, Sql
+from clew.core.errors import Unsupported
+from clew.core.maintenance import Examined, Grant, Migration, Workshop
+from clew.engines.postgres import migrate, rls, schema
+from clew.engines.postgres.address import ServerAddress, Sql, parse
 from clew.engines.postgres.engine import PostgresEngine
 from clew.engines.postgres.listen import POLL_SECONDS
-from clew.engines.postgres.schema import version
 from clew.engines.postgres.server import Server, ask
 from clew.engines.postgres.wire import Wire
+from clew.engines.shared.namespaces import OneByOne
 
 SKEW_SECONDS_MAX = 2.0
 CROWD_SHARE_MAX = 0.8
+
+
+class PostgresMaintenance(OneByOne):
+    """See `clew.core.maintenance.Maintenance`. It is made with the server's whole address."""
+
+    repairs = False
+
+    def __init__(self, address: str) -> None:
+        self._given = address
+        self._address = parse(address)
+        self.place = self._address.place
+
+    def _names(self) -> Iterable[str]:
+        with closing(schema.connect(self._address, migrate.LOOK_SECONDS)) as wire:
+            return schema.namespaces(wire, self._address)
+
+    def _open(self, namespace: str) -> Engine:
+        return PostgresEngine(self._given, create=False, namespace=namespace)
+
+    @staticmethod
+    def examine(engine: Engine) -> Examined:
+        if not isinstance(engine, PostgresEngine):
+            raise Unsupported(f"{type(engine).__name__} is not the PostgreSQL engine")
+        return examine(engine)
+
+    def migrate(
+        self, *, dry_run: bool = False, rls: bool = False, grants: Sequence[Grant] = ()
+    ) -> Migration:
+        run = migrate.look if dry_run else migrate.migrate
+        return run(self._address, with_rls=rls, grants=grants)
+
+    def repair(self) -> AbstractContextManager[Workshop]:
+        raise Unsupported(
+            "a store in PostgreSQL is not repaired by Clew: restore the server's backup; what can "
+            "be read of it can be copied to a new store with clew copy"
+        )
 
 
 class Standby(Struct, frozen=True):
@@ -56,10 +95,8 @@ class Look(Struct, frozen=True, kw_only=True):
     open_schemas: list[str]
 
 
-def examine(engine: Engine) -> Examined:
-    found = Examined()
-    if not isinstance(engine, PostgresEngine):
-        return found
+def examine(engine: PostgresEngine) -> Examined:
+    found = Examined(kind="PostgreSQL")
     seen = engine._connections.run(lambda wire, again: look(wire, engine._address))
     judge(found, seen)
     _tell_way(found, engine)
@@ -92,7 +129,7 @@ def look(wire: Wire, address: ServerAddress, clock: Callable[[], float] = time.t
     wanted = rls.is_wanted(wire, address)
     return Look(
         server=server,
-        format=version(wire, address),
+        format=schema.version(wire, address),
         namespaces=namespaces,
         standbys=[Standby(*found) for found in wire.every(_STANDBYS)],
         autovacuum=autovacuum,
@@ -221,12 +258,7 @@ def _judge_rls(found: Examined, seen: Look) -> None:
     if not seen.rls_on:
         do = "let the owner run: clew migrate --rls"
         found.complain("row-level security is on, but not for all tables", do)
-    for schema in seen.open_schemas:
-        found.warn(
-            f"everybody may make functions in the schema {schema}, and so put them before built-in "
-            "ones that others call",
-            f"run: REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC",
-        )
+    found.findings += map(migrate.warn_of_functions, seen.open_schemas)
 
 
 # --- the way to the server ------------------------------------------------------------------

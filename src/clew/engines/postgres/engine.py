@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
-from clew.core.engine import Keep, Progress
+from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import InvalidInput, Unavailable
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -115,6 +115,7 @@ class PostgresEngine:
             acknowledged=self.server.acknowledged,
             processes=True,
             version=self.server.version,
+            maintenance="clew.engines.postgres.doctor:PostgresMaintenance",
         )
 
     def _run(self, work: Work[T], *, writes: bool = True) -> T:
@@ -205,13 +206,14 @@ class PostgresEngine:
         return info
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        check_limit(query.limit)
         if query.order == "updated":
             self._write(read.relist)
         page: Page[ThreadInfo] = self._read(read.threads, query)
         return page
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
-        found: list[Record] = self._read(read.read, thread, after, limit)
+        found: list[Record] = self._read(read.read, thread, after, check_limit(limit))
         return found
 
     def path(
@@ -222,6 +224,7 @@ class PostgresEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
+        limit = None if limit is None else check_limit(limit)
         found: list[Entry] = self._read(read.path, thread, leaf, after, limit)
         return found
 

@@ -63,7 +63,8 @@ SELECT {rows.RECORD.format(name="t.id")}
 
 
 def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Record]:
-    found = wire.every(book.sql(_READ), (after, limit if limit >= 0 else None, book.space, thread))
+    after = min(max(after, 0), 2**62)  # larger numbers have no type on the server
+    found = wire.every(book.sql(_READ), (after, limit, book.space, thread))
     if not found:
         thread_row(wire, book, thread)
     return [rows.to_record(row) for row in found]

@@ -8,34 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import psycopg
-from msgspec import Struct
 from psycopg import errors as states
 from psycopg.sql import Literal
 
-from clew.core.drafts import check_name, check_namespace
 from clew.core.errors import InvalidInput, Unavailable, Unsupported
+from clew.core.maintenance import Grant
 from clew.engines.postgres.address import ServerAddress, Sql, rename
 from clew.engines.postgres.schema import lock_migrations
 from clew.engines.postgres.wire import Wire, text_of
 from clew.engines.shared.migrations import optional
 
 NOT_HELD = "CL005"
-_ROLE_BYTES_MAX = 63
-
-
-class Grant(Struct, frozen=True, order=True):
-    """A role, and a namespace that it may use."""
-
-    role: str
-    namespace: str
-
-    @classmethod
-    def parse(cls, text: str) -> Grant:
-        """`ROLE=NAMESPACE`, cut at the first =."""
-        role, _, namespace = text.partition("=")
-        if not role or not namespace:
-            raise InvalidInput("grant", f"must be ROLE=NAMESPACE, not {text!r}")
-        return cls(check_name(role, "role", _ROLE_BYTES_MAX), check_namespace(namespace))
 
 
 def script(schema: str, grants: Iterable[Grant] = ()) -> str:
@@ -102,7 +85,7 @@ def is_on(wire: Wire, address: ServerAddress) -> bool:
 
 
 def is_wanted(wire: Wire, address: ServerAddress) -> bool:
-    """Whether it was switched on, perhaps before there were as many tables."""
+    """Whether it was ever switched on, perhaps before there were as many tables."""
     return wire.value("SELECT to_regclass(%s)", (f"{address.schema}.grants",)) is not None
 
 
@@ -130,6 +113,6 @@ SELECT n.nspname::text FROM pg_namespace n
 def open_schemas(wire: Wire) -> list[str]:
     """Schemas of the search path in which every role may make functions.
 
-    Such a role can put a function before a built-in one, and the next caller runs it.
+    A function made there can stand before a built-in one, and every role that calls that runs it.
     """
     return [str(name) for (name,) in wire.every(_OPEN_SCHEMAS)]

@@ -1,8 +1,8 @@
-"""A store whose namespaces have nothing in common: they are looked at one after the other."""
+"""A store whose namespaces have nothing in common: each is opened and checked by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 from msgspec.structs import replace
@@ -13,57 +13,82 @@ from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
 
 
 class OneByOne:
-    """A store whose namespaces have nothing in common: they are looked at one after the other."""
+    """The part of `Maintenance` that goes from namespace to namespace.
 
-    def __init__(
-        self, place: str, names: Callable[[], Iterable[str]], open: Callable[[str], Engine]
-    ) -> None:
-        self.place = place
-        self._names = names
-        self._open = open
-        self._first = min(names(), key=_default_first, default=DEFAULT_NAMESPACE)
-        self._held = open(self._first)
+    An engine's own class says which there are (`_names`) and how one is opened (`_open`).
+    """
+
+    place: str
+    _held: Engine | None = None
+
+    def _names(self) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _open(self, namespace: str) -> Engine:
+        raise NotImplementedError
 
     def namespaces(self) -> list[str]:
-        return sorted({self._first, *self._names()}, key=_default_first)
+        return self._in_order({self._hold().properties.namespace, *self._names()})
 
-    def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        count = _Count(progress)
-        yield from _of(self._first, self._held.check(quick=quick, progress=count))
-        for name in self._others():
+    def check(
+        self,
+        *,
+        namespace: str | None = None,
+        quick: bool = False,
+        progress: Progress | None = None,
+    ) -> Iterator[Problem]:
+        if namespace is not None:
+            with closing(self._open(namespace)) as engine:
+                yield from engine.check(quick=quick, progress=progress)
+            return
+        held, count = self._hold(), _Count(progress)
+        first = held.properties.namespace
+        yield from _named(first, held.check(quick=quick, progress=count))
+        for name in self.namespaces():
+            if name == first:
+                continue
             count.next()
+            # One namespace that cannot be opened must not keep the rest from being checked.
             try:
                 with closing(self._open(name)) as engine:
-                    yield from _of(name, engine.check(quick=quick, progress=count))
+                    yield from _named(name, engine.check(quick=quick, progress=count))
             except ClewError as error:
                 yield Problem(code="unreadable", message=str(error), namespace=name)
 
-    def stats(self) -> Stats:
-        found = [self._held.stats()]
-        for name in self._others():
+    def stats(self, *, namespace: str | None = None) -> Stats:
+        names = self.namespaces() if namespace is None else [namespace]
+        found: list[Stats] = []
+        for name in names:
             with closing(self._open(name)) as engine:
                 found.append(engine.stats())
-        return _together(found)
-
-    def _others(self) -> list[str]:
-        return [name for name in self.namespaces() if name != self._first]
+        fields = Stats.__struct_fields__
+        return Stats(**{name: sum(getattr(part, name) for part in found) for name in fields})
 
     def close(self) -> None:
-        self._held.close()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _hold(self) -> Engine:
+        """An engine of the first namespace, open until `close`: meanwhile no repair can begin."""
+        if self._held is None:
+            names = self._in_order(self._names())
+            self._held = self._open(names[0] if names else DEFAULT_NAMESPACE)
+        return self._held
+
+    @staticmethod
+    def _in_order(names: Iterable[str]) -> list[str]:
+        return sorted(names, key=lambda name: (name != DEFAULT_NAMESPACE, name))
 
 
-def _default_first(name: str) -> tuple[bool, str]:
-    return name != DEFAULT_NAMESPACE, name
-
-
-def _of(namespace: str, problems: Iterable[Problem]) -> Iterator[Problem]:
-    """As they are named: the default one is not."""
+def _named(namespace: str, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Problems with their namespace, unless it is the default one, which reports do not name."""
     for problem in problems:
         yield problem if namespace == DEFAULT_NAMESPACE else replace(problem, namespace=namespace)
 
 
 class _Count:
-    """Goes on counting from one namespace to the next."""
+    """Progress that goes on counting from one namespace to the next."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -76,8 +101,3 @@ class _Count:
 
     def next(self) -> None:
         self._before = self._total
-
-
-def _together(parts: list[Stats]) -> Stats:
-    names = Stats.__struct_fields__
-    return Stats(**{name: sum(getattr(part, name) for part in parts) for name in names})

@@ -1,21 +1,46 @@
 """A repaired store into the place of the damaged one, so that a crash leaves no half of it.
 
 Several renames cannot be one step. So a note beside the store says first what is about to be
-renamed; while it is there nobody opens the store, and the next repair finishes what it says.
+renamed; while it is there no process opens the store, and the next repair finishes what it says.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from clew.core.errors import Unavailable
+from clew.core.maintenance import Workshop
 
 NOTE = "-repair"
+W = TypeVar("W", bound=Workshop)
+
+
+@contextmanager
+def workshop(path: Path, make: Callable[[Path], W]) -> Iterator[W]:
+    """A workshop for one repair. What the system refuses is told with the state that is left."""
+    try:
+        with closing(make(path)) as shop:
+            yield shop
+    except OSError as error:
+        left = "run clew repair again" if note_of(path).exists() else "it is as it was"
+        text = f"{path} cannot be repaired: {_reason(error)}; {left}"
+        raise Unavailable(text, retryable=False) from error
+
+
+def _reason(error: OSError) -> str:
+    """Copying a folder gathers what fails in an error that says nothing itself."""
+    if isinstance(error, shutil.Error) and error.args[0]:
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)
 
 
 class _Note(Struct):
@@ -27,9 +52,12 @@ class _Note(Struct):
 class Swap:
     """The folder in which a store is repaired, and the way out of it."""
 
-    def __init__(self, path: Path, stamp: str, companions: tuple[str, ...] = ()) -> None:
+    def __init__(self, path: Path, companions: tuple[str, ...] = ()) -> None:
         self._path = path
         self._companions = companions
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        if path.with_name(f"{path.name}.damaged-{stamp}").exists():  # the second in one second
+            stamp = f"{stamp}-{os.urandom(2).hex()}"
         self.folder = path.with_name(f"{path.name}.repairing-{stamp}")
         self._damaged = path.with_name(f"{path.name}.damaged-{stamp}")
         self._note = note_of(path)

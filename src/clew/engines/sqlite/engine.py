@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ import apsw
 from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
-from clew.core.engine import Keep, Progress
+from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
@@ -47,6 +48,7 @@ T = TypeVar("T")
 
 _SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
 POLL_SECONDS = 0.02
+_OWN_ENDINGS = ("", "-wal", "-shm", "-lock", "-journal", "-snapshots")
 
 
 class SQLiteEngine:
@@ -73,6 +75,9 @@ class SQLiteEngine:
             vfs=vfs,
             create=create,
         )
+        # SQLite resolves links, and puts its own files beside the file that it finds.
+        real = os.path.realpath(path)
+        self._own_files = tuple(real + end for end in _OWN_ENDINGS)
         self._lineages = rows.Lineages()
         self._start()
         try:
@@ -109,6 +114,9 @@ class SQLiteEngine:
             processes=True,
             version=apsw.sqlite_lib_version(),
             namespace=self._space.name,
+            maintenance="clew.engines.sqlite.doctor:SQLiteMaintenance",
+            own_files=self._own_files,
+            cache_folder=self._own_files[-1],
         )
 
     # --- writing ---
@@ -251,6 +259,7 @@ class SQLiteEngine:
             return rows.thread_row(db, self._space.no, id).info(db)
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
+        check_limit(query.limit)
         space = self._space.no
         with self._connections.reader() as db:
             if query.order == "created" or not read.too_many_unlisted(db, space):
@@ -263,6 +272,7 @@ class SQLiteEngine:
             return read.threads(db, space, query)
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
+        limit = check_limit(limit)
         with self._connections.reader() as db:
             return read.read(db, self._space.no, thread, after, limit)
 
@@ -274,6 +284,7 @@ class SQLiteEngine:
         after: str | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
+        limit = None if limit is None else check_limit(limit)
         with self._connections.reader() as db:
             space = self._space.no
             return read.path(db, self._lineages, space, thread, leaf, after, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from clew.core import drafts
-from clew.core.errors import Conflict, InvalidInput
+from clew.core.errors import Conflict, InvalidInput, NotFound
 from clew.core.model import Draft, Entry, Fact, Move
 from clew.testing.cases.base import (
     T0,
@@ -250,6 +250,22 @@ def the_feed_is_complete_and_without_gaps(place: Place) -> None:
     assert [type(r) for r in feed] == [Fact, Entry, Entry, Move, Fact, Entry]
     assert engine.read("t", after=2, limit=3) == feed[2:5]
     assert engine.read("t", after=6) == []
+
+
+@CASES
+def the_feed_has_a_beginning_and_an_end_and_nothing_of_its_neighbours(place: Place) -> None:
+    engine = place.open()
+    for name in ("before", "t", "behind"):
+        engine.create(thread(name))
+        grow(engine, name, f"{name}1", f"{name}2")
+    engine = place.reopen(engine)
+    for after in (0, -1, -2, -(2**33), -(2**70)):
+        assert ids(engine.read("t", after=after)) == ["t1", "t2"], after
+        assert ids(engine.read("t", after=after, limit=1)) == ["t1"], after
+    for after in (2, 3, 2**33, 2**70):
+        assert engine.read("t", after=after) == [], after
+    with refused(NotFound):
+        engine.read("u")
 
 
 @CASES

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from clew.core import drafts
-from clew.core.errors import NotFound
-from clew.core.model import Segment
+from clew.core.errors import InvalidInput, NotFound
+from clew.core.model import Segment, ThreadQuery
 from clew.testing.cases.base import (
     T0,
     Cases,
@@ -51,6 +51,24 @@ def a_path_that_misses_its_ends_is_not_found(place: Place) -> None:
             engine.path("t", leaf, after=after)
         with refused(NotFound):
             engine.path("t", leaf, after=after, limit=1)
+
+
+@CASES
+def a_limit_below_one_is_refused(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a")
+    for limit in (0, -1):
+        for call in (
+            lambda limit=limit: engine.path("t", limit=limit),
+            lambda limit=limit: engine.read("t", limit=limit),
+            lambda limit=limit: engine.threads(ThreadQuery(limit=limit)),
+        ):
+            with refused(InvalidInput) as caught:
+                call()
+            assert caught[0].field == "limit"
+    huge = 2**70
+    assert ids(engine.path("t", limit=huge)) == ids(engine.read("t", limit=huge)) == ["a"]
 
 
 @CASES

@@ -153,6 +153,22 @@ def lists_are_ordered_and_paged_without_loss(place: Place) -> None:
 
 
 @CASES
+def listing_changes_nothing_that_can_be_read(place: Place) -> None:
+    """An engine may put its index in order meanwhile."""
+    engine = place.open()
+    for n in range(5):
+        engine.create(thread(f"t{n}", at=T0 + n))
+        engine.append(f"t{n}", [entry("a", at=T0 + 10 - n)])
+    before = [engine.thread(f"t{n}") for n in range(5)]
+    counted = engine.stats().records
+    for _ in range(2):
+        assert listed(engine, order="updated") == [f"t{n}" for n in range(5)]
+    assert [engine.thread(f"t{n}") for n in range(5)] == before
+    assert engine.stats().records == counted
+    assert not engine.wait("t0", after=1, timeout_seconds=0)
+
+
+@CASES
 def lists_filter(place: Place) -> None:
     engine = place.open()
     engine.create(thread("plain", at=T0))

@@ -1,14 +1,16 @@
-"""Waiting, counting, closing, and purging threads that forks of forks hang on."""
+"""Waiting, counting, checking, closing, and purging threads that forks of forks hang on."""
 
 from __future__ import annotations
 
 import threading
 from itertools import permutations
 
+from clew.core import drafts
 from clew.core.engine import Engine
-from clew.core.errors import Closed
-from clew.core.model import Inspect, ThreadQuery
+from clew.core.errors import Closed, NotFound
+from clew.core.model import Acquire, Inspect, Renew, ThreadQuery
 from clew.testing.cases.base import (
+    T0,
     Cases,
     Place,
     entry,
@@ -42,6 +44,43 @@ def a_waiter_is_woken_by_the_next_record(place: Place) -> None:
 
 
 @CASES
+def waiting_for_a_thread_that_is_not_there_is_an_error(place: Place) -> None:
+    engine = place.open()
+    for timeout_seconds in (-1, 0, 30):
+        with refused(NotFound):
+            engine.wait("t", after=0, timeout_seconds=timeout_seconds)
+
+
+@CASES
+def a_waiter_is_told_that_its_thread_was_purged(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    told: list[str] = []
+
+    def wait() -> None:
+        try:
+            engine.wait("t", after=0, timeout_seconds=30)
+        except NotFound as error:
+            told.append(error.id)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    engine.purge("t")
+    waiter.join(30)
+    assert told == ["t"]
+
+
+@CASES
+def a_deleted_thread_is_waited_for(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread("t", facts={"deleted_us": T0}))
+    assert engine.wait("t", after=0, timeout_seconds=0)
+    assert not engine.wait("t", after=1, timeout_seconds=-1)
+    engine.append("t", drafts.facts({"deleted_us": None}, T0))
+    assert engine.wait("t", after=1, timeout_seconds=0)
+
+
+@CASES
 def stats_count_what_is_there(place: Place) -> None:
     engine = place.open()
     engine.create(thread("t", facts={"title": "x"}))
@@ -67,6 +106,67 @@ def check_tells_how_far_it_is(place: Place) -> None:
         assert all(0 <= done <= total for done, total in told)
         assert all(done == total > 0 for done, total in told[-1:]), "it ends with everything done"
         assert told == sorted(told)
+
+
+@CASES
+def a_check_beside_writers_finds_nothing_wrong(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread("kept"))
+    grow(engine, "kept", "a", "b")
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for n in range(6):
+                grow(engine, "kept", f"w{n}")
+                fork_of(engine, "kept", "a", f"f{n}")
+                grow(engine, f"f{n}", "own")
+                engine.purge(f"f{n}")
+        except BaseException as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    running = engine.check()
+    first = next(running, None)  # begun before the writer, and ended beside it
+    writer.start()
+    problems = [first, *running] if first is not None else list(running)
+    for quick in (True, False):
+        problems += engine.check(quick=quick)
+    writer.join(60)
+    assert (problems, failures) == ([], [])
+    whole(engine)
+
+
+@CASES
+def a_purge_takes_the_lease_with_it(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    lease = engine.lease("t", Acquire("me", 600.0))
+    assert lease is not None
+    engine.purge("t")
+    engine = place.reopen(engine)
+    for call in (
+        lambda: engine.append("t", [entry("a")], fence=lease.fence),
+        lambda: engine.lease("t", Renew(lease.fence, 600.0)),
+        lambda: engine.lease("t", Inspect()),
+    ):
+        with refused(NotFound):
+            call()
+
+
+@CASES
+def what_is_not_there_cannot_be_purged(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    engine.create(thread("deleted", facts={"deleted_us": T0}))
+    with refused(NotFound) as caught:
+        engine.purge("u")
+    assert (caught[0].what, caught[0].id) == ("thread", "u")
+    for id in ("t", "deleted"):
+        engine.purge(id)
+        with refused(NotFound):
+            engine.purge(id)
+    whole(engine)
 
 
 def _step_back(engine: Engine, source: str, at: str) -> None:

@@ -40,7 +40,7 @@ class _Piece(Struct, frozen=True):
 
 
 class FilesSalvage:
-    """See `clew.salvage.Salvage`. `where` is the folder as the report names it."""
+    """See `clew.core.maintenance.Salvage`. `where` is the folder as the report names it."""
 
     def __init__(self, root: Path, namespace: str, where: str) -> None:
         self.namespace = namespace

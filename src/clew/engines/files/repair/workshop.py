@@ -13,7 +13,7 @@ import msgspec
 from clew.core.errors import FormatTooNew, NotFound, Unsupported
 from clew.core.maintenance import Salvage
 from clew.engines.files import place
-from clew.engines.files.doctor import FilesWhole
+from clew.engines.files.doctor import FilesMaintenance
 from clew.engines.files.engine import FilesEngine
 from clew.engines.files.locks import FileLock
 from clew.engines.files.place import MARKER, ROOMS, VERSION, Place, alone, release
@@ -22,12 +22,12 @@ from clew.engines.shared import swap
 
 
 class FilesWorkshop:
-    """See `clew.salvage.Workshop`."""
+    """See `clew.core.maintenance.Workshop`."""
 
-    def __init__(self, path: Path, stamp: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path = path.absolute()
         self.place = str(path)
-        self._swap = swap.Swap(path, stamp)
+        self._swap = swap.Swap(path)
         self.finished = self._swap.finish()
         if not path.is_dir():
             raise NotFound("store", str(path))
@@ -36,7 +36,7 @@ class FilesWorkshop:
         self._locks: list[FileLock] = []
         try:
             self._hold(path)
-            self._spaces = place.namespaces(path)  # nobody makes another one now
+            self._spaces = place.namespaces(path)  # no process can make another one now
             for folder in list(self._spaces.values())[1:]:
                 self._hold(folder)
             self._swap.begin()
@@ -51,8 +51,8 @@ class FilesWorkshop:
         (folder / "locks").mkdir(mode=0o700, exist_ok=True)
         self._locks += alone([Place(folder)])
 
-    def open_copy(self) -> FilesWhole:
-        return FilesWhole(self._copy)
+    def open_copy(self) -> FilesMaintenance:
+        return FilesMaintenance(self._copy)
 
     def salvage(self) -> list[Salvage]:
         found: list[Salvage] = []
@@ -71,8 +71,8 @@ class FilesWorkshop:
     def create(self, namespace: str) -> FilesEngine:
         return FilesEngine(self._new, namespace=namespace)
 
-    def open_new(self) -> FilesWhole:
-        return FilesWhole(self._new)
+    def open_new(self) -> FilesMaintenance:
+        return FilesMaintenance(self._new)
 
     def finish(self, ids: dict[tuple[str, str], str]) -> None:
         """Leases are no records, but their fences must go on growing; cut tails are kept."""
@@ -93,7 +93,7 @@ class FilesWorkshop:
         return self._copy / where, place.home(self._new, namespace)
 
     def reindex(self) -> bool:
-        """The index is a cache: without it, the next one who opens the store makes it anew."""
+        """The index is a cache: without it, the next process that opens the store makes it anew."""
         for folder in self._spaces.values():
             shutil.rmtree(folder / "index", ignore_errors=folder != self._path)
         return True

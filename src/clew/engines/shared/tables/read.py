@@ -26,7 +26,11 @@ from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
 
 def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -> list[Record]:
     row = rows.thread_row(db, space, thread)
-    return list(rows.scan(db, rows.everything_of(row.no, after), entries_only=False, limit=limit))
+    if after >= row.seq:
+        return []
+    # A number below 0 would reach into the records of the thread before this one.
+    span = rows.everything_of(row.no, max(after, 0))
+    return list(rows.scan(db, span, entries_only=False, limit=limit))
 
 
 def path(

@@ -79,7 +79,7 @@ def _is_name(value: object) -> bool:
 
 
 class NamespaceSalvage:
-    """One namespace, as `clew.salvage.Salvage` wants it."""
+    """One namespace, as `clew.core.maintenance.Salvage` wants it."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Remains(Struct):
 
 
 class RemainingThread:
-    """One thread, as `clew.salvage.SalvagedThread` wants it."""
+    """One thread, as `clew.core.maintenance.SalvagedThread` wants it."""
 
     def __init__(self, salvage: SQLiteSalvage, row: Remains, last: int) -> None:
         self._salvage = salvage
@@ -177,7 +177,7 @@ class RemainingThread:
 
     def _is_good(self, record: Record, hashes: dict[str, tuple[str, ...]]) -> bool:
         if self._invented and not isinstance(record, Entry):
-            return True  # its hash covers the thread's id, which nobody knows
+            return True  # its hash covers the thread's id, which is not known
         if isinstance(record, Move):
             return move_hash(self.draft.id, record.seq, record) == record.hash
         if isinstance(record, Fact):

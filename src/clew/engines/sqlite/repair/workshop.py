@@ -17,7 +17,7 @@ from clew.engines.shared.migrations import migrations
 from clew.engines.shared.tables.rows import Row
 from clew.engines.sqlite import leases
 from clew.engines.sqlite.connections import UNREADABLE, translate
-from clew.engines.sqlite.doctor import SQLiteWhole
+from clew.engines.sqlite.doctor import SQLiteMaintenance
 from clew.engines.sqlite.engine import SQLiteEngine
 from clew.engines.sqlite.repair.pages import PAGE_BYTES, child_pointers, rescue
 from clew.engines.sqlite.repair.salvage import SQLiteSalvage
@@ -27,12 +27,12 @@ _LEASE = f"thread, {leases.NAMES}, hash"
 
 
 class SQLiteWorkshop:
-    """See `clew.salvage.Workshop`."""
+    """See `clew.core.maintenance.Workshop`."""
 
-    def __init__(self, path: Path, stamp: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path = path.absolute()
         self.place = str(path)
-        self._swap = swap.Swap(path, stamp, companions=("-wal", "-shm"))
+        self._swap = swap.Swap(path, companions=("-wal", "-shm"))
         if not path.is_file() and not swap.note_of(path).exists():
             raise NotFound("store", str(path))
         self._swapped = path.with_name(path.name + "-lock").exists()
@@ -50,8 +50,8 @@ class SQLiteWorkshop:
             self.close()
             raise
 
-    def open_copy(self) -> SQLiteWhole:
-        return SQLiteWhole(self._copy)
+    def open_copy(self) -> SQLiteMaintenance:
+        return SQLiteMaintenance(self._copy)
 
     def salvage(self) -> list[Salvage]:
         _fit(self._copy)
@@ -71,8 +71,8 @@ class SQLiteWorkshop:
     def create(self, namespace: str) -> SQLiteEngine:
         return SQLiteEngine(self._new, namespace=namespace)
 
-    def open_new(self) -> SQLiteWhole:
-        return SQLiteWhole(self._new)
+    def open_new(self) -> SQLiteMaintenance:
+        return SQLiteMaintenance(self._new)
 
     def finish(self, ids: dict[tuple[str, str], str]) -> None:
         """Leases are no records, but their fences must go on growing."""
@@ -96,7 +96,7 @@ class SQLiteWorkshop:
         try:
             found.extend(db.execute(f"SELECT {_LEASE} FROM leases"))
         except UNREADABLE:
-            pass  # whoever held one is gone: nobody else has the store open
+            pass  # its holder is gone: no other process has the store open
         finally:
             db.close(True)
         return found
@@ -118,7 +118,7 @@ class SQLiteWorkshop:
         if self._found is not None:
             self._found.close()
         self._swap.close()
-        if not self._swapped:  # nothing of ours beside what may be somebody else's file
+        if not self._swapped:  # nothing of ours stays beside what may be a foreign file
             self._path.with_name(self._path.name + "-lock").unlink()
         os.close(self._lock)
 
@@ -187,7 +187,7 @@ def _is_ours(db: apsw.Connection) -> bool:
 
 
 def _refuse_foreign(db: apsw.Connection, path: Path) -> None:
-    """A database in good order that has none of our tables is somebody else's."""
+    """A database in good order that has none of our tables belongs to another program."""
     try:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema")]
     except UNREADABLE:

@@ -1,0 +1,200 @@
+"""The wrappers of the waist keep its contract, and do what each of them is for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from places import PLACES
+
+from clew.core.engine import Engine, innermost
+from clew.core.errors import Conflict, NotFound, Unavailable, Unsupported
+from clew.core.maintenance import maintenance_class
+from clew.core.model import DEFAULT_NAMESPACE, Acquire, Inspect, ThreadQuery
+from clew.engines.memory import MemoryEngine
+from clew.store import Store
+from clew.testing import conformance
+from clew.testing.cases.base import entry, fork_of, grow, ids, thread
+from clew.testing.wrappers import Fault, Trace, faulty, read_only, traced
+from clew.upkeep.doctor import examine
+
+TRANSPARENT: dict[str, Callable[[Engine], Engine]] = {
+    "traced": lambda engine: traced(engine, lambda trace: None),
+    "faulty, without faults": lambda engine: faulty(engine, []),
+    "one in the other": lambda engine: traced(faulty(engine, []), lambda trace: None),
+}
+
+
+class WrappedPlace:
+    """A place whose engines are wrapped."""
+
+    def __init__(self, place: conformance.Place, wrap: Callable[[Engine], Engine]) -> None:
+        self._place, self._wrap = place, wrap
+
+    def open(self, *, namespace: str = DEFAULT_NAMESPACE) -> Engine:
+        return self._wrap(self._place.open(namespace=namespace))
+
+    def reopen(self, engine: Engine) -> Engine:
+        return self._wrap(self._place.reopen(innermost(engine)))
+
+
+@pytest.mark.parametrize("name", TRANSPARENT)
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.__name__)
+def test_a_wrapped_engine_keeps_the_contract(
+    case: conformance.Case, kind: str, name: str, tmp_path: Path
+) -> None:
+    place = PLACES[kind](tmp_path)
+    try:
+        case(WrappedPlace(place, TRANSPARENT[name]))
+    finally:
+        place.close()
+
+
+# --- read-only ---
+
+
+def test_a_read_only_engine_refuses_every_write_and_says_so(place: conformance.Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    grow(engine, "t", "a")
+    (hash,) = engine.put_blobs([b"bytes"])
+    lease = engine.lease("t", Acquire("me", 600.0))
+    before = engine.stats()
+    opened = read_only(engine)
+    assert opened.properties.read_only
+    assert not engine.properties.read_only
+    assert opened.properties.place == engine.properties.place
+    for write in (
+        lambda: opened.create(thread("u")),
+        lambda: opened.append("t", [entry("b")]),
+        lambda: opened.lease("t", Acquire("you", 1.0)),
+        lambda: opened.put_blobs([b"more"]),
+        lambda: opened.purge("t"),
+        lambda: opened.sweep(grace_seconds=0),
+    ):
+        with pytest.raises(Unsupported, match="read-only"):
+            write()
+    assert opened.stats() == before
+    assert opened.thread("t") == engine.thread("t")
+    assert ids(opened.path("t")) == ids(opened.read("t")) == ["a"]
+    assert opened.segments("t") == engine.segments("t")
+    assert [info.id for info in opened.threads(ThreadQuery(order="updated")).items] == ["t"]
+    assert opened.lease("t", Inspect()) == lease
+    assert opened.get_blob(hash) == b"bytes"
+    assert opened.has_blobs([hash]) == {hash}
+    assert opened.wait("t", after=0, timeout_seconds=0)
+    assert list(opened.check()) == []
+
+
+def test_a_store_can_be_read_through_it() -> None:
+    engine = MemoryEngine()
+    Store(engine).create("t").append("user_message", "hello")
+    store = Store(read_only(engine))
+    assert [entry.kind for entry in store.get("t").path()] == ["user_message"]
+    with pytest.raises(Unsupported):
+        store.get("t").append("user_message", "more")
+    with pytest.raises(Unsupported):
+        store.delete("t")
+
+
+# --- traced ---
+
+
+def test_every_operation_is_told_with_its_thread_its_time_and_its_outcome() -> None:
+    told: list[Trace] = []
+    engine = traced(MemoryEngine(), told.append)
+    engine.create(thread())
+    grow(engine, "t", "a")
+    fork_of(engine, "t", "a")
+    engine.stats()
+    with pytest.raises(NotFound):
+        engine.purge(thread="u")
+    assert [(trace.operation, trace.thread) for trace in told] == [
+        ("create", "t"),
+        ("append", "t"),
+        ("path", "t"),
+        ("create", "f"),
+        ("stats", None),
+        ("purge", "u"),
+    ]
+    assert all(trace.seconds >= 0 for trace in told)
+    assert [type(trace.error) for trace in told[-2:]] == [type(None), NotFound]
+
+
+def test_a_check_is_told_when_its_last_problem_was_asked_for() -> None:
+    told: list[Trace] = []
+    problems = traced(MemoryEngine(), told.append).check()
+    assert told == []
+    assert list(problems) == []
+    assert [trace.operation for trace in told] == ["check"]
+
+
+def test_operations_are_told_from_the_threads_that_made_them(place: conformance.Place) -> None:
+    told: list[tuple[str, str]] = []
+    engine = traced(
+        place.open(), lambda t: told.append((threading.current_thread().name, t.operation))
+    )
+    engine.create(thread())
+    worker = threading.Thread(target=lambda: grow(engine, "t", "a"), name="worker")
+    worker.start()
+    worker.join()
+    assert told == [(threading.current_thread().name, "create"), ("worker", "append")]
+
+
+# --- faulty ---
+
+
+def test_a_fault_before_an_operation_leaves_it_undone() -> None:
+    faults = [Fault("append", Unavailable("the disk is full"))]
+    engine = faulty(MemoryEngine(), faults)
+    engine.create(thread())
+    with pytest.raises(Unavailable, match="full"):
+        grow(engine, "t", "a")
+    assert (engine.read("t"), faults) == ([], [])
+    assert ids(grow(engine, "t", "a")) == ["a"], "it strikes once"
+
+
+def test_a_fault_after_an_operation_loses_the_answer_and_a_retry_resolves() -> None:
+    lost = Unavailable("no answer", committed=None)
+    engine = faulty(MemoryEngine(), [Fault("append", lost, after=True)])
+    engine.create(thread())
+    with pytest.raises(Unavailable, match="no answer"):
+        engine.append("t", [entry("a")], expect=None)
+    assert ids(engine.read("t")) == ["a"]
+    assert ids(engine.append("t", [entry("a")], expect=None)) == ["a"]
+    with pytest.raises(Conflict):
+        engine.append("t", [entry("b")], expect=None)
+
+
+def test_faults_come_in_their_order_and_may_be_added() -> None:
+    faults = [Fault("thread", Unavailable("one")), Fault("thread", Unavailable("two"))]
+    engine = faulty(MemoryEngine(), faults)
+    for text in ("one", "two"):
+        with pytest.raises(Unavailable, match=text):
+            engine.thread("t")
+    faults.append(Fault("check", Unavailable("three")))
+    with pytest.raises(Unavailable, match="three"):
+        list(engine.check())
+
+
+# --- maintenance, through wrappers and without ---
+
+
+def test_a_wrapped_store_is_examined_like_any_other(place: conformance.Place) -> None:
+    engine = place.open()
+    bare, wrapped = examine(Store(engine)), examine(Store(read_only(engine)))
+    assert wrapped.properties.read_only
+    assert (wrapped.kind, wrapped.format, wrapped.versions) == (
+        bare.kind,
+        bare.format,
+        bare.versions,
+    )
+    assert wrapped.findings == bare.findings
+
+
+def test_an_engine_without_maintenance_says_so() -> None:
+    with pytest.raises(Unsupported, match="'memory' offers no maintenance"):
+        maintenance_class(MemoryEngine().properties)
