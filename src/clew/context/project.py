@@ -99,6 +99,8 @@ def project(window: Window, options: Options) -> Context:
     if options.purpose not in get_args(Purpose):
         known = ", ".join(get_args(Purpose))
         raise InvalidInput("purpose", f"{options.purpose!r} is not one of {known}")
+    if options.budget_tokens is not None and options.budget_tokens < 1:
+        raise InvalidInput("budget_tokens", f"must be at least 1, not {options.budget_tokens}")
     reader = _Reader(window, options)
     items = reader.items()
     blocks, repairs = normalise(items, target)
