@@ -33,6 +33,7 @@ def fit(
     if turns and not kept:
         last, repairs = _squeeze(turns.pop(), max(left, 0), count)
         kept.append(last)
+    # What the host told the model stays in force, wherever it was said.
     systems = [block for turn in turns for block in turn if block.message.role == "system"]
     for turn in turns:
         first = next((entry for block in turn for entry in block.entries if entry), None)
@@ -41,7 +42,7 @@ def fit(
 
 
 def lean(blocks: Sequence[Block], result_characters: int) -> list[Block]:
-    """What somebody who sums up needs: without thinking, with long tool results cut."""
+    """What a model needs to sum up: no thinking, and long tool results cut."""
     found = []
     for block in blocks:
         parts = tuple(
@@ -81,6 +82,8 @@ def _size(blocks: Sequence[Block], count: Count) -> int:
 
 def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block], list[Repair]]:
     repairs: list[Repair] = []
+    # Texts before exchanges: the beginning and the end of a long output say most of it, while an
+    # exchange that is left out is gone. Halving the limit cuts the longest texts first.
     limit = max(_longest(turn), SHORTEST_CHARACTERS)
     while _size(turn, count) > budget and limit > SHORTEST_CHARACTERS:
         limit = max(limit // 2, SHORTEST_CHARACTERS)
@@ -138,5 +141,6 @@ def _cut_part(part: Part, limit: int) -> Part:
     if isinstance(part, ToolResult):
         content = tuple(_cut_part(inner, limit) for inner in part.content)
         if any(a is not b for a, b in zip(content, part.content, strict=True)):
+            # Without its block, or a writer of the same format would send the long text again.
             return replace(part, content=content, raw=None, format=None)
     return part

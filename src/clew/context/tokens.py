@@ -1,8 +1,9 @@
-"""How many tokens something takes: an estimate that needs no model, or a counter of yours.
+"""How large text is, and how to cut it: tokens, by an estimate or a counter of yours; characters.
 
 The heuristic: a token for every 3.5 ASCII characters and for every other character, 4 for a
 message, 8 for a call or a result beside its text, 1,500 for an image. It is meant to be a little
-too high for English and code, so that a budget holds.
+too high for English and code, so that a budget holds. Text is cut between what a reader sees as
+characters: half a flag, or a letter without its accent, is another text.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _COUNTERS: dict[type[Part], Callable[[Any, Count], int]] = {
 }
 
 
-# --- cutting text without cutting a character ---
+# --- cutting text between characters --------------------------------------------------------
 
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
@@ -90,6 +91,7 @@ def middle_out(text: str, limit: int) -> str:
         return text
     head = _whole(text[: limit * 2 // 3])
     tail = text[len(text) - limit // 3 :]
+    # A mark at the beginning belongs to a letter that was cut off.
     while tail and unicodedata.category(tail[0]) in ("Mn", "Me", "Mc", "Cf"):
         tail = tail[1:]
     left_out = len(text) - len(head) - len(tail)

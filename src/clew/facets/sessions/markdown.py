@@ -45,7 +45,7 @@ def _head(session: Session) -> Iterator[str]:
 
 def _message(body: Any) -> Iterator[str]:
     found = messages.view(None, body)
-    if not found and isinstance(body, dict):  # a role that nobody knows
+    if not found and isinstance(body, dict):  # a role that no format has
         found = messages.view(None, {**body, "role": "user"})
     yield f"## {_heading(body, found)}"
     if not found:

@@ -159,7 +159,7 @@ class Sessions:
 
         `load` gives the compacted messages and what comes after; nothing is deleted, and
         `load(full=True)` gives all. The messages of the document stay as they are. With the
-        document, messages that others have appended since it was loaded come after as well;
+        document, messages that other writers have appended since it was loaded come after too;
         with the id, the checkpoint stands for all that is stored.
         """
         _base.check_count(token_count, "token_count")

@@ -20,7 +20,8 @@ from clew.messages.neutral import (
     ToolResult,
     Written,
 )
-from clew.messages.openai_responses.read import NAME, read_block, write_block
+from clew.messages.openai_responses.read import NAME, read_block
+from clew.messages.shared import openai
 from clew.messages.shared.media import dump
 from clew.messages.shared.write import LEFT_OUT, Limits, Writing, error_text, says_error
 
@@ -45,7 +46,7 @@ _OUTPUTS = {
     "apply_patch_call": ("apply_patch_call_output",),
     "tool_search_call": ("tool_search_output",),
 }
-# The type of a text, and types that it has elsewhere, for others and for the assistant.
+# The type of a text, and types that it has elsewhere: for the user's side, for the assistant.
 _TEXTS = (("input_text", ("output_text", "text")), ("output_text", ("input_text", "text")))
 _FREE = ("function_call", "custom_tool_call")  # any text and media answer them
 
@@ -103,8 +104,11 @@ class Writer(Writing):
             if isinstance(part, ToolCall):
                 self._call(part)
             elif _is_message(part.raw):
+                # Parts that were read from one item go back into it together.
                 start = index - 1
-                while index < len(parts) and self._goes_with(part, parts[index], message):
+                while index < len(parts) and parts[index].raw is part.raw:
+                    if not self._is_item(parts[index], message):
+                        break
                     index += 1
                 self.messages.append(_sendable(_with_parts(part.raw, parts[start:index])))
             else:
@@ -124,13 +128,10 @@ class Writer(Writing):
             return message.role != "assistant"
         return isinstance(part, (Text, Other))
 
-    def _goes_with(self, part: Part, following: Part, message: Message) -> bool:
-        return following.raw is part.raw and self._is_item(following, message)
-
     def _block(self, part: Text | Media, message: Message) -> Block:
         if isinstance(part, Text):
             return _said(part.text, message)
-        block = write_block(part) if message.role == "user" else None
+        block = _media_block(part) if message.role == "user" else None
         return block or _said(self.replace_media(part), message)
 
     def _end_of_thinking(self, place: int) -> None:
@@ -197,7 +198,7 @@ class Writer(Writing):
             if isinstance(inner, Text):
                 blocks.append(_input_text(inner.text))
             elif isinstance(inner, Media):
-                block = write_block(inner)
+                block = _media_block(inner)
                 blocks.append(block or _input_text(self.replace_media(inner)))
             else:
                 self.drop(inner)
@@ -222,6 +223,22 @@ def _said(text: str, message: Message) -> Block:
 
 def _input_text(text: str) -> Block:
     return {"type": "input_text", "text": text}
+
+
+def _media_block(part: Media) -> Block | None:
+    """An image or a file, or None for what the API does not take."""
+    if part.kind == "image":
+        url = openai.image_url(part)
+        if url is not None:
+            return {"type": "input_image", "image_url": url, "detail": "auto"}
+        id = openai.file_id(part)
+        return None if id is None else {"type": "input_image", "file_id": id, "detail": "auto"}
+    if part.kind == "audio":
+        return None
+    file = openai.file_fields(part)
+    if file is None and part.url is not None:
+        file = {"file_url": part.url}
+    return None if file is None else {"type": "input_file", **file}
 
 
 def _function_call(id: str, name: str, arguments: Block) -> Block:
