@@ -63,14 +63,12 @@ def split_turns(blocks: Sequence[Block], pinned: int = 0) -> list[list[Block]]:
     turns: list[list[Block]] = [list(blocks[:pinned])]
     for block in blocks[pinned:]:
         role = block.message.role
-        if (len(turns) == 1 and role != "system") or (role == "user" and _worked(turns[-1])):
+        if (len(turns) == 1 and role != "system") or (
+            role == "user" and any(b.message.role in ("assistant", "tool") for b in turns[-1])
+        ):
             turns.append([])
         turns[-1].append(block)
     return turns
-
-
-def _worked(turn: list[Block]) -> bool:
-    return any(block.message.role in ("assistant", "tool") for block in turn)
 
 
 def _size(blocks: Sequence[Block], count: Count) -> int:
@@ -84,7 +82,8 @@ def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block],
     repairs: list[Repair] = []
     # Texts before exchanges: the beginning and the end of a long output say most of it, while an
     # exchange that is left out is gone. Halving the limit cuts the longest texts first.
-    limit = max(_longest(turn), SHORTEST_CHARACTERS)
+    longest = max((len(t) for block in turn for t in _texts(block.message.parts)), default=0)
+    limit = max(longest, SHORTEST_CHARACTERS)
     while _size(turn, count) > budget and limit > SHORTEST_CHARACTERS:
         limit = max(limit // 2, SHORTEST_CHARACTERS)
         turn = [_cut(block, limit) for block in turn]
@@ -112,10 +111,6 @@ def _oldest_exchange(turn: list[Block]) -> tuple[int, int] | None:
     while turn[end].message.role == "tool":
         end += 1
     return starts[0], end
-
-
-def _longest(turn: Sequence[Block]) -> int:
-    return max((len(text) for block in turn for text in _texts(block.message.parts)), default=0)
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:

@@ -89,19 +89,15 @@ def middle_out(text: str, limit: int) -> str:
     """The beginning and the end of a long text, with a line between that says what is missing."""
     if len(text) <= limit:
         return text
-    head = _whole(text[: limit * 2 // 3])
+    head = text[: limit * 2 // 3]
+    # Without its last character, half of which may lie behind the cut.
+    head = head[: len(head) - sum(map(len, list(characters(head[-32:]))[-1:]))]
     tail = text[len(text) - limit // 3 :]
     # A mark at the beginning belongs to a letter that was cut off.
     while tail and unicodedata.category(tail[0]) in ("Mn", "Me", "Mc", "Cf"):
         tail = tail[1:]
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n[… {left_out:,} characters left out …]\n{tail}"
-
-
-def _whole(text: str) -> str:
-    """The text without a last character that may have been cut."""
-    last = list(characters(text[-32:]))[-1:]
-    return text[: len(text) - sum(map(len, last))]
 
 
 def characters(text: str) -> Iterator[str]:

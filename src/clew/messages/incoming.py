@@ -24,6 +24,7 @@ from clew.core import drafts
 from clew.core.errors import InvalidInput
 from clew.core.model import EntryDraft
 from clew.messages.neutral import Message, calls_of, tool_ids
+from clew.messages.sdk_objects import as_body
 
 # Of the calls that a message answers: those that its thread does not know.
 UnknownCalls = Callable[[frozenset[str]], Iterable[str]]
@@ -47,7 +48,7 @@ def message_draft(
     except InvalidInput:
         # Most messages are plain JSON, and a walk through them would cost as much as reading
         # them. So SDK objects are looked for only in what was refused as it stands.
-        body = messages.as_body(message)
+        body = as_body(message)
         if body is message:
             raise
     return _draft(body, format, unknown_calls, fields)

@@ -1,6 +1,7 @@
 """Messages that are objects of a provider's SDK, as the JSON that they stand for.
 
-No SDK is imported: an object is known by its methods.
+No SDK is imported: an object is known by its methods. So a new version of an SDK, or one that is
+not installed, cannot break a store.
 """
 
 from __future__ import annotations

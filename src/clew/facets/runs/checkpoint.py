@@ -63,6 +63,7 @@ def facts_of(
     checkpoint: Checkpoint, count: int, created_us: int, updated_us: int
 ) -> dict[str, Any]:
     """The metadata as facts: the large and steady parts apart, so that they are written once."""
+    # Last in the batch: `Runs.history` takes a save to be complete when it meets this one.
     state = {
         "task_name": checkpoint.task_name,
         "iteration": checkpoint.iteration,

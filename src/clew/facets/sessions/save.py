@@ -64,7 +64,8 @@ class SessionSave:
         self._leaf = session.sync.leaf  # this and the next two: as they will be afterwards
         self._titled = session.title
         self._used = session.usage
-        entries: list[Draft] = [*self._messages(), *self._events(), *self._calls()]
+        calls = [self._draft("usage", call) for call in session.sync.calls]
+        entries: list[Draft] = [*self._messages(), *self._events(), *self._noted(calls)]
         if checkpoint is not None:
             entries.append(self._checkpoint(checkpoint))
         facts = self._facts()
@@ -101,9 +102,6 @@ class SessionSave:
             check_event(event, f"$[{index}]")
         return self._noted([self._draft("event", asdict(event)) for event in events[start:]])
 
-    def _calls(self) -> list[EntryDraft]:
-        return self._noted([self._draft("usage", call) for call in self._session.sync.calls])
-
     def _checkpoint(self, checkpoint: CompactedHistory) -> EntryDraft:
         """The messages themselves go along, so that a resume reads no further back than this.
 
@@ -124,6 +122,7 @@ class SessionSave:
         return drafts.draft(kind, body, clock=self._clock)
 
     def _noted(self, made: list[EntryDraft]) -> list[EntryDraft]:
+        """The drafts as they are; the last of them is where the thread will stand."""
         self._leaf = made[-1].id if made else self._leaf
         return made
 
@@ -136,6 +135,7 @@ class SessionSave:
         if session.events:
             plain["has_events"] = True
         made = drafts.facts(plain, self._now_us)
+        # Compared as bytes: a fact that says the same would only make the log longer.
         changed = [fact for fact in made if known.get(fact.key, b"null") != fact.data]
         more = {**self._workspace(), **self._title(), **self._usage()}
         return [*changed, *drafts.facts(more, self._now_us)]
@@ -143,7 +143,7 @@ class SessionSave:
     def _workspace(self) -> dict[str, Any]:
         session = self._session
         if session.workspace == session.sync.workspace:
-            return {}
+            return {}  # the folder is not looked at again: it may be gone by now
         session.workspace = normalize_workspace_path(session.workspace)
         return workspace_facts(session.workspace, self._info.tags)
 
@@ -164,6 +164,7 @@ class SessionSave:
         calls = self._session.sync.calls
         if not calls:
             return {}
+        # Added to what is stored, not to what the document knows: other writers add theirs.
         self._used = self._info.facts.get("usage") or {}
         for call in calls:
             add_call(self._used, call)

@@ -317,7 +317,10 @@ class Sessions:
                 self._catch_up(session, at, sure_messages, sure_events)
             except NotFound as error:
                 last = error
-                self._bring_back(session, at, error)
+                if error.deleted_at is not None:
+                    self.store.restore(at.thread)
+                else:  # it was purged: all of the document is new
+                    session.sync = Sync(calls=session.sync.calls)
         raise last
 
     def _meet(self, session: Session, at: FacetKey, *, forced: bool) -> bool:
@@ -352,6 +355,7 @@ class Sessions:
         sync = session.sync
         thread = Thread(self.store, at.thread)
         leaf = thread.leaf
+        # Read after the leaf was: what is appended in between is another Conflict.
         try:
             later = thread.path(leaf, after=sync.leaf)
         except NotFound:
@@ -365,13 +369,6 @@ class Sessions:
         same = _base.shared(save.events(later), happened)
         sync.events = sync.events + happened[:same]
         sync.leaf = leaf
-
-    def _bring_back(self, session: Session, at: FacetKey, error: NotFound) -> None:
-        """The thread is deleted: it comes back. It was purged: all is new."""
-        if error.deleted_at is not None:
-            self.store.restore(at.thread)
-        else:
-            session.sync = Sync(calls=session.sync.calls)
 
 
 def _facet_key(id: object) -> FacetKey:
@@ -398,14 +395,9 @@ def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[Th
     if tag is None:
         return here
     same = _base.infos(store, FACET, tag=tag, **options)
-    return _merged(here, (info for info in same if _is_gone(info)))
-
-
-def _merged(*sources: Iterator[ThreadInfo]) -> Iterator[ThreadInfo]:
-    """Several lists as one, in their order, each thread once."""
-    together = heapq.merge(*sources, key=lambda info: (-info.updated_us, info.id))
-    return (next(same) for _, same in groupby(together, key=lambda info: info.id))
-
-
-def _is_gone(info: ThreadInfo) -> bool:
-    return not os.path.isdir(info_of(info).workspace)
+    # Another clone that is still there has sessions of its own, which are not this folder's.
+    moved = (info for info in same if not os.path.isdir(info_of(info).workspace))
+    # Both come in the order of pages, so that a cursor goes on in the merged list as well. A
+    # session of this very folder is in both of them.
+    together = heapq.merge(here, moved, key=lambda info: (-info.updated_us, info.id))
+    return (next(one) for _, one in groupby(together, key=lambda info: info.id))

@@ -238,7 +238,11 @@ def read_block(block: Block, item: Block | None = None) -> Part:
         case "input_image":
             return read_image(block, **own)
         case "input_file":
-            return _read_file(block, **own)
+            filename = optional(block, "filename")
+            url = optional(block, "file_url") or optional(block, "file_data")
+            if url is not None:
+                return openai.media_at(url, "file", name=filename, **own)
+            return Media(kind="file", file_id=string(block, "file_id"), name=filename, **own)
     return Other(format=NAME, raw=item or block)
 
 
@@ -247,11 +251,3 @@ def read_image(block: Block, **own: Any) -> Part:
     if url is not None:
         return openai.media_at(url, "image", **own)
     return Media(kind="image", file_id=string(block, "file_id"), **own)
-
-
-def _read_file(block: Block, **own: Any) -> Part:
-    filename = optional(block, "filename")
-    url = optional(block, "file_url") or optional(block, "file_data")
-    if url is not None:
-        return openai.media_at(url, "file", name=filename, **own)
-    return Media(kind="file", file_id=string(block, "file_id"), name=filename, **own)

@@ -76,10 +76,17 @@ class Writer(Writing):
     def take(self, message: Message) -> int | None:
         place = len(self.messages)
         if message.role == "tool":
-            self._results(message)
+            for part in message.parts:
+                if isinstance(part, ToolResult):
+                    self.messages.append(self._result(part))
+                else:
+                    self.drop(part)
         else:
             self._items(message)
-            self._end_of_thinking(place)
+            # The API refuses reasoning that is not followed by what it led to.
+            while len(self.messages) > place and self.messages[-1].get("type") == "reasoning":
+                self.messages.pop()
+                self.lose("thinking_dropped", "thinking must not be the end of a message")
             if message.role != "assistant" and len(self.messages) == place:
                 self.messages.append(_message_item(message, [_said(LEFT_OUT, message)]))
         return place if len(self.messages) > place else None
@@ -93,8 +100,11 @@ class Writer(Writing):
             part = parts[index]
             index += 1
             if not self._is_item(part, message):
-                if isinstance(part, (Text, Media)):
-                    made.append(self._block(part, message))
+                if isinstance(part, Text):
+                    made.append(_said(part.text, message))
+                elif isinstance(part, Media):
+                    block = _media_block(part) if message.role == "user" else None
+                    made.append(block or _said(self.replace_media(part), message))
                 else:
                     self.drop(part)
                 continue
@@ -103,7 +113,7 @@ class Writer(Writing):
                 made = []
             if isinstance(part, ToolCall):
                 self._call(part)
-            elif _is_message(part.raw):
+            elif part.raw.get("type") in (None, "message"):
                 # Parts that were read from one item go back into it together.
                 start = index - 1
                 while index < len(parts) and parts[index].raw is part.raw:
@@ -128,18 +138,6 @@ class Writer(Writing):
             return message.role != "assistant"
         return isinstance(part, (Text, Other))
 
-    def _block(self, part: Text | Media, message: Message) -> Block:
-        if isinstance(part, Text):
-            return _said(part.text, message)
-        block = _media_block(part) if message.role == "user" else None
-        return block or _said(self.replace_media(part), message)
-
-    def _end_of_thinking(self, place: int) -> None:
-        """Reasoning must be followed by what it led to."""
-        while len(self.messages) > place and self.messages[-1].get("type") == "reasoning":
-            self.messages.pop()
-            self.lose("thinking_dropped", "thinking must not be the end of a message")
-
     # --- calls and results ------------------------------------------------------------------
 
     def _call(self, part: ToolCall) -> None:
@@ -160,13 +158,6 @@ class Writer(Writing):
         if item["type"] == "function_call" and not isinstance(item.get("arguments"), str):
             changed["arguments"] = dump(self.arguments(part))
         return {**item, **changed} if changed else item
-
-    def _results(self, message: Message) -> None:
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                self.messages.append(self._result(part))
-            else:
-                self.drop(part)
 
     def _result(self, part: ToolResult) -> Block:
         id = self.call_id(part.call)
@@ -243,10 +234,6 @@ def _media_block(part: Media) -> Block | None:
 
 def _function_call(id: str, name: str, arguments: Block) -> Block:
     return {"type": "function_call", "call_id": id, "name": name, "arguments": dump(arguments)}
-
-
-def _is_message(item: Block) -> bool:
-    return item.get("type") in (None, "message")
 
 
 def _is_known_reasoning(item: Block) -> bool:
