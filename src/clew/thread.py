@@ -227,7 +227,7 @@ class Thread:
             clock=self.store.clock,
             once=True,
         )
-        return self.append([one], expect=expect, fence=fence)[0]
+        return self.store.engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
 
     def write(
         self,

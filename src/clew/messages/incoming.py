@@ -23,7 +23,7 @@ from clew import messages
 from clew.core import drafts
 from clew.core.errors import InvalidInput
 from clew.core.model import EntryDraft
-from clew.messages.neutral import Message, calls_of, tool_ids
+from clew.messages.neutral import Message, ToolCall, tool_ids
 from clew.messages.sdk_objects import as_body
 
 # Of the calls that a message answers: those that its thread does not know.
@@ -136,11 +136,17 @@ def _check_content(body: dict[str, Any]) -> None:
 def _kind(body: Any, found: list[Message]) -> str:
     if not found:
         return _claimed_kind(body)
-    if any(message.role == "assistant" and calls_of(message) for message in found):
-        return "tool_call"
-    # A user message with results and words of the user is read as two; it is the user's.
-    spoken = [message.role for message in found if message.role != "tool"]
-    return _KINDS[spoken[0]] if spoken else "tool_result"
+    # A user message with results and words of the user is read as two; it is the user's. So the
+    # first one that is not a tool's decides, unless the assistant calls a tool in any of them.
+    kind = "tool_result"
+    for message in reversed(found):
+        if message.role == "assistant":
+            for part in message.parts:
+                if type(part) is ToolCall:
+                    return "tool_call"
+        if message.role != "tool":
+            kind = _KINDS[message.role]
+    return kind
 
 
 def _claimed_kind(body: dict[str, Any]) -> str:
