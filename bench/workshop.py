@@ -17,7 +17,7 @@ from typing import Any, Self
 import clew
 from bench.messages import FORMAT, Message, messages
 from bench.progress import say
-from clew.core.drafts import kind_for
+from clew.messages.incoming import message_draft
 
 MANY = 100_000
 FEW_ENTRIES = 100
@@ -88,7 +88,7 @@ def short_thread(store: clew.Store) -> clew.Thread:
 
 def extend(thread: clew.Thread, batch: Iterable[Message]) -> None:
     """Append many messages quickly."""
-    drafts = (clew.draft(kind_for(message), message, format=FORMAT) for message in batch)
+    drafts = (message_draft(message, FORMAT) for message in batch)
     while part := list(itertools.islice(drafts, _BATCH)):
         thread.append(part)
 

@@ -11,13 +11,26 @@ from msgspec import UNSET, UnsetType
 
 from clew import tree
 from clew.context import compaction
-from clew.context.compaction import KEEP_USER_TOKENS, Compacted
-from clew.context.project import Context, Options, Purpose
+from clew.context.compaction import Compacted
+from clew.context.cut import KEEP_USER_TOKENS
+from clew.context.project import Context, Options, Purpose, project
 from clew.context.tokens import Count, estimate
+from clew.context.window import read_window
 from clew.core import drafts
 from clew.core.drafts import check_name
 from clew.core.errors import InvalidInput
-from clew.core.model import Entry, EntryDraft, Fact, Move, Record, Segment, ThreadInfo, to_us
+from clew.core.model import (
+    Draft,
+    Entry,
+    EntryDraft,
+    Fact,
+    Move,
+    Record,
+    Segment,
+    ThreadInfo,
+    to_us,
+)
+from clew.messages.incoming import message_draft
 from clew.tree import Comparison
 from clew.turn import Leases, Turn
 
@@ -181,15 +194,59 @@ class Thread:
         batch = drafts.check_batch(kind)
         return engine.append(self.id, batch, expect=expect, fence=fence)  # type: ignore[return-value]
 
-    def append_message(self, message: Any, *, format: str | None = None, **options: Any) -> Entry:
-        """Append a message as the provider gave it, a dict or an object of its SDK.
+    def append_message(
+        self,
+        message: Any,
+        *,
+        format: str | None = None,
+        id: str | None = None,
+        parent: str | UnsetType | None = UNSET,
+        turn: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        blobs: Iterable[str] = (),
+        time: datetime | None = None,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> Entry:
+        """Append a message as the provider gave it: a dict, an object of its SDK, or a response.
 
-        Its kind follows from its role. With `format` it is checked: InvalidInput if it is not a
-        message of that format, or a result for a call that the thread does not know.
+        Its kind follows from what it says. InvalidInput, with the place, if it has no role and no
+        format can read it, or if its content is neither text nor blocks. With `format` it must be
+        a message of that format, and a result must answer a call on the path that it goes to.
         """
-        if format is not None or not isinstance(message, dict):
-            message = compaction.checked_message(self, message, format)
-        return self.append(drafts.kind_for(message), message, format=format, **options)
+        one = message_draft(
+            message,
+            format,
+            unknown_calls=lambda calls: tree.unknown_calls(self, calls, parent),
+            id=id,
+            parent=parent,
+            turn=turn,
+            meta=meta,
+            blobs=blobs,
+            time=time,
+            clock=self.store.clock,
+            once=True,
+        )
+        return self.store.engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
+
+    def write(
+        self,
+        batch: Iterable[Draft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Record]:
+        """Write entries, moves and facts as one atomic step, in the order given; a record each.
+
+        What facets are built on, where `append`, `move` and `set` one after another would leave
+        a gap for a crash or another process. The drafts come from `clew.core.drafts`: `draft`,
+        `move` and `facts`. `expect` and `fence` are those of `append`.
+        """
+        given = list(batch)
+        for one in given:
+            if not isinstance(one, Draft):
+                raise InvalidInput("write", f"takes drafts of clew.core.drafts, not {one!r}")
+        return self.store.engine.append(self.id, given, expect=expect, fence=fence)
 
     def move(
         self,
@@ -283,7 +340,7 @@ class Thread:
             signal_tools=signal_tools,
             segments=segments,
         )
-        return compaction.context(self, leaf, compacted=compacted, options=options)
+        return project(read_window(self, leaf, compacted=compacted), options)
 
     def compact(
         self,

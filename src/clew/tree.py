@@ -1,12 +1,19 @@
-"""The shape of a thread's tree, from its segments: leaves, children, where branches part."""
+"""The shape of a thread's tree, and what is looked for along one of its paths.
+
+Leaves, children and the place where branches part are found from the segments; an unfinished turn
+and the calls of tools from the end of a path, because that is where they usually lie.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
+from clew import messages
 from clew.core.model import Entry, Segment
+from clew.messages.neutral import tool_ids
 
 if TYPE_CHECKING:
     from clew.thread import Thread
@@ -98,3 +105,18 @@ def unfinished_turn(thread: Thread) -> Entry | None:
 def _turn_status(marker: Entry) -> str | None:
     """What a turn marker says; None for one that says nothing we know."""
     return marker.body.get("status") if isinstance(marker.body, dict) else None
+
+
+def unknown_calls(thread: Thread, calls: Collection[str], leaf: str | UnsetType | None) -> set[str]:
+    """Of some ids of calls, those that no message on the path to `leaf` makes."""
+    unknown = set(calls)
+    limit = 16  # a result comes soon after its call, so the newest entries are looked at first
+    while unknown:
+        entries = thread.path(leaf, limit=limit)
+        for entry in entries:
+            if entry.kind in ("tool_call", "assistant_message", "custom"):
+                unknown -= tool_ids(messages.view(entry.format, entry.body))[0]
+        if not entries or entries[0].parent is None:
+            break
+        leaf, limit = entries[0].parent, 1000
+    return unknown

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from clew.core.drafts import check_name, mint, seconds
@@ -137,10 +138,32 @@ class Turn:
         mine = [d if d.turn is not None else replace(d, turn=self.id) for d in kind]
         return self.thread.append(mine, fence=self.lease.fence, **options)
 
-    def append_message(self, message: dict[str, Any], **options: Any) -> Entry:
-        """Append a message; its kind follows from its role."""
-        options.setdefault("turn", self.id)
-        return self.thread.append_message(message, fence=self.lease.fence, **options)
+    def append_message(
+        self,
+        message: Any,
+        *,
+        format: str | None = None,
+        id: str | None = None,
+        parent: str | UnsetType | None = UNSET,
+        turn: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        blobs: Iterable[str] = (),
+        time: datetime | None = None,
+        expect: str | UnsetType | None = UNSET,
+    ) -> Entry:
+        """Append a message as part of this turn; see `Thread.append_message`."""
+        return self.thread.append_message(
+            message,
+            format=format,
+            id=id,
+            parent=parent,
+            turn=self.id if turn is None else turn,
+            meta=meta,
+            blobs=blobs,
+            time=time,
+            expect=expect,
+            fence=self.lease.fence,
+        )
 
     def move(self, leaf: str | None) -> Move:
         """Stand on another entry, under this turn's lease."""

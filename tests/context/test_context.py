@@ -9,7 +9,7 @@ from context import dialogues as say
 
 from clew import InvalidInput, NotFound, messages
 from clew.context.normalise import INTERRUPTED
-from clew.core.drafts import kind_for
+from clew.messages.incoming import kind_for
 from clew.store import Store
 from clew.thread import Thread
 

@@ -11,7 +11,7 @@ import pytest
 from _pages import DOCS, ROOT
 
 from clew import messages
-from clew.context import budget, compaction, project, tokens
+from clew.context import budget, compaction, cut, project, tokens
 from clew.context.window import MESSAGE_KINDS
 from clew.core.model import KINDS
 from clew.messages.anthropic.rules import CACHE_MARKS_MAX
@@ -86,25 +86,16 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"{tokens.PER_MEDIA:,} for an image" in SAID
     assert f"cut to {project.RESULT_CHARACTERS:,} characters" in SAID
     assert f"down to {budget.SHORTEST_CHARACTERS} characters" in SAID
-    assert f"({compaction.KEEP_TURNS} by default)" in SAID
+    assert f"({cut.KEEP_TURNS} by default)" in SAID
     assert f"`summary_schema_version` | {compaction.SCHEMA_VERSION} |" in SAID
     assert CACHE_MARKS_MAX == 4
     assert "the last four" in SAID
     window = (DOCS / "howto" / "keep-a-long-thread-inside-the-window.md").read_text("utf-8")
-    assert f"({compaction.KEEP_USER_TOKENS} by default" in window
+    assert f"({cut.KEEP_USER_TOKENS} by default" in window
 
 
 def test_every_field_of_a_compaction_is_explained() -> None:
-    plan = compaction.CompactionPlan(
-        context=project.Context(format="plain", messages=[], report=project.ContextReport()),
-        compacted_through="a",
-        first_kept=None,
-        kept_users=(),
-        carried=(),
-        previous=None,
-        tokens_before=1,
-    )
-    fields = set(compaction.compaction_body(plan, "S"))
+    fields = set(compaction.compaction_body(None, first_kept=None, through="a"))
     assert fields == {word for row in rows("Compaction") for word in words(row[0])}
 
 

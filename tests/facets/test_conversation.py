@@ -282,7 +282,7 @@ def test_a_history_with_one_bad_message_changes_nothing(conversations: Conversat
             conversation.set_history([say("b"), bad])
     with pytest.raises(InvalidInput) as caught:
         conversation.set_history([say("b"), {"content": "no role"}])
-    assert (caught.value.field, caught.value.path) == ("messages", "$[1]")
+    assert (caught.value.field, caught.value.path) == ("messages", "$[1].role")
     assert texts(conversation.history()) == ["a"]
 
 

@@ -276,11 +276,11 @@ def log_of_deleted(runs: Runs) -> list[Any]:
 def test_a_bad_message_is_named_with_its_place(runs: Runs) -> None:
     with pytest.raises(InvalidInput) as caught:
         runs.save(Checkpoint(run_id="r", messages=[*says("a", "b"), {"content": "x"}]))
-    assert caught.value.path == "$[2]"
+    assert caught.value.path == "$[2].role"
     runs.save(checkpoint("a", "b"))
     with pytest.raises(InvalidInput) as caught:
         runs.save(Checkpoint(run_id="r", messages=[*says("a", "b"), {"content": "x"}]))
-    assert caught.value.path == "$[2]"
+    assert caught.value.path == "$[2].role"
     assert loaded(runs) == ["a", "b"]
 
 

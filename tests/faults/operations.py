@@ -186,7 +186,12 @@ def compact(engine: Engine) -> None:
     decided = compaction.prepare(opened, keep_turns=1)
     if decided is None or opened.info.leaf == "c1":
         return
-    body = compaction.compaction_body(decided, "what was said before")
+    body = compaction.compaction_body(
+        decided.previous,
+        first_kept=decided.first_kept,
+        through=decided.compacted_through,
+        summary="what was said before",
+    )
     body |= {"compaction_id": "c", "window_id": "c"}
     made = drafts.draft("compaction", body, id="c1", time=opened.info.created_at)
     engine.append("t", [made], expect="warm")

@@ -9,7 +9,8 @@ import pytest
 
 import clew
 from clew import Conflict, InvalidInput, NotFound, TooLarge
-from clew.core.model import Entry, Move
+from clew.core import drafts
+from clew.core.model import Entry, Fact, Move
 from clew.store import Store
 
 
@@ -406,3 +407,31 @@ def test_blobs_are_put_got_and_had(store: Store) -> None:
     assert (entry.blobs, store.sweep(grace_seconds=0).blobs) == ((hash,), 0)
     with pytest.raises(InvalidInput):
         store.create().append("event", 1, blobs=["not a hash"])
+
+
+# --- several things in one step ---
+
+
+def test_entries_moves_and_facts_are_written_as_one_step(store: Store) -> None:
+    thread = store.create()
+    first = thread.append("custom", {"n": 1})
+    now_us = store.clock()
+    batch = [
+        drafts.move(None, now_us),
+        drafts.draft("custom", {"n": 2}),
+        *drafts.facts({"status": "busy"}, now_us),
+    ]
+    moved, entry, fact = thread.write(batch, expect=first.id)
+    assert (type(moved), type(entry), type(fact)) == (Move, Entry, Fact)
+    assert (entry.parent, thread.leaf, thread.facts["status"]) == (None, entry.id, "busy")
+    assert [record.seq for record in (moved, entry, fact)] == [2, 3, 4]
+    assert thread.write(batch) == [moved, entry, fact], "a retry writes nothing twice"
+    with pytest.raises(Conflict):
+        thread.write([drafts.move(None, now_us), *drafts.facts({"status": "x"}, 1)], expect=None)
+    assert thread.facts["status"] == "busy", "all or nothing"
+
+
+def test_only_drafts_can_be_written(store: Store) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        store.create().write([{"role": "user"}])  # type: ignore[list-item]
+    assert caught.value.field == "write"

@@ -25,7 +25,8 @@ import anyio.to_thread
 from clew.address import open
 from clew.aio.hop import hop, iterate
 from clew.context import compaction
-from clew.context.compaction import KEEP_USER_TOKENS, Compacted
+from clew.context.compaction import Compacted
+from clew.context.cut import KEEP_USER_TOKENS
 from clew.context.project import Context
 from clew.core.errors import LeaseHeld
 from clew.core.model import (
@@ -235,6 +236,9 @@ class AsyncThread:
 
     async def append_message(self, message: Any, **options: Any) -> Entry:
         return await hop(self.sync.append_message, message, **options)
+
+    async def write(self, batch: Any, **options: Any) -> list[Record]:
+        return await hop(self.sync.write, batch, **options)
 
     async def move(self, leaf: str | None, **options: Any) -> Move:
         return await hop(self.sync.move, leaf, **options)

@@ -1,6 +1,6 @@
-"""From a path to a provider's request. Pure: nothing here reads or writes a store.
+"""From a path to a provider's request. Pure but for two modules, which are given a thread.
 
-`window` says which entries still speak after the last compaction, `project` makes the request from
+`window` reads which entries still speak after the last compaction, `project` makes the request from
 them: `normalise` pairs calls with results, `budget` keeps the newest whole turns that fit, `tokens`
-estimates. `compaction` decides where to cut, and builds the entry that stands for the rest.
+estimates. `cut` plans what a compaction sums up; `compaction` builds, appends and undoes its entry.
 """

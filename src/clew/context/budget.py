@@ -33,6 +33,7 @@ def fit(
     if turns and not kept:
         last, repairs = _squeeze(turns.pop(), max(left, 0), count)
         kept.append(last)
+    # What the host told the model stays in force, wherever it was said.
     systems = [block for turn in turns for block in turn if block.message.role == "system"]
     for turn in turns:
         first = next((entry for block in turn for entry in block.entries if entry), None)
@@ -41,7 +42,7 @@ def fit(
 
 
 def lean(blocks: Sequence[Block], result_characters: int) -> list[Block]:
-    """What somebody who sums up needs: without thinking, with long tool results cut."""
+    """What a model needs to sum up: no thinking, and long tool results cut."""
     found = []
     for block in blocks:
         parts = tuple(
@@ -62,14 +63,12 @@ def split_turns(blocks: Sequence[Block], pinned: int = 0) -> list[list[Block]]:
     turns: list[list[Block]] = [list(blocks[:pinned])]
     for block in blocks[pinned:]:
         role = block.message.role
-        if (len(turns) == 1 and role != "system") or (role == "user" and _worked(turns[-1])):
+        if (len(turns) == 1 and role != "system") or (
+            role == "user" and any(b.message.role in ("assistant", "tool") for b in turns[-1])
+        ):
             turns.append([])
         turns[-1].append(block)
     return turns
-
-
-def _worked(turn: list[Block]) -> bool:
-    return any(block.message.role in ("assistant", "tool") for block in turn)
 
 
 def _size(blocks: Sequence[Block], count: Count) -> int:
@@ -81,7 +80,10 @@ def _size(blocks: Sequence[Block], count: Count) -> int:
 
 def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block], list[Repair]]:
     repairs: list[Repair] = []
-    limit = max(_longest(turn), SHORTEST_CHARACTERS)
+    # Texts before exchanges: the beginning and the end of a long output say most of it, while an
+    # exchange that is left out is gone. Halving the limit cuts the longest texts first.
+    longest = max((len(t) for block in turn for t in _texts(block.message.parts)), default=0)
+    limit = max(longest, SHORTEST_CHARACTERS)
     while _size(turn, count) > budget and limit > SHORTEST_CHARACTERS:
         limit = max(limit // 2, SHORTEST_CHARACTERS)
         turn = [_cut(block, limit) for block in turn]
@@ -111,10 +113,6 @@ def _oldest_exchange(turn: list[Block]) -> tuple[int, int] | None:
     return starts[0], end
 
 
-def _longest(turn: Sequence[Block]) -> int:
-    return max((len(text) for block in turn for text in _texts(block.message.parts)), default=0)
-
-
 def _texts(parts: Sequence[Part]) -> list[str]:
     found: list[str] = []
     for part in parts:
@@ -138,5 +136,6 @@ def _cut_part(part: Part, limit: int) -> Part:
     if isinstance(part, ToolResult):
         content = tuple(_cut_part(inner, limit) for inner in part.content)
         if any(a is not b for a, b in zip(content, part.content, strict=True)):
+            # Without its block, or a writer of the same format would send the long text again.
             return replace(part, content=content, raw=None, format=None)
     return part

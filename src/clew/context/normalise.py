@@ -1,4 +1,4 @@
-"""Making a history valid: whatever happened to a thread, what leaves it is a well-formed dialogue.
+"""A history made valid: a well-formed dialogue leaves a thread, however the thread was written.
 
 Nothing here changes the journal. Every change to what was written is a `Repair` that names the
 entry it concerns. The result is the normal form that `clew.messages` writes from:
@@ -48,8 +48,8 @@ class Block(Struct, gc=False):
     entries: list[str | None]
 
 
-class Slot(Struct, gc=False):
-    """A call and its answer."""
+class PairedCall(Struct, gc=False):
+    """A call, and the result that answers it if there is one."""
 
     call: ToolCall
     entry: str | None
@@ -75,8 +75,8 @@ class _Pairing:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.repairs: list[Repair] = []
-        self.slots: dict[tuple[int, int], Slot] = {}  # (item, part) → the call's slot
-        self._by_id: dict[str, list[Slot]] = {}
+        self.paired: dict[tuple[int, int], PairedCall] = {}  # (item, part) → its call
+        self._by_id: dict[str, list[PairedCall]] = {}
         self._used: set[str] = set()
         self._early: dict[str, list[tuple[str | None, ToolResult]]] = defaultdict(list)
         for index, item in enumerate(items):
@@ -97,6 +97,8 @@ class _Pairing:
             known = self._by_id[call.id] = []
         else:
             last = known[-1]
+            # A retry after a crash writes the same call again. One that was answered in between
+            # is another call, made by a model or a framework that counts its ids from 1 each turn.
             if last.answer is None and _same_call(last.call, call):
                 self._report("duplicate_call", f"call {call.id} was written twice", entry)
                 return
@@ -106,13 +108,13 @@ class _Pairing:
             )
             call = replace(call, id=renamed)
         self._used.add(call.id)
-        slot = Slot(call, entry)
-        known.append(slot)
-        self.slots[index, position] = slot
+        pair = PairedCall(call, entry)
+        known.append(pair)
+        self.paired[index, position] = pair
         early = self._early.get(known[0].call.id)
         if early:
-            self._answer(slot, *early.pop(0))
-            self._report("result_moved", "a result stood before its call", slot.answered_by)
+            self._answer(pair, *early.pop(0))
+            self._report("result_moved", "a result stood before its call", pair.answered_by)
 
     def _free(self, id: str, number: int) -> str:
         while f"{id}-{number}" in self._used or f"{id}-{number}" in self._by_id:
@@ -124,16 +126,17 @@ class _Pairing:
         if known is None:
             self._early[result.call].append((entry, result))
             return
-        for slot in reversed(known):
-            if slot.answer is None:
-                self._answer(slot, entry, result)
+        # The newest call of that id: the ones before were left without a result by a crash.
+        for pair in reversed(known):
+            if pair.answer is None:
+                self._answer(pair, entry, result)
                 return
         self._early[result.call].append((entry, result))
 
-    def _answer(self, slot: Slot, entry: str | None, result: ToolResult) -> None:
-        if result.call != slot.call.id:
-            result = replace(result, call=slot.call.id)
-        slot.answer, slot.answered_by = result, entry
+    def _answer(self, pair: PairedCall, entry: str | None, result: ToolResult) -> None:
+        if result.call != pair.call.id:
+            result = replace(result, call=pair.call.id)
+        pair.answer, pair.answered_by = result, entry
 
     def _settle_early(self) -> None:
         """What is left over answers nothing."""
@@ -164,7 +167,7 @@ class _Builder:
         self._pairs = pairs
         self._blocks: list[Block] = []
         self._open: Block | None = None  # the assistant's message that may still grow
-        self._slots: list[Slot] = []  # its calls
+        self._paired: list[PairedCall] = []  # its calls
 
     def take(self, index: int, item: Item) -> None:
         message = item.message
@@ -173,6 +176,8 @@ class _Builder:
             return
         parts = self._carried(item)
         rest = tuple([part for part in parts if type(part) is not ToolResult])
+        # A message with nothing but results of older calls must not end the assistant's message
+        # that is open: its own results may still come.
         if rest or self._answers(item):
             self._close()
         if rest:
@@ -196,8 +201,8 @@ class _Builder:
 
     def _answers(self, item: Item) -> bool:
         """Whether a message holds a result for the calls of the open assistant message."""
-        for slot in self._slots:
-            if slot.answer is not None and slot.answered_by == item.entry:
+        for pair in self._paired:
+            if pair.answer is not None and pair.answered_by == item.entry:
                 return True
         return False
 
@@ -209,10 +214,10 @@ class _Builder:
                 if part.text and not part.text.isspace():  # type: ignore[attr-defined]
                     parts.append(part)
             elif kind is ToolCall:
-                slot = self._pairs.slots.get((index, position))
-                if slot is not None:
-                    self._slots.append(slot)
-                    parts.append(slot.call)
+                pair = self._pairs.paired.get((index, position))
+                if pair is not None:
+                    self._paired.append(pair)
+                    parts.append(pair.call)
             elif kind is not ToolResult and self._keeps(part, item.entry):
                 parts.append(part)
         if not parts:
@@ -248,14 +253,14 @@ class _Builder:
 
     def _close(self) -> None:
         """End the open assistant message and answer its calls."""
-        block, slots = self._open, self._slots
-        self._open, self._slots = None, []
+        block, paired = self._open, self._paired
+        self._open, self._paired = None, []
         if block is None or not self._end_of_thinking(block):
             return
         self._blocks.append(block)
-        if slots:
-            results = tuple([self._result(slot) for slot in slots])
-            sources = dict.fromkeys([slot.answered_by for slot in slots if slot.answered_by])
+        if paired:
+            results = tuple([self._result(pair) for pair in paired])
+            sources = dict.fromkeys([pair.answered_by for pair in paired if pair.answered_by])
             self._blocks.append(Block(Message(role="tool", parts=results), list(sources)))
 
     def _end_of_thinking(self, block: Block) -> bool:
@@ -271,15 +276,15 @@ class _Builder:
             block.message = replace(block.message, parts=tuple(parts))
         return bool(parts)
 
-    def _result(self, slot: Slot) -> ToolResult:
-        if slot.answer is None:
-            text = f"call {slot.call.id} of {slot.call.name} has no result"
-            self._report("interrupted_call", text, slot.entry)
+    def _result(self, pair: PairedCall) -> ToolResult:
+        if pair.answer is None:
+            text = f"call {pair.call.id} of {pair.call.name} has no result"
+            self._report("interrupted_call", text, pair.entry)
             made = (Text(text=INTERRUPTED),)
-            return ToolResult(call=slot.call.id, name=slot.call.name, content=made, is_error=True)
-        if slot.answer.name is None and self._target in _NAMED:
-            return replace(slot.answer, name=slot.call.name)
-        return slot.answer
+            return ToolResult(call=pair.call.id, name=pair.call.name, content=made, is_error=True)
+        if pair.answer.name is None and self._target in _NAMED:
+            return replace(pair.answer, name=pair.call.name)
+        return pair.answer
 
     def finish(self) -> list[Block]:
         self._close()

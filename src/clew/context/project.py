@@ -99,6 +99,8 @@ def project(window: Window, options: Options) -> Context:
     if options.purpose not in get_args(Purpose):
         known = ", ".join(get_args(Purpose))
         raise InvalidInput("purpose", f"{options.purpose!r} is not one of {known}")
+    if options.budget_tokens is not None and options.budget_tokens < 1:
+        raise InvalidInput("budget_tokens", f"must be at least 1, not {options.budget_tokens}")
     reader = _Reader(window, options)
     items = reader.items()
     blocks, repairs = normalise(items, target)
@@ -106,9 +108,9 @@ def project(window: Window, options: Options) -> Context:
     if options.purpose == "compaction":
         blocks = budget.lean(blocks, RESULT_CHARACTERS)
     if options.budget_tokens is not None:
-        pinned = (
-            1 if window.compaction is not None and blocks and blocks[0].entries == [None] else 0
-        )
+        # A summary is the first block, and comes from no entry of the window. It stays: what it
+        # stands for is nowhere else in the context.
+        pinned = int(window.compaction is not None and bool(blocks) and blocks[0].entries == [None])
         blocks, cuts = budget.fit(blocks, options.budget_tokens, options.count, pinned=pinned)
         repairs += cuts
     written = messages.write(target, [block.message for block in blocks], unicode=True)
@@ -120,6 +122,7 @@ def project(window: Window, options: Options) -> Context:
         entries=len(window.entries),
         compaction=None if window.compaction is None else window.compaction.id,
     )
+    # Counting may be a call of a tokenizer for each text, and most callers never ask.
     report.__dict__["measure"] = partial(_sizes, blocks, options.count)
     return Context(
         format=target,
@@ -186,8 +189,10 @@ class _Reader:
             return self._read(
                 entry, _mended(_get(edit, "message")), _get(edit, "format") or entry.format
             )
-        body = decode(entry.data)  # not entry.body, which would be kept for nobody
-        if b"\\ud" in entry.data:  # how lone surrogates are spelled, and little else
+        body = decode(entry.data)
+        # How lone surrogates are spelled, and little else: a look at the bytes is much cheaper
+        # than one at every text of every message.
+        if b"\\ud" in entry.data:
             mended = _mended(body)
             if mended != body:
                 text = "half a character cannot be sent; it became U+FFFD"
@@ -200,9 +205,9 @@ class _Reader:
             found = messages.reader(messages.known_format(format, body))(body)
         except ClewError as error:
             self._report("unreadable", str(error), entry.id)
-            found = [Message(role=_ROLES[entry.kind], parts=(Text(text=_as_text(body)),))]
-            if entry.kind == "tool_result":
-                found = [Message(role="user", parts=found[0].parts)]
+            # A result that cannot be read names no call, so the user tells what it says.
+            role: Any = "user" if entry.kind == "tool_result" else _ROLES[entry.kind]
+            found = [Message(role=role, parts=(Text(text=_as_text(body)),))]
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
         return [Item(entry.id, message) for message in found]

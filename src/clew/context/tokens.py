@@ -1,8 +1,9 @@
-"""How many tokens something takes: an estimate that needs no model, or a counter of yours.
+"""How large text is, and how to cut it: tokens, by an estimate or a counter of yours; characters.
 
 The heuristic: a token for every 3.5 ASCII characters and for every other character, 4 for a
 message, 8 for a call or a result beside its text, 1,500 for an image. It is meant to be a little
-too high for English and code, so that a budget holds.
+too high for English and code, so that a budget holds. Text is cut between what a reader sees as
+characters: half a flag, or a letter without its accent, is another text.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _COUNTERS: dict[type[Part], Callable[[Any, Count], int]] = {
 }
 
 
-# --- cutting text without cutting a character ---
+# --- cutting text between characters --------------------------------------------------------
 
 _JOINER = "\u200d"
 _ELLIPSIS = "…"
@@ -88,18 +89,15 @@ def middle_out(text: str, limit: int) -> str:
     """The beginning and the end of a long text, with a line between that says what is missing."""
     if len(text) <= limit:
         return text
-    head = _whole(text[: limit * 2 // 3])
+    head = text[: limit * 2 // 3]
+    # Without its last character, half of which may lie behind the cut.
+    head = head[: len(head) - sum(map(len, list(characters(head[-32:]))[-1:]))]
     tail = text[len(text) - limit // 3 :]
+    # A mark at the beginning belongs to a letter that was cut off.
     while tail and unicodedata.category(tail[0]) in ("Mn", "Me", "Mc", "Cf"):
         tail = tail[1:]
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n[… {left_out:,} characters left out …]\n{tail}"
-
-
-def _whole(text: str) -> str:
-    """The text without a last character that may have been cut."""
-    last = list(characters(text[-32:]))[-1:]
-    return text[: len(text) - sum(map(len, last))]
 
 
 def characters(text: str) -> Iterator[str]:

@@ -81,6 +81,7 @@ def _back_to_compaction(
     size = CHUNK
     while True:
         chunk = thread.path(leaf, limit=size)
+        # From the end, because an edit that undoes a compaction stands behind it.
         for index in range(len(chunk) - 1, -1, -1):
             entry = chunk[index]
             if entry.kind == "context_edit":
@@ -106,7 +107,7 @@ def _kept_before(thread: PathReader, compaction: Entry) -> tuple[list[Entry], bo
             return thread.path(compaction.parent, after=thread.get(first).parent), False
         if isinstance(through, str):
             return thread.path(compaction.parent, after=through), False
-    except NotFound:
+    except NotFound:  # written by another program, or for another thread
         return _last_exchange(thread.path(compaction.parent, limit=CHUNK)), True
     if _field(compaction, "kept_user_entry_ids"):
         return [], False  # it says what it keeps, and that is no tail

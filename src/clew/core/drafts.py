@@ -92,54 +92,6 @@ def _fact(key: str, value: Any, time_us: int) -> FactDraft:
     return FactDraft(id=new_id(), key=key, data=data, time_us=time_us)
 
 
-def kind_for(message: Mapping[str, Any]) -> str:
-    """The kind of entry that a message of a chat becomes, by its role."""
-    role = message.get("role") if isinstance(message, Mapping) else None
-    if role is None and isinstance(message, Mapping) and message.get("type") in _KINDS_BY_TYPE:
-        return _KINDS_BY_TYPE[message["type"]]
-    if not isinstance(role, str) or not role:
-        raise InvalidInput("message", "has no role")
-    blocks = _blocks(message)
-    if role in ("assistant", "model") and (message.get("tool_calls") or blocks & _CALLS):
-        return "tool_call"
-    if role == "user" and blocks and blocks <= _RESULTS:
-        return "tool_result"
-    return _KINDS_BY_ROLE.get(role, "custom")
-
-
-def _blocks(message: Mapping[str, Any]) -> set[str]:
-    """What a message's content is made of, by the providers' names for it."""
-    content = message.get("content") or message.get("parts")
-    if not isinstance(content, list):
-        return set()
-    found = [block for block in content if isinstance(block, dict)]
-    return {str(block.get("type") or next(iter(block), "")) for block in found}
-
-
-_KINDS_BY_TYPE = {  # items of the Responses API that have no role
-    "function_call": "tool_call",
-    "custom_tool_call": "tool_call",
-    "local_shell_call": "tool_call",
-    "computer_call": "tool_call",
-    "function_call_output": "tool_result",
-    "custom_tool_call_output": "tool_result",
-    "local_shell_call_output": "tool_result",
-    "computer_call_output": "tool_result",
-    "reasoning": "assistant_message",
-}
-_CALLS = {"tool_use", "functionCall", "function_call"}
-_RESULTS = {"tool_result", "functionResponse", "function_response"}
-_KINDS_BY_ROLE = {
-    "user": "user_message",
-    "assistant": "assistant_message",
-    "model": "assistant_message",
-    "tool": "tool_result",
-    "function": "tool_result",
-    "system": "system_message",
-    "developer": "system_message",
-}
-
-
 def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
     if meta is None:
         return None

@@ -19,12 +19,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from clew import messages as formats
+from clew.context.compaction import compaction_body
 from clew.context.window import Window, read_window
 from clew.core import drafts
 from clew.core.errors import ClewError, InvalidInput
 from clew.core.model import Draft, Entry, Page, ThreadInfo, to_time
 from clew.facets import _base
-from clew.facets._base import Address
+from clew.facets._base import FacetKey
+from clew.messages.incoming import message_draft, message_drafts, message_list
+from clew.messages.neutral import tool_ids
 from clew.store import Store
 from clew.thread import Thread
 
@@ -79,7 +83,7 @@ class Conversations:
     def get(self, key: str) -> Conversation:
         """The conversation of a key. Reads and writes nothing: it is made on the first write."""
         if self.on_error == "raise":
-            _base.address(FACET, key, "key")
+            _base.facet_key(FACET, key, "key")
         return Conversation(self, key)
 
     def get_or_create(self, key: str) -> Conversation:
@@ -108,10 +112,12 @@ class Conversations:
         """The last failures, oldest first: key, operation, error."""
         return [*self._failures]
 
-    def _check_ours(self, at: Address) -> None:
+    def _check_ours(self, at: FacetKey) -> None:
         """AlreadyExists if the thread of that id is not a conversation. Looks once."""
         if at.thread not in self._ours:
             _base.find_info(self.store, at)
+            # A gateway may see millions of keys. Forgetting costs one read for each key that
+            # comes back, so the simplest way to forget is good enough.
             if len(self._ours) >= KNOWN_MAX:
                 self._ours.clear()
             self._ours.add(at.thread)
@@ -167,7 +173,7 @@ class Conversations:
         self.get(key).delete()
 
     def close(self) -> None:
-        """Nothing to do: all is durable, and the store belongs to whoever opened it."""
+        """Nothing to do: all is durable, and the caller who opened the store closes it."""
 
 
 class Conversation:
@@ -192,12 +198,13 @@ class Conversation:
     def add_message(self, message: Any, *, format: str | None = None) -> None:
         """Add a message as the provider gave it, all its fields included.
 
-        InvalidInput if it has no role, or if its content is none; nothing is written then.
+        What is taken, and what is refused with InvalidInput and its place, is the same as in
+        `Thread.append_message`, but for one thing: a result need not have its call before it,
+        because histories are cut.
         """
 
         def call() -> None:
-            draft = _base.message_draft(self._store, message, format)
-            self._write([draft])
+            self._write([message_draft(message, format, clock=self._store.clock)])
 
         self._attempt("add_message", call, None)
 
@@ -220,7 +227,8 @@ class Conversation:
         """
 
         def call() -> None:
-            new = _base.message_drafts(self._store, _base.as_list(messages), format)
+            given = message_list(messages)
+            new = message_drafts(given, format, clock=self._store.clock)
             back = drafts.move(None, self._store.clock())
             self._write([back, *new])
 
@@ -255,30 +263,32 @@ class Conversation:
 
     def entries(self) -> list[Entry]:
         """The messages as entries: with the id, time and format of each."""
-        return self._attempt("history", self._entries, [])
 
-    def _entries(self) -> list[Entry]:
-        info = _live(self._store, self._at())
-        if info is None:
-            return []
-        return _messages(read_window(Thread(self._store, info.id), info.leaf))
+        def read() -> list[Entry]:
+            info = _live(self._store, self._at())
+            if info is None:
+                return []
+            return _messages(read_window(Thread(self._store, info.id), info.leaf))
+
+        return self._attempt("history", read, [])
 
     @property
     def summary(self) -> str:
         """The summary that was set; empty if there is none."""
-        return self._attempt("summary", self._summary, "")
 
-    def _summary(self) -> str:
-        info = _live(self._store, self._at())
-        return "" if info is None else _info(info).summary
+        def read() -> str:
+            info = _live(self._store, self._at())
+            return "" if info is None else _info(info).summary
+
+        return self._attempt("summary", read, "")
 
     def _write(self, batch: Sequence[Draft]) -> None:
         at = self._at()
         self._owner._check_ours(at)
         _base.write(self._store, at, batch)
 
-    def _at(self) -> Address:
-        return _base.address(FACET, self.key, "key")
+    def _at(self) -> FacetKey:
+        return _base.facet_key(FACET, self.key, "key")
 
     def _attempt(self, operation: str, call: Callable[[], T], otherwise: T) -> T:
         return self._owner._attempt(self.key, operation, call, otherwise)
@@ -287,7 +297,7 @@ class Conversation:
         return f"<clew.Conversation {self.key!r}>"
 
 
-def _live(store: Store, at: Address) -> ThreadInfo | None:
+def _live(store: Store, at: FacetKey) -> ThreadInfo | None:
     info = _base.find_info(store, at)
     return None if info is None or info.deleted_at is not None else info
 
@@ -309,7 +319,7 @@ def _messages(window: Window) -> list[Entry]:
     return [entry for entry in (*window.kept, *window.entries) if _base.is_message(entry)]
 
 
-def _truncate(store: Store, at: Address, keep_last: int, exact: bool) -> None:
+def _truncate(store: Store, at: FacetKey, keep_last: int, exact: bool) -> None:
     info = _live(store, at)
     if info is None:
         return
@@ -321,29 +331,32 @@ def _truncate(store: Store, at: Address, keep_last: int, exact: bool) -> None:
         start = _with_calls(shown, start)
     if start > 0:
         body = _cut(window, shown[start:], info.leaf)
+        # A message that was added meanwhile would lie behind the cut or before it by chance, so
+        # the cut is made again from the new leaf.
         thread.append("compaction", body, expect=info.leaf)
 
 
 def _cut(window: Window, shown: list[Entry], leaf: str | None) -> dict[str, Any]:
     """A compaction that keeps these messages, and the summary before them if there is one."""
     before = {entry.id for entry in window.kept}
-    kept = [entry.id for entry in shown if entry.id in before]
     first = next((entry for entry in shown if entry.id not in before), None)
     previous = window.compaction
     summary = previous.body.get("summary") if shown and previous is not None else ""
-    return _base.compaction_body(
+    return compaction_body(
         previous,
         first_kept=None if first is None else first.id,
         through=leaf if first is None else first.parent,
-        trigger="truncate",
-        kept_user_entry_ids=kept,
+        kept_users=[entry.id for entry in shown if entry.id in before],
         summary=summary or "",
+        trigger="truncate",
     )
 
 
 def _with_calls(entries: list[Entry], start: int) -> int:
     """`start`, moved back as far as a result after it needs its call."""
-    calls, results = zip(*map(_base.tool_ids, entries), strict=True)
+    found = [tool_ids(formats.view(entry.format, entry.body)) for entry in entries]
+    calls, results = zip(*found, strict=True)
+    # The message that makes the call may itself hold a result, whose call lies further back.
     while True:
         missing = set().union(*results[start:]) - set().union(*calls[start:])
         earlier = [index for index in range(start) if calls[index] & missing]

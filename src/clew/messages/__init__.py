@@ -3,7 +3,8 @@
 A format is a name and three functions: `read` gives the neutral view of a stored body, `write`
 makes request messages from neutral ones in normal form, `validate` judges request messages by
 the provider's rules. Each format is a folder with a module for each of them, loaded when it is
-first asked for.
+first asked for: `import clew` stays light, and most programs need one format. `incoming` is the
+door through which messages become entries.
 
 Normal form: no message without parts and no blank text; no two assistant messages in a row;
 every assistant message with calls is followed at once by one tool message with exactly one
@@ -19,7 +20,9 @@ from importlib import import_module
 from typing import Any
 
 from clew.core.errors import InvalidInput
+from clew.messages.detection import detect
 from clew.messages.neutral import Message, Violation, Written
+from clew.messages.sdk_objects import as_body
 
 __all__ = [
     "FORMATS",
@@ -88,30 +91,11 @@ def validate(format: str, messages: list[Any]) -> list[Violation]:
     return violations
 
 
-def detect(body: Any) -> str:
-    """The format of a stored body, guessed by its shape; "plain" when in doubt."""
-    return _detector()(body)
-
-
-def as_body(message: Any) -> Any:
-    """The JSON value of a message that may be, or hold, objects of a provider's SDK."""
-    from clew.messages.sdk_objects import as_body
-
-    return as_body(message)
-
-
 def check_format(format: str) -> str:
     """The name of a format, or InvalidInput with the names that there are."""
     if format in FORMATS:
         return format
     raise InvalidInput("format", f"{format!r} is not one of {', '.join(FORMATS)}")
-
-
-@cache
-def _detector() -> Callable[[Any], str]:
-    from clew.messages.detection import detect
-
-    return detect
 
 
 @cache

@@ -31,7 +31,7 @@ _ITEMS = frozenset(
 
 
 def detect(body: Any) -> str:
-    """The name of the format; "plain" when in doubt."""
+    """The format of a stored body, guessed by its shape; "plain" when in doubt."""
     if isinstance(body, list):  # only items come in lists
         found = any(detect(item) == "openai-responses" for item in body if isinstance(item, dict))
         return "openai-responses" if found else "plain"
@@ -47,7 +47,8 @@ def _by_fields(body: dict[str, Any]) -> str | None:
     if "role" not in body:
         if "choices" in body:
             return "openai-chat"
-        return "openai-responses" if _is_item(body) or _is_response(body) else None
+        response = body.get("object") == "response" or isinstance(body.get("output"), list)
+        return "openai-responses" if response or _is_item(body) else None
     if "stop_reason" in body:
         return "anthropic"
     if body["role"] == "function" or "refusal" in body or "function_call" in body:
@@ -62,17 +63,16 @@ def _is_item(body: dict[str, Any]) -> bool:
     kind = body.get("type")
     if not isinstance(kind, str):
         return False
+    # Types come and go with the provider's tools, so most are known by how they end. A caller's
+    # own object may end like that, too; only an item also has an id.
     named = "id" in body or "call_id" in body
     return kind in _ITEMS or (named and kind.endswith(("_call", "_call_output")))
-
-
-def _is_response(body: dict[str, Any]) -> bool:
-    return body.get("object") == "response" or isinstance(body.get("output"), list)
 
 
 def _by_content(body: dict[str, Any]) -> str | None:
     """By the first block whose type only one format has."""
     content = body.get("content")
+    # Most messages begin with text, which says nothing of the format; the others follow soon.
     for block in content if isinstance(content, list) else ():
         found = _by_block(block) if isinstance(block, dict) else None
         if found is not None:

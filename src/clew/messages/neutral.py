@@ -6,6 +6,7 @@ own format gives the very same block, unknown fields and unknown block types inc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -16,8 +17,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 class Part(Struct, frozen=True, gc=False, kw_only=True):
     """A piece of a message.
 
-    Whoever changes what a part says makes one without `raw`. Ids and names may be replaced with
-    `raw` in place: writers take them from the part.
+    Code that changes what a part says makes a new one without `raw`, or the old block would be
+    written again. Ids and names may be replaced with `raw` in place: writers take them from the
+    part.
     """
 
     format: str | None = None  # the format of `raw`; None: made here
@@ -133,3 +135,12 @@ def calls_of(message: Message) -> list[ToolCall]:
 
 def results_of(message: Message) -> list[ToolResult]:
     return [part for part in message.parts if isinstance(part, ToolResult)]
+
+
+def tool_ids(found: Iterable[Message]) -> tuple[frozenset[str], frozenset[str]]:
+    """The ids of the calls that messages make, and of the calls that they have results of."""
+    parts = [part for message in found for part in message.parts]
+    return (
+        frozenset([part.id for part in parts if isinstance(part, ToolCall)]),
+        frozenset([part.call for part in parts if isinstance(part, ToolResult)]),
+    )

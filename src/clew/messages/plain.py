@@ -50,11 +50,6 @@ NAME = "plain"
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Plain messages, from messages in normal form. The content of texts alone is one text."""
-    return Writer().write(messages, unicode=unicode)
-
-
 # --- reading --------------------------------------------------------------------------------
 
 _ROLES: dict[str, Role] = {
@@ -109,6 +104,7 @@ def _read_call(block: Any, index: int) -> Part:
         call = fields(block, "function") if "function" in block else block
         arguments, unparsed = parse_arguments(call.get("arguments", call.get("args")))
         tool = name(call, "name", "" if call is block else "function")
+        # Small local models leave the id out; the result can then only name this one.
         id = optional(block, "id") or f"call_{tool}_{index}"
         return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
     except Malformed as error:
@@ -155,11 +151,16 @@ def _read_media(block: Block, kind: Any) -> Part:
     return Media(kind=kind, **found, format=NAME, raw=block)
 
 
-# --- writing plain messages ---
+# --- writing --------------------------------------------------------------------------------
+
+
+def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
+    """Plain messages, from messages in normal form. The content of texts alone is one text."""
+    return Writer().write(messages, unicode=unicode)
 
 
 class Writer(Writing):
-    NAME = "plain"
+    NAME = NAME
 
     def take(self, message: Message) -> int | None:
         place = len(self.messages)
@@ -181,6 +182,7 @@ class Writer(Writing):
         content = self._content(message.parts)
         if content is None and message.role != "assistant":
             content = LEFT_OUT
+        # Fields of another format would be read as something else, or not at all.
         extra = (message.extra or {}) if message.format == self.NAME else {}
         role = "developer" if (message.extra or {}).get("role") == "developer" else message.role
         written = {**extra, "role": role, "content": content}
@@ -246,10 +248,7 @@ def _media_block(part: Media) -> Block:
     return {"type": part.kind, **{key: value for key, value in named.items() if value is not None}}
 
 
-# --- the rules of plain messages: what the provider formats have in common ---
-
-
-ROLES = ("user", "assistant", "tool", "system", "developer")
+# --- rules: what the providers' formats have in common ---------------------------------------
 
 
 def validate(messages: list[Any]) -> list[Violation]:
@@ -262,7 +261,7 @@ class _Judge(Judge):
         self._pairs = Pairs(self)
         for message in self.each(messages):
             role = message.get("role")
-            if not self.known(role, ROLES, "role", "role"):
+            if not self.known(role, _ROLES, "role", "role"):
                 continue
             if role == "tool":
                 self._pairs.result(message.get("tool_call_id"))

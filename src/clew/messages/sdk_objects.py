@@ -1,6 +1,7 @@
 """Messages that are objects of a provider's SDK, as the JSON that they stand for.
 
-No SDK is imported: an object is known by its methods.
+No SDK is imported: an object is known by its methods. So a new version of an SDK, or one that is
+not installed, cannot break a store.
 """
 
 from __future__ import annotations
@@ -15,36 +16,57 @@ def as_body(message: Any) -> Any:
     """The JSON value of a message; what is JSON already passes through as it is.
 
     Objects may stand anywhere in it: {"role": "assistant", "content": response.content} is how
-    a response is usually sent back.
+    a response is usually sent back. InvalidInput names the place of an object that is no JSON.
     """
-    if message is None or isinstance(message, (str, int, float)):
-        return message
-    if isinstance(message, dict):
-        found = {key: as_body(value) for key, value in message.items()}
-        return message if all(found[key] is message[key] for key in found) else found
-    if isinstance(message, (list, tuple)):
-        items = [as_body(item) for item in message]
-        same = all(a is b for a, b in zip(items, message, strict=True))
-        return message if same and isinstance(message, list) else items
-    return as_body(_dumped(message))
+    try:
+        return _as_json(message, None)
+    except RecursionError:  # a list or an object that holds itself, most often
+        raise InvalidInput("message", "is nested too deeply to be JSON") from None
 
 
-def _dumped(message: Any) -> Any:
-    if isinstance(message, Mapping):
-        return dict(message)
-    if isinstance(message, type):
-        raise InvalidInput("message", f"{message.__name__} is a class, not a message")
-    dump, to_dict = getattr(message, "model_dump", None), getattr(message, "to_dict", None)
+# The way to a value, innermost step first, so that a step down costs no more than a pair.
+_Way = tuple[Any, "str | int"] | None
+
+
+def _as_json(value: Any, way: _Way) -> Any:
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        found = {key: _as_json(child, (way, key)) for key, child in value.items()}
+        return value if all(found[key] is value[key] for key in found) else found
+    if isinstance(value, (list, tuple)):
+        items = [_as_json(item, (way, index)) for index, item in enumerate(value)]
+        same = all(a is b for a, b in zip(items, value, strict=True))
+        return value if same and isinstance(value, list) else items
+    return _as_json(_dumped(value, way), way)
+
+
+def _dumped(value: Any, way: _Way) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, type):  # it has the methods of its objects, but nothing to dump
+        reason = f"{value.__name__} is a class, not a message"
+        raise InvalidInput("message", reason, path=_path(way))
+    dump, to_dict = getattr(value, "model_dump", None), getattr(value, "to_dict", None)
     found = None
     if callable(dump) and callable(to_dict):
         # Anthropic's and OpenAI's: what came over the wire, nothing that was not sent.
         found = dump(mode="json", by_alias=True, exclude_unset=True)
     elif callable(dump):
         # Google's, and any pydantic model. Which fields were set says little about a model that
-        # somebody made by hand, so only those without a value are left out.
+        # the caller made by hand, so only those without a value are left out.
         found = dump(mode="json", by_alias=True, exclude_none=True)
     elif callable(to_dict):
         found = to_dict()
     if isinstance(found, (dict, list)):
         return found
-    raise InvalidInput("message", f"a {type(message).__name__} is not a message")
+    reason = f"{type(value).__name__!r} is neither JSON nor an object of an SDK"
+    raise InvalidInput("message", reason, path=_path(way))
+
+
+def _path(way: _Way) -> str:
+    steps = []
+    while way is not None:
+        way, step = way
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "$" + "".join(reversed(steps))

@@ -1,8 +1,7 @@
-"""A checkpoint, and the facts that it is stored as."""
+"""A checkpoint, the facts that it is stored as, and the batch that saves one."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -13,8 +12,9 @@ from msgspec.structs import replace
 from clew.core import drafts
 from clew.core.codec import decode
 from clew.core.errors import InvalidInput
-from clew.core.model import Draft, EntryDraft, FactDraft, ThreadInfo, to_time, to_us
+from clew.core.model import Draft, ThreadInfo, to_time, to_us
 from clew.facets import _base
+from clew.messages.incoming import message_drafts
 from clew.store import Store
 
 
@@ -47,6 +47,7 @@ class CheckpointInfo(_Metadata, frozen=True, kw_only=True):
 
 
 def check(checkpoint: Checkpoint) -> None:
+    """A checkpoint that can be stored, or InvalidInput that names the field."""
     for name in ("iteration", "input_tokens", "output_tokens"):
         _base.check_count(getattr(checkpoint, name), name)
     for name in ("task_name", "system_prompt"):
@@ -62,6 +63,7 @@ def facts_of(
     checkpoint: Checkpoint, count: int, created_us: int, updated_us: int
 ) -> dict[str, Any]:
     """The metadata as facts: the large and steady parts apart, so that they are written once."""
+    # Last in the batch: `Runs.history` takes a save to be complete when it meets this one.
     state = {
         "task_name": checkpoint.task_name,
         "iteration": checkpoint.iteration,
@@ -79,6 +81,7 @@ def facts_of(
 
 
 def metadata(run_id: str, facts: Mapping[str, bytes]) -> dict[str, Any]:
+    """The fields of a checkpoint but its messages, from the facts of its thread."""
     state = decode(facts["checkpoint"])
     names = ("task_name", "iteration", "input_tokens", "output_tokens")
     return {
@@ -96,11 +99,11 @@ def as_info(info: ThreadInfo) -> CheckpointInfo:
     return CheckpointInfo(**metadata(_base.key_of(info), info.fact_data), message_count=count)
 
 
-# --- one save: what it writes, and what is known after it ---
+# --- one save -------------------------------------------------------------------------------
 
 
-class Known(Struct, kw_only=True):
-    """What is stored of a run, as far as we know: true as long as the leaf is this one."""
+class StoredRun(Struct, kw_only=True):
+    """What is stored of a run, as far as this process knows: true while the leaf is this one."""
 
     leaf: str | None
     messages: list[Any] = field(default_factory=list)
@@ -109,77 +112,59 @@ class Known(Struct, kw_only=True):
     deleted: ThreadInfo | None = None
 
 
-class Slot:
-    """The memory of one run. Savers of the same run wait for each other here."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.known: Known | None = None
-
-
-class Step:
-    """One save: what it writes, and what is known after it.
+class RunSave:
+    """What one save writes (`batch`), and what is stored after it.
 
     Every save leaves the thread on an entry that was not there before, so that an unchanged leaf
-    means that nobody else has saved.
+    means that no other process has saved.
     """
 
     def __init__(
-        self, store: Store, checkpoint: Checkpoint, known: Known, format: str | None
+        self, store: Store, checkpoint: Checkpoint, stored: StoredRun, format: str | None
     ) -> None:
         now_us = store.clock()
-        common = _base.shared(known.messages, checkpoint.messages)
-        rest = checkpoint.messages[common:]
-        new = _base.message_drafts(store, rest, format, start=common)
-        created_us = _created_us(checkpoint, known, now_us)
-        facts = facts_of(checkpoint, len(checkpoint.messages), created_us, now_us)
-        self._known = known
+        common = _base.shared(stored.messages, checkpoint.messages)
+        self._stored = stored
         self._common = common
-        self._rest = rest
-        self._new = new or [_marker(now_us)]
-        self._facts = facts
+        self._rest = checkpoint.messages[common:]
+        new = message_drafts(self._rest, format, start=common, clock=store.clock)
+        marker = {"status": "save_point"}
+        self._new = new or [drafts.draft("turn_marker", marker, clock=lambda: now_us)]
+        before = stored.facts.get("checkpoint")
+        if before is not None:
+            created_us = int(before["created_us"])
+        elif checkpoint.created_at is not None:
+            created_us = to_us(checkpoint.created_at, "created_at")
+        else:
+            created_us = now_us
+        self._facts = facts_of(checkpoint, len(checkpoint.messages), created_us, now_us)
+        known = stored.facts
+        changed = {k: v for k, v in self._facts.items() if k not in known or known[k] != v}
         self.batch: list[Draft] = [
-            *_way_back(known, common, now_us),
+            *_way_back(stored, common, now_us),
             *self._new,
-            *_changed(known, facts, now_us),
+            *drafts.facts(changed, now_us),
         ]
-        self.stored = replace(
+        self.checkpoint = replace(
             checkpoint, created_at=to_time(created_us), updated_at=to_time(now_us)
         )
 
-    def after(self) -> Known:
-        """What is known once the batch is stored."""
-        known, common = self._known, self._common
-        messages, ids = known.messages, known.ids
-        if common < len(messages):
-            messages, ids = messages[:common], ids[:common]
+    def after(self) -> StoredRun:
+        """What is stored once the batch is."""
+        messages, ids = self._stored.messages, self._stored.ids
+        if self._common < len(messages):
+            messages, ids = messages[: self._common], ids[: self._common]
+        # In place where nothing was dropped: a save must not cost more the longer a run gets.
         messages += _base.copied(self._rest)  # callers go on changing theirs
         ids += [draft.id for draft in self._new[: len(self._rest)]]
         facts = self._facts | {"metadata": _base.copied(self._facts["metadata"])}
-        return Known(leaf=self._new[-1].id, messages=messages, ids=ids, facts=facts)
+        return StoredRun(leaf=self._new[-1].id, messages=messages, ids=ids, facts=facts)
 
 
-def _way_back(known: Known, common: int, now_us: int) -> list[Draft]:
+def _way_back(stored: StoredRun, common: int, now_us: int) -> list[Draft]:
     """Go to where the messages begin to differ."""
-    if known.deleted is not None:
-        return _base.revival(known.deleted, now_us)
-    if common == len(known.messages):
+    if stored.deleted is not None:
+        return _base.revival(stored.deleted, now_us)
+    if common == len(stored.messages):
         return []
-    return [drafts.move(known.ids[common - 1] if common else None, now_us)]
-
-
-def _marker(now_us: int) -> EntryDraft:
-    return drafts.draft("turn_marker", {"status": "save_point"}, clock=lambda: now_us)
-
-
-def _changed(known: Known, facts: dict[str, Any], now_us: int) -> tuple[FactDraft, ...]:
-    changed = {k: v for k, v in facts.items() if k not in known.facts or known.facts[k] != v}
-    return drafts.facts(changed, now_us)
-
-
-def _created_us(checkpoint: Checkpoint, known: Known, now_us: int) -> int:
-    stored = known.facts.get("checkpoint")
-    if stored is not None:
-        return int(stored["created_us"])
-    given = checkpoint.created_at
-    return now_us if given is None else to_us(given, "created_at")
+    return [drafts.move(stored.ids[common - 1] if common else None, now_us)]

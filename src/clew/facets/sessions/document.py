@@ -1,4 +1,4 @@
-"""The session document, and what a list knows of it."""
+"""The session document: what it holds, its title and usage, and how it comes from a thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +18,8 @@ from clew.core.model import ThreadInfo
 from clew.facets import _base
 from clew.messages import view
 from clew.messages.neutral import Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
+
+TITLE_CHARACTERS = 60
 
 UsageByModel = dict[str, dict[str, Any]]
 
@@ -32,12 +34,16 @@ class Event(Struct, frozen=True):
 
 
 class Sync(Struct):
-    """What of a document is stored, as far as the document knows: true while the leaf is this."""
+    """What of a document is stored, as far as the document knows.
+
+    It is true while the thread stands on `leaf`: each save expects that leaf, and looks again if
+    another writer has moved it.
+    """
 
     known: bool = False
     leaf: str | None = None
     messages: list[Any] = []
-    unseen: list[Any] = []  # messages of others, which the document does not have
+    unseen: list[Any] = []  # messages of other writers, which the document does not have
     events: list[Event] = []
     facts: dict[str, bytes] = {}
     title: str = ""
@@ -104,13 +110,12 @@ def _is_interaction(body: Any) -> bool:
     found = view(None, body)
     if not found:  # it cannot be read: better one session too many than one lost
         return isinstance(body, dict) and body.get("role") == "user" and bool(body.get("content"))
-    return any(_says_something(part) for part in _user_parts(found))
-
-
-def _says_something(part: Part) -> bool:
-    if isinstance(part, Text):
-        return bool(part.text.strip())
-    return not isinstance(part, ToolResult | ToolCall | Thinking)
+    return any(
+        bool(part.text.strip())
+        if isinstance(part, Text)
+        else not isinstance(part, ToolResult | ToolCall | Thinking)
+        for part in _user_parts(found)
+    )
 
 
 def _user_parts(found: Iterable[Message]) -> list[Part]:
@@ -177,46 +182,32 @@ def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> S
     return session
 
 
-# --- titles made of the first words of a session ---
-
-TITLE_CHARACTERS = 60
+# --- titles made of the first words -----------------------------------------------------------
 
 
 def title_from(text: str, limit: int = TITLE_CHARACTERS) -> str:
     """The beginning of a text as one line: whole words where it can, whole characters always."""
-    flat = " ".join(_clean(text[: limit * 20]).split())
+    # The beginning may be mostly white space, so more is looked at than is kept; but not all of
+    # it, because people paste whole files.
+    points = valid_text(text[: limit * 20])
+    printable = (p for p in points if p.isspace() or unicodedata.category(p) != "Cc")
+    flat = " ".join("".join(printable).split())
     if len(flat) <= limit and len(text) <= limit * 20:
         return flat
-    kept = _beginning(flat, limit - 1)
+    ends = accumulate(len(character) for character in characters(flat[: limit * 2]))
+    kept = flat[: max(takewhile(lambda end: end < limit, ends), default=0)]
     words, space, _ = kept.rpartition(" ")
     if space and flat[len(kept) : len(kept) + 1] not in ("", " ") and len(words) * 2 >= limit:
         kept = words
     return kept.rstrip() + "…"
 
 
-def _beginning(text: str, limit: int) -> str:
-    """As many whole characters as fit."""
-    ends: list[int] = []
-    for character in characters(text[: limit * 2]):
-        ends.append((ends[-1] if ends else 0) + len(character))
-    fitting = list(takewhile(lambda end: end <= limit, ends))
-    return text[: fitting[-1]] if fitting else ""
-
-
-def _clean(text: str) -> str:
-    return "".join(
-        point
-        for point in valid_text(text)
-        if point.isspace() or unicodedata.category(point) != "Cc"
-    )
-
-
 def valid_text(text: str) -> str:
-    """Text that every encoding takes: halves of characters are joined, or marked as such."""
+    """Text that UTF-8 can carry: two halves of a character are joined, a single one is marked."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-# --- what a call to a model has used: an entry each, and the sums by model ---
+# --- usage: an entry for each call of a model, and the sums by model ---------------------------
 
 
 def call_body(usage: Usage | Mapping[str, Any], model: str) -> dict[str, Any]:
@@ -230,7 +221,7 @@ def call_body(usage: Usage | Mapping[str, Any], model: str) -> dict[str, Any]:
     return {**numbers, "model": model}
 
 
-def add_call(totals: dict[str, dict[str, Any]], call: Mapping[str, Any]) -> None:
+def add_call(totals: UsageByModel, call: Mapping[str, Any]) -> None:
     """Add a call's numbers to the sums of its model; what is no number is passed over."""
     total = totals.setdefault(call["model"], {"calls": 0})
     total["calls"] += 1

@@ -11,7 +11,6 @@ from clew import messages
 from clew.facets.sessions.document import Session, valid_text
 from clew.messages.neutral import (
     Media,
-    Message,
     Part,
     Text,
     Thinking,
@@ -45,21 +44,17 @@ def _head(session: Session) -> Iterator[str]:
 
 def _message(body: Any) -> Iterator[str]:
     found = messages.view(None, body)
-    if not found and isinstance(body, dict):  # a role that nobody knows
+    if not found and isinstance(body, dict):  # a role that no format has
         found = messages.view(None, {**body, "role": "user"})
-    yield f"## {_heading(body, found)}"
+    role = body.get("role") if isinstance(body, dict) else None
+    if not isinstance(role, str):  # an item, or a whole response
+        role = found[0].role if found else "message"
+    yield f"## {_HEADINGS.get(role) or _escaped(' '.join(role.split()))}"
     if not found:
         yield _fenced(_as_json(body), "json")
     for message in found:
         for part in message.parts:
             yield from _part(part)
-
-
-def _heading(body: Any, found: list[Message]) -> str:
-    role = body.get("role") if isinstance(body, dict) else None
-    if not isinstance(role, str):
-        role = found[0].role if found else "message"
-    return _HEADINGS.get(role) or _escaped(" ".join(role.split()))
 
 
 def _part(part: Part) -> Iterator[str]:
@@ -70,7 +65,9 @@ def _part(part: Part) -> Iterator[str]:
         if part.text.strip():
             yield "\n".join(f"> {line}" for line in _closed(part.text).splitlines())
     elif isinstance(part, ToolCall):
-        yield f"**Tool Call:** {_code(part.name)}"
+        ticks = "`" * (_longest_run(part.name) + 1)
+        space = " " if "`" in part.name else ""
+        yield f"**Tool Call:** {ticks}{space}{' '.join(part.name.split())}{space}{ticks}"
         given = part.arguments if part.unparsed is None else part.unparsed
         yield _fenced(given if isinstance(given, str) else _as_json(given), "json")
     elif isinstance(part, ToolResult):
@@ -99,13 +96,8 @@ def _escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\1", text)
 
 
-def _code(text: str) -> str:
-    ticks = "`" * (_longest_run(text) + 1)
-    space = " " if "`" in text else ""
-    return f"{ticks}{space}{' '.join(text.split())}{space}{ticks}"
-
-
 def _fenced(text: str, language: str) -> str:
+    # A fence is closed by one that is as long, so it must be longer than any inside.
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 

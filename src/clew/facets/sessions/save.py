@@ -1,4 +1,4 @@
-"""One save: what a document has that its thread has not, as one batch."""
+"""Between a document and its thread: the batch that one save writes, and what is read back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from clew.context.compaction import compaction_body
 from clew.context.project import summary_text
 from clew.context.window import Window, read_window
 from clew.core import drafts
@@ -25,23 +26,26 @@ from clew.facets.sessions.document import (
     title_from,
 )
 from clew.facets.sessions.workspace import normalize_workspace_path, workspace_facts
+from clew.messages import as_body
+from clew.messages.incoming import message_drafts
 from clew.store import Store
 from clew.thread import Thread
 
 _TEXTS = ("vendor", "endpoint", "model")
 
 
-class Checkpoint(Struct, frozen=True):
-    """A compacted history that is to stand for all before it."""
+class CompactedHistory(Struct, frozen=True):
+    """Messages that are to stand for all before them."""
 
     messages: list[Any]
     token_count: int | None = None
 
 
-class Step:
-    """What one save writes, for as long as the thread stands where the document thinks.
+class SessionSave:
+    """What one save writes, as long as the thread stands where the document thinks it does.
 
-    The batch is empty if the document has nothing new.
+    The batch is empty if the document has nothing new. `settle` tells the document that the
+    batch is stored; until then the document is as it was, so that a failed save changes nothing.
     """
 
     def __init__(
@@ -50,22 +54,25 @@ class Step:
         thread: str,
         session: Session,
         format: str | None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: CompactedHistory | None = None,
     ) -> None:
-        self._store = store
-        self._thread = thread
+        self._clock = store.clock
+        self._thread = Thread(store, thread)
         self._session = session
         self._format = format
         self._now_us = store.clock()
         self._leaf = session.sync.leaf  # this and the next two: as they will be afterwards
         self._titled = session.title
         self._used = session.usage
-        entries: list[Draft] = [*self._messages(), *self._events(), *self._calls()]
+        calls = [self._draft("usage", call) for call in session.sync.calls]
+        entries: list[Draft] = [*self._messages(), *self._events(), *self._noted(calls)]
         if checkpoint is not None:
             entries.append(self._checkpoint(checkpoint))
         facts = self._facts()
         if facts and not entries:
-            entries = [_base.touch(self._leaf, self._now_us)]
+            # Facts alone would pass by the lease and leave `updated_at` as it was. A move to
+            # where the thread stands does neither.
+            entries = [drafts.move(self._leaf, self._now_us)]
         self.batch = [*entries, *facts]
 
     # --- entries ---
@@ -76,17 +83,17 @@ class Step:
         if start == len(sync.messages):
             return self._appended(start)
         # Not what the document was before. Is it what a load would give, and more?
-        view = shown_at(Thread(self._store, self._thread), sync.leaf)
+        view = shown(read_window(self._thread, sync.leaf))
         start = _base.shared(view, given)
         if start == len(view):
             return self._appended(start)
         # It was edited: its beginning now stands for all that was before.
-        opening = self._checkpoint(Checkpoint(_base.as_bodies(given[:start])))
+        opening = self._checkpoint(CompactedHistory([as_body(m) for m in given[:start]]))
         return [opening, *self._appended(start)]
 
     def _appended(self, start: int) -> list[EntryDraft]:
         rest = self._session.messages[start:]
-        return self._noted(_base.message_drafts(self._store, rest, self._format, start=start))
+        return self._noted(message_drafts(rest, self._format, start=start, clock=self._clock))
 
     def _events(self) -> list[EntryDraft]:
         events = self._session.events
@@ -95,29 +102,27 @@ class Step:
             check_event(event, f"$[{index}]")
         return self._noted([self._draft("event", asdict(event)) for event in events[start:]])
 
-    def _calls(self) -> list[EntryDraft]:
-        return self._noted([self._draft("usage", call) for call in self._session.sync.calls])
-
-    def _checkpoint(self, checkpoint: Checkpoint) -> EntryDraft:
+    def _checkpoint(self, checkpoint: CompactedHistory) -> EntryDraft:
         """The messages themselves go along, so that a resume reads no further back than this.
 
-        Those of others, which whoever made the checkpoint has not seen, go along as well.
+        Messages of other writers, which the caller who compacted has not seen, go along as well.
         """
-        brought = [*checkpoint.messages, *self._session.sync.unseen]
-        body = _base.compaction_body(
+        # It says nothing of a compaction before it: to find that one, the path would be read.
+        body = compaction_body(
             None,
             first_kept=None,
             through=self._leaf,
             trigger="checkpoint",
-            tokens_after_estimate=checkpoint.token_count,
-            details={"messages": brought},
+            tokens_after=checkpoint.token_count,
+            details={"messages": [*checkpoint.messages, *self._session.sync.unseen]},
         )
         return self._noted([self._draft("compaction", body)])[0]
 
     def _draft(self, kind: str, body: Any) -> EntryDraft:
-        return drafts.draft(kind, body, clock=self._store.clock)
+        return drafts.draft(kind, body, clock=self._clock)
 
     def _noted(self, made: list[EntryDraft]) -> list[EntryDraft]:
+        """The drafts as they are; the last of them is where the thread will stand."""
         self._leaf = made[-1].id if made else self._leaf
         return made
 
@@ -130,6 +135,7 @@ class Step:
         if session.events:
             plain["has_events"] = True
         made = drafts.facts(plain, self._now_us)
+        # Compared as bytes: a fact that says the same would only make the log longer.
         changed = [fact for fact in made if known.get(fact.key, b"null") != fact.data]
         more = {**self._workspace(), **self._title(), **self._usage()}
         return [*changed, *drafts.facts(more, self._now_us)]
@@ -137,7 +143,7 @@ class Step:
     def _workspace(self) -> dict[str, Any]:
         session = self._session
         if session.workspace == session.sync.workspace:
-            return {}
+            return {}  # the folder is not looked at again: it may be gone by now
         session.workspace = normalize_workspace_path(session.workspace)
         return workspace_facts(session.workspace, self._info.tags)
 
@@ -147,7 +153,7 @@ class Step:
             if self._info.title is None:
                 new = session.messages[len(session.sync.messages) :]
                 self._titled, source = title_from(first_user_text(new)), "host"
-            else:  # somebody else has found one
+            else:  # another writer has set one
                 self._titled = session.title = session.sync.title = self._info.title.text
         if self._titled == session.sync.title:
             return {}
@@ -158,6 +164,7 @@ class Step:
         calls = self._session.sync.calls
         if not calls:
             return {}
+        # Added to what is stored, not to what the document knows: other writers add theirs.
         self._used = self._info.facts.get("usage") or {}
         for call in calls:
             add_call(self._used, call)
@@ -165,7 +172,7 @@ class Step:
 
     @cached_property
     def _info(self) -> ThreadInfo:
-        return self._store.engine.thread(self._thread)
+        return self._thread.info
 
     # --- afterwards ---
 
@@ -205,20 +212,12 @@ def check_event(event: object, path: str | None = None) -> None:
     encode(asdict(event), field="events")
 
 
-# --- what is stored of a session: its messages as a load gives them, and its events ---
-
-
-def shown_at(thread: Thread, leaf: str | None) -> list[Any]:
-    """The messages for the model: what the last checkpoint brings, and all after it."""
-    return shown(read_window(thread, leaf))
+# --- what is stored: the messages as a load gives them, and the events ------------------------
 
 
 def shown(window: Window) -> list[Any]:
+    """The messages for the model: what the last checkpoint brings, and all after it."""
     return [*_opening(window), *bodies(window.entries)]
-
-
-def bodies(entries: Iterable[Entry]) -> list[Any]:
-    return [entry.body for entry in entries if _base.is_message(entry)]
 
 
 def _opening(window: Window) -> list[Any]:
@@ -230,20 +229,14 @@ def _opening(window: Window) -> list[Any]:
     brought = details.get("messages") if isinstance(details, dict) else None
     if isinstance(brought, list):
         return brought
+    # A compaction that `Thread.compact` made has a summary instead.
     text = summary_text(body.get("summary"), window.kept)
     return [] if text is None else [{"role": "user", "content": text}]
 
 
-def events(entries: Iterable[Entry]) -> list[Event]:
-    return [_event(entry.body) for entry in entries if entry.kind == "event"]
-
-
-def _event(body: Any) -> Event:
-    """Events that others have written come back as well: all that they say is data."""
-    if isinstance(body, dict) and isinstance(body.get("event_id"), str):
-        names = ("event_id", "stream_id", "type", "data")
-        return Event(**{name: body[name] for name in names if name in body})
-    return Event("", data=body)
+def bodies(entries: Iterable[Entry]) -> list[Any]:
+    """The messages among entries."""
+    return [entry.body for entry in entries if _base.is_message(entry)]
 
 
 def stored_events(thread: Thread, info: ThreadInfo, window: Window) -> list[Event]:
@@ -251,3 +244,16 @@ def stored_events(thread: Thread, info: ThreadInfo, window: Window) -> list[Even
     if window.compaction is None:
         return events(window.entries)
     return events(thread.path(info.leaf)) if info.facts.get("has_events") else []
+
+
+def events(entries: Iterable[Entry]) -> list[Event]:
+    """The events among entries."""
+    return [_event(entry.body) for entry in entries if entry.kind == "event"]
+
+
+def _event(body: Any) -> Event:
+    """Events that other programs have written come back as well: all that they say is data."""
+    if isinstance(body, dict) and isinstance(body.get("event_id"), str):
+        names = ("event_id", "stream_id", "type", "data")
+        return Event(**{name: body[name] for name in names if name in body})
+    return Event("", data=body)

@@ -7,6 +7,7 @@ import heapq
 import os
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -16,7 +17,7 @@ from clew.context.window import read_window
 from clew.core.errors import ClewError, Conflict, LeaseHeld, NotFound
 from clew.core.model import Entry, Page, ThreadInfo, to_us
 from clew.facets import _base
-from clew.facets._base import Address
+from clew.facets._base import FacetKey
 from clew.facets.sessions import save
 from clew.facets.sessions.document import (
     Event,
@@ -30,7 +31,7 @@ from clew.facets.sessions.document import (
     info_of,
 )
 from clew.facets.sessions.markdown import export_session_markdown
-from clew.facets.sessions.save import Checkpoint
+from clew.facets.sessions.save import CompactedHistory, SessionSave
 from clew.facets.sessions.workspace import (
     current_workspace_path,
     fact_name,
@@ -38,9 +39,12 @@ from clew.facets.sessions.workspace import (
     normalize_workspace_path,
     workspace_identity,
 )
+from clew.messages.incoming import message_draft, message_drafts, message_list
 from clew.messages.neutral import Usage
 from clew.store import Store
 from clew.thread import Thread
+
+FACET = "session"
 
 _TRIES = 100
 _PAGE = 200
@@ -75,7 +79,7 @@ class Sessions:
         fresh = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(8)}"
         path = current_workspace_path() if workspace is None else workspace
         return Session(
-            id=_address(fresh if id is None else id).key,
+            id=_facet_key(fresh if id is None else id).key,
             created_at=now,
             updated_at=now,
             workspace=normalize_workspace_path(path),
@@ -91,11 +95,11 @@ class Sessions:
     ) -> bool:
         """Store what is new in the document; False, and nothing, if no user has spoken yet.
 
-        Nothing stored is rewritten or dropped. What others have appended since the document was
-        loaded stays, and what is new here comes after it. If messages that were stored already
-        are changed, the changed history stands for the old one from here on, as a checkpoint
-        does; `load(full=True)` still gives the old one. A deleted session comes back. LeaseHeld
-        while somebody holds the lease of the thread; the holder gives its `fence`.
+        Nothing stored is rewritten or dropped. What other writers have appended since the
+        document was loaded stays, and what is new here comes after it. If messages that were
+        stored already are changed, the changed history stands for the old one from here on, as a
+        checkpoint does; `load(full=True)` gives the old one. A deleted session comes back.
+        LeaseHeld while another owner holds the lease of the thread; the holder gives its `fence`.
         """
         return self._write(session, format, fence=fence)
 
@@ -115,7 +119,7 @@ class Sessions:
         document only, because no user has spoken yet. On an error the document is as before.
         """
         document = self._document(session)
-        _base.message_draft(self.store, message, format)
+        message_draft(message, format)  # checked before the document is touched
         calls = [] if usage is None else [call_body(usage, model or document.model)]
         document.messages.append(messages.as_body(message))
         document.sync.calls.extend(calls)
@@ -155,13 +159,13 @@ class Sessions:
 
         `load` gives the compacted messages and what comes after; nothing is deleted, and
         `load(full=True)` gives all. The messages of the document stay as they are. With the
-        document, messages that others have appended since it was loaded come after as well;
+        document, messages that other writers have appended since it was loaded come after too;
         with the id, the checkpoint stands for all that is stored.
         """
         _base.check_count(token_count, "token_count")
-        bodies = _base.as_bodies(compacted_messages, "compacted_messages")
-        _base.message_drafts(self.store, bodies, None)
-        checkpoint = Checkpoint(bodies, token_count)
+        given = message_list(compacted_messages, "compacted_messages")
+        message_drafts(given)  # checked; they are stored inside of the checkpoint, not as entries
+        checkpoint = CompactedHistory([messages.as_body(m) for m in given], token_count)
         self._write(self._document(session), None, fence=fence, checkpoint=checkpoint)
 
     def ensure_meta(self, session: Session) -> bool:
@@ -171,7 +175,7 @@ class Sessions:
         """
         bare = copy.copy(session)
         bare.messages, bare.events = [], []
-        at = _address(session.id)
+        at = _facet_key(session.id)
         if not session.sync.known and _base.find_info(self.store, at) is None:
             if not has_user_interaction(session):
                 return False
@@ -189,11 +193,11 @@ class Sessions:
 
     def delete(self, id: str) -> None:
         """Put a tombstone on a session; fine if there is none. LeaseHeld while it is at work."""
-        _base.tombstone(self.store, _address(id))
+        _base.tombstone(self.store, _facet_key(id))
 
     def restore(self, id: str) -> None:
         """Take the tombstone away again. NotFound if there is no such session."""
-        at = _address(id)
+        at = _facet_key(id)
         if _base.find_info(self.store, at) is None:
             raise NotFound("session", id)
         self.store.restore(at.thread)
@@ -208,15 +212,12 @@ class Sessions:
         found = _base.infos(
             self.store, FACET, cursor=None, limit=_PAGE, before_us=before_us, archived=False
         )
-        return sum(self._bury(info) for info in found)
-
-    def _bury(self, info: ThreadInfo) -> bool:
-        batch = _base.burial(info, self.store.clock())
-        try:
-            self.store.engine.append(info.id, batch, expect=info.leaf)
-        except (Conflict, LeaseHeld, NotFound):
-            return False
-        return True
+        deleted = 0
+        for info in found:
+            with suppress(Conflict, LeaseHeld, NotFound):
+                _base.bury(self.store, info)
+                deleted += 1
+        return deleted
 
     # --- reading ---
 
@@ -277,7 +278,7 @@ class Sessions:
     # --- documents and threads ---
 
     def _info(self, id: str) -> ThreadInfo:
-        info = _base.find_info(self.store, _address(id))
+        info = _base.find_info(self.store, _facet_key(id))
         if info is None or info.deleted_at is not None:
             raise NotFound("session", id, deleted_at=None if info is None else info.deleted_at)
         return info
@@ -292,34 +293,37 @@ class Sessions:
         format: str | None,
         *,
         fence: int | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: CompactedHistory | None = None,
         sure_messages: int = 0,
         sure_events: int = 0,
     ) -> bool:
+        """Save the document; of its messages and events the last `sure_…` are new for sure."""
         save.check(session)
-        at = _address(session.id)
+        at = _facet_key(session.id)
+        thread = Thread(self.store, at.thread)
         for _ in range(_TRIES):
             if not session.sync.known and not self._meet(
                 session, at, forced=checkpoint is not None
             ):
                 return False
             try:
-                step = save.Step(self.store, at.thread, session, format, checkpoint)
-                if step.batch:
-                    self.store.engine.append(
-                        at.thread, step.batch, expect=session.sync.leaf, fence=fence
-                    )
-                    step.settle()
+                one = SessionSave(self.store, at.thread, session, format, checkpoint)
+                if one.batch:
+                    thread.write(one.batch, expect=session.sync.leaf, fence=fence)
+                    one.settle()
                 return True
             except Conflict as error:
                 last: ClewError = error
                 self._catch_up(session, at, sure_messages, sure_events)
             except NotFound as error:
                 last = error
-                self._bring_back(session, at, error)
+                if error.deleted_at is not None:
+                    self.store.restore(at.thread)
+                else:  # it was purged: all of the document is new
+                    session.sync = Sync(calls=session.sync.calls)
         raise last
 
-    def _meet(self, session: Session, at: Address, *, forced: bool) -> bool:
+    def _meet(self, session: Session, at: FacetKey, *, forced: bool) -> bool:
         """Find what is stored under the document's id, or make it."""
         info = _base.find_info(self.store, at)
         calls = session.sync.calls
@@ -342,14 +346,16 @@ class Sessions:
         session.sync.events = session.events[:same]
         return True
 
-    def _catch_up(self, session: Session, at: Address, messages: int, events: int) -> None:
-        """Somebody else has written: what is new here comes after, unless it is there already.
+    def _catch_up(self, session: Session, at: FacetKey, messages: int, events: int) -> None:
+        """Another writer was first: what is new here comes after, unless it is there already.
 
-        The last `messages` and `events` are new for sure.
+        The last `messages` and `events` are new for sure: a call that appends the same words twice
+        means two messages, while a document that was saved twice means one.
         """
         sync = session.sync
         thread = Thread(self.store, at.thread)
         leaf = thread.leaf
+        # Read after the leaf was: what is appended in between is another Conflict.
         try:
             later = thread.path(leaf, after=sync.leaf)
         except NotFound:
@@ -364,21 +370,12 @@ class Sessions:
         sync.events = sync.events + happened[:same]
         sync.leaf = leaf
 
-    def _bring_back(self, session: Session, at: Address, error: NotFound) -> None:
-        """The thread is deleted: it comes back. It was purged: all is new."""
-        if error.deleted_at is not None:
-            self.store.restore(at.thread)
-        else:
-            session.sync = Sync(calls=session.sync.calls)
+
+def _facet_key(id: object) -> FacetKey:
+    return _base.facet_key(FACET, id, "id")
 
 
-def _address(id: object) -> Address:
-    return _base.address(FACET, id, "id")
-
-
-# --- which sessions belong to a workspace ---
-
-FACET = "session"
+# --- which sessions belong to a workspace ----------------------------------------------------
 
 
 def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[ThreadInfo]:
@@ -398,14 +395,9 @@ def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[Th
     if tag is None:
         return here
     same = _base.infos(store, FACET, tag=tag, **options)
-    return _merged(here, (info for info in same if _is_gone(info)))
-
-
-def _merged(*sources: Iterator[ThreadInfo]) -> Iterator[ThreadInfo]:
-    """Several lists as one, in their order, each thread once."""
-    together = heapq.merge(*sources, key=lambda info: (-info.updated_us, info.id))
-    return (next(same) for _, same in groupby(together, key=lambda info: info.id))
-
-
-def _is_gone(info: ThreadInfo) -> bool:
-    return not os.path.isdir(info_of(info).workspace)
+    # Another clone that is still there has sessions of its own, which are not this folder's.
+    moved = (info for info in same if not os.path.isdir(info_of(info).workspace))
+    # Both come in the order of pages, so that a cursor goes on in the merged list as well. A
+    # session of this very folder is in both of them.
+    together = heapq.merge(here, moved, key=lambda info: (-info.updated_us, info.id))
+    return (next(one) for _, one in groupby(together, key=lambda info: info.id))

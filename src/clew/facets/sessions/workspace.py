@@ -64,6 +64,7 @@ def workspace_identity(path: str) -> str:
 def workspace_facts(path: str, tags: Iterable[str]) -> dict[str, Any]:
     """The facts that sessions are listed by: the path, and a tag for what can be moved."""
     identity = workspace_identity(path)
+    # The tags of the user stay; that of the folder before goes.
     others = [tag for tag in tags if not tag.startswith(_TAG)]
     name = fact_name(path)
     return {
@@ -116,6 +117,7 @@ def _config(dot_git: Path) -> Path:
 
 
 def _read(path: Path) -> str:
+    # Limited: the file belongs to a repository that is not trusted, and may be anything.
     with path.open("rb") as file:
         return file.read(_CONFIG_BYTES_MAX).decode("utf-8", "replace")
 

@@ -7,7 +7,6 @@ become one message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from clew.messages.neutral import (
@@ -79,29 +78,32 @@ def read(body: Any) -> list[Message]:
 
 
 def _read_block(block: Block) -> Part:
-    kind = block.get("type")
-    return _READERS.get(kind if isinstance(kind, str) else "", _read_other)(block)
-
-
-def _read_text(block: Block) -> Part:
-    return Text(string(block, "text"), format=NAME, raw=block)
-
-
-def _read_thinking(block: Block) -> Part:
-    # An interrupted stream leaves the signature empty.
-    signature = optional(block, "signature") or None
-    return Thinking(string(block, "thinking"), signature, format=NAME, raw=block)
-
-
-def _read_redacted(block: Block) -> Part:
-    return Thinking("", string(block, "data"), format=NAME, raw=block)
-
-
-def _read_call(block: Block) -> Part:
-    arguments, unparsed = parse_arguments(block.get("input"))
-    return ToolCall(
-        name(block, "id"), name(block, "name"), arguments, unparsed, format=NAME, raw=block
-    )
+    match block.get("type"):
+        case "text":
+            return Text(string(block, "text"), format=NAME, raw=block)
+        case "thinking":
+            # An interrupted stream leaves the signature empty.
+            signature = optional(block, "signature") or None
+            return Thinking(string(block, "thinking"), signature, format=NAME, raw=block)
+        case "redacted_thinking":
+            return Thinking("", string(block, "data"), format=NAME, raw=block)
+        case "tool_use":
+            # A stream that was put together by hand may have left the input as its JSON text.
+            arguments, unparsed = parse_arguments(block.get("input"))
+            id, tool = name(block, "id"), name(block, "name")
+            return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
+        case "tool_result":
+            return _read_result(block)
+        case "image":
+            return _read_source(block, "image")
+        case "document":
+            source = fields(block, "source")
+            if source.get("type") == "text":
+                # Every other format can carry the text, and few can carry such a file.
+                return Text(string(source, "data", "source"), format=NAME, raw=block)
+            return _read_source(block, "file")
+    string(block, "type")
+    return Other(format=NAME, raw=block)
 
 
 def _read_result(block: Block) -> Part:
@@ -120,17 +122,6 @@ def _read_result(block: Block) -> Part:
     )
 
 
-def _read_image(block: Block) -> Part:
-    return _read_source(block, "image")
-
-
-def _read_document(block: Block) -> Part:
-    source = fields(block, "source")
-    if source.get("type") == "text":
-        return Text(string(source, "data", "source"), format=NAME, raw=block)
-    return _read_source(block, "file")
-
-
 def _read_source(block: Block, kind: Any) -> Part:
     source = fields(block, "source")
     found: dict[str, str | None] = {"mime": optional(source, "media_type", "source")}
@@ -142,26 +133,10 @@ def _read_source(block: Block, kind: Any) -> Part:
         case "file":
             found["file_id"] = string(source, "file_id", "source")
         case _:
-            return _read_other(block)
+            return Other(format=NAME, raw=block)
     title = block.get("title")
     found["name"] = title if isinstance(title, str) else None
     return Media(kind=kind, **found, format=NAME, raw=block)
-
-
-def _read_other(block: Block) -> Part:
-    string(block, "type")
-    return Other(format=NAME, raw=block)
-
-
-_READERS: dict[str, Callable[[Block], Part]] = {
-    "text": _read_text,
-    "thinking": _read_thinking,
-    "redacted_thinking": _read_redacted,
-    "tool_use": _read_call,
-    "tool_result": _read_result,
-    "image": _read_image,
-    "document": _read_document,
-}
 
 
 def _read_usage(usage: Block) -> Usage:

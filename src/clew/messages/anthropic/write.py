@@ -10,7 +10,6 @@ from clew.messages.neutral import (
     Media,
     Message,
     Other,
-    Part,
     Text,
     Thinking,
     ToolCall,
@@ -97,10 +96,13 @@ class Writer(Writing):
                 blocks.append(self._call(part))
             elif isinstance(part, Media):
                 blocks.append(_text(self.replace_media(part)))
-            elif self.owns(part) and (isinstance(part, Other) or _is_signed(part)):
+            elif self.owns(part) and (
+                isinstance(part, Other) or (isinstance(part, Thinking) and part.signature)
+            ):
                 blocks.append(part.raw)
             else:
                 self.drop(part)
+        # The API wants to see what thinking led to; where a crash cut that off, it is refused.
         while blocks and blocks[-1].get("type") in ("thinking", "redacted_thinking"):
             blocks.pop()
             self.lose("thinking_dropped", "thinking must not be the end of a message")
@@ -177,7 +179,7 @@ class Writer(Writing):
         """No empty text in a result, and an error says something."""
         content = block.get("content")
         if isinstance(content, list):
-            kept = [inner for inner in content if not _is_blank(inner)]
+            kept = [b for b in content if b.get("type") != "text" or b["text"].strip()]
             marked = any(inner.get("cache_control") for inner in kept)
             if marked or len(kept) < len(content):
                 content = []
@@ -215,11 +217,3 @@ def _source(part: Media) -> Block | None:
 
 def _text(text: str) -> Block:
     return {"type": "text", "text": text}
-
-
-def _is_blank(block: Block) -> bool:
-    return block.get("type") == "text" and not block["text"].strip()
-
-
-def _is_signed(part: Part) -> bool:
-    return isinstance(part, Thinking) and bool(part.signature)

@@ -98,6 +98,7 @@ def _read_parts(content: Block) -> tuple[Part, ...]:
 def _read_part(part: Block) -> Part:
     if not isinstance(part, dict) or not part:
         raise Malformed("a part without a field")
+    # A part may have fields beside its data, a signature or a thought's mark, in any order.
     for key in part:
         if key in _READERS and part[key] is not None:
             return _READERS[key](part, key)

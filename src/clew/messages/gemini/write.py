@@ -48,6 +48,7 @@ class Writer(Writing):
         return self._place("user", parts or [{"text": LEFT_OUT}])
 
     def _place(self, role: str, parts: list[Block]) -> int:
+        # Results stand alone: some models count other parts beside them as answers, too.
         last = self.messages[-1] if self.messages else {}
         if last.get("role") == role and not self._answering:
             last["parts"] += parts

@@ -6,7 +6,6 @@ a format without a mark for errors gets "Error: " at the beginning of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from clew.messages.neutral import (
@@ -80,15 +79,13 @@ def _read_message(body: Any, usage: Usage | None = None, model: str | None = Non
         parts = _read_assistant(body, parts)
     elif role == "tool":
         parts = (_read_result(body, parts),)
-    extra = _read_extra(body) if "name" in body or body["role"] == "developer" else None
-    return Message(role=role, parts=parts, format=NAME, extra=extra, usage=usage, model=model)
-
-
-def _read_extra(body: Block) -> Block | None:
-    extra = {"role": "developer"} if body["role"] == "developer" else {}
-    if isinstance(body.get("name"), str) and role_of(body, _ROLES) != "tool":
+    extra: Block = {"role": "developer"} if body["role"] == "developer" else {}
+    # Of a speaker. In a result it names the tool, and is read as such.
+    if role != "tool" and isinstance(body.get("name"), str):
         extra["name"] = body["name"]
-    return extra or None
+    return Message(
+        role=role, parts=parts, format=NAME, extra=extra or None, usage=usage, model=model
+    )
 
 
 def _read_content(body: Block) -> tuple[Part, ...]:
@@ -101,6 +98,7 @@ def _read_content(body: Block) -> tuple[Part, ...]:
 def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
     """Beside the content: reasoning as several servers give it, a refusal, sound, calls."""
     parts: list[Part] = []
+    # No field of the API: servers of open models add it, and do not agree on its name.
     reasoning = body.get("reasoning_content") or body.get("reasoning")
     if isinstance(reasoning, str):
         parts.append(Thinking(reasoning, format=NAME, raw=reasoning))
@@ -114,7 +112,11 @@ def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
         parts.append(Text(audio["transcript"]))
     parts += each(elements(body, "tool_calls"), _read_call, ".tool_calls")
     if body.get("function_call") is not None:
-        parts.append(_read_function_call(fields(body, "function_call")))
+        # The form before tool calls had ids: paired with its result by name.
+        function = fields(body, "function_call")
+        tool = name(function, "name", "function_call")
+        arguments, unparsed = parse_arguments(function.get("arguments"))
+        parts.append(ToolCall(f"call_{tool}", tool, arguments, unparsed))
     return tuple(parts)
 
 
@@ -131,13 +133,6 @@ def _read_call(block: Block) -> Part:
     )
 
 
-def _read_function_call(function: Block) -> Part:
-    """The form before tool calls had ids: paired with its result by name."""
-    tool = name(function, "name", "function_call")
-    arguments, unparsed = parse_arguments(function.get("arguments"))
-    return ToolCall(f"call_{tool}", tool, arguments, unparsed)
-
-
 def _read_result(body: Block, content: tuple[Part, ...]) -> Part:
     tool = optional(body, "name")
     if body["role"] == "function":
@@ -146,51 +141,28 @@ def _read_result(body: Block, content: tuple[Part, ...]) -> Part:
 
 
 def _read_block(block: Block) -> Part:
-    kind = block.get("type")
-    return _READERS.get(kind if isinstance(kind, str) else "", _read_other)(block)
-
-
-def _read_text(block: Block) -> Part:
-    return Text(string(block, "text"), format=NAME, raw=block)
-
-
-def _read_refusal(block: Block) -> Part:
-    return Text(string(block, "refusal"), format=NAME, raw=block)
-
-
-def _read_image(block: Block) -> Part:
-    url = string(fields(block, "image_url"), "url", "image_url")
-    return openai.media_at(url, "image", format=NAME, raw=block)
-
-
-def _read_audio(block: Block) -> Part:
-    audio = fields(block, "input_audio")
-    mime = {"wav": "audio/wav", "mp3": "audio/mpeg"}.get(
-        optional(audio, "format", "input_audio") or ""
-    )
-    return Media(
-        kind="audio", mime=mime, data=string(audio, "data", "input_audio"), format=NAME, raw=block
-    )
-
-
-def _read_file(block: Block) -> Part:
-    file = fields(block, "file")
-    filename, data = optional(file, "filename", "file"), optional(file, "file_data", "file")
-    if data is None:
-        id = string(file, "file_id", "file")
-        return Media(kind="file", file_id=id, name=filename, format=NAME, raw=block)
-    return openai.media_at(data, "file", name=filename, format=NAME, raw=block)
-
-
-def _read_other(block: Block) -> Part:
+    match block.get("type"):
+        case "text":
+            return Text(string(block, "text"), format=NAME, raw=block)
+        case "refusal":
+            return Text(string(block, "refusal"), format=NAME, raw=block)
+        case "image_url":
+            url = string(fields(block, "image_url"), "url", "image_url")
+            return openai.media_at(url, "image", format=NAME, raw=block)
+        case "input_audio":
+            audio = fields(block, "input_audio")
+            mime = _MIMES.get(optional(audio, "format", "input_audio") or "")
+            data = string(audio, "data", "input_audio")
+            return Media(kind="audio", mime=mime, data=data, format=NAME, raw=block)
+        case "file":
+            file = fields(block, "file")
+            filename, data_url = (optional(file, key, "file") for key in ("filename", "file_data"))
+            if data_url is not None:
+                return openai.media_at(data_url, "file", name=filename, format=NAME, raw=block)
+            id = string(file, "file_id", "file")
+            return Media(kind="file", file_id=id, name=filename, format=NAME, raw=block)
     string(block, "type")
     return Other(format=NAME, raw=block)
 
 
-_READERS: dict[str, Callable[[Block], Part]] = {
-    "text": _read_text,
-    "refusal": _read_refusal,
-    "image_url": _read_image,
-    "input_audio": _read_audio,
-    "file": _read_file,
-}
+_MIMES = {"wav": "audio/wav", "mp3": "audio/mpeg"}

@@ -33,7 +33,11 @@ class Writer(Writing):
                 else:
                     self.drop(part)
         elif message.role == "assistant":
-            self._assistant(message)
+            calls = [self._call(part) for part in message.parts if isinstance(part, ToolCall)]
+            rest = [part for part in message.parts if not isinstance(part, ToolCall)]
+            blocks = self._blocks(rest, media=False)
+            if blocks or calls:
+                self._add(message, blocks, calls)
         else:
             blocks = self._blocks(message.parts, media=message.role == "user")
             self._add(message, blocks or [_text(LEFT_OUT)])
@@ -55,13 +59,6 @@ class Writer(Writing):
             return blocks or None
         own = any(isinstance(part, Text) and self.owns(part) for part in message.parts)
         return blocks if own else blocks[0]["text"]
-
-    def _assistant(self, message: Message) -> None:
-        calls = [self._call(part) for part in message.parts if isinstance(part, ToolCall)]
-        rest = [part for part in message.parts if not isinstance(part, ToolCall)]
-        blocks = self._blocks(rest, media=False)
-        if blocks or calls:
-            self._add(message, blocks, calls)
 
     def _blocks(self, parts: Sequence[Part], *, media: bool) -> list[Block]:
         blocks: list[Block] = []

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from clew.messages.neutral import (
     Media,
     Message,
@@ -20,7 +22,6 @@ from clew.messages.neutral import (
     Thinking,
     ToolCall,
     ToolResult,
-    Usage,
 )
 from clew.messages.shared import openai
 from clew.messages.shared.media import dump, parse_arguments
@@ -35,6 +36,8 @@ from clew.messages.shared.read import (
     role_of,
     string,
 )
+
+NAME = "openai-responses"
 
 Block = dict[str, Any]
 Parts = tuple[Part, ...]
@@ -70,19 +73,10 @@ def _read_response(body: Block) -> list[Message]:
     found = _read_items(elements(body, "output"), ".output")
     usage = openai.read_usage(body.get("usage"), "input_tokens", "output_tokens")
     model = body.get("model")
+    # A response may hold several messages, but it was one call: the last one tells what it cost.
     last = found.pop() if found else Message(role="assistant", parts=(), format=NAME)
-    return [*found, _with_usage(last, usage, model if isinstance(model, str) else None)]
-
-
-def _with_usage(message: Message, usage: Usage | None, model: str | None) -> Message:
-    return Message(
-        role=message.role,
-        parts=message.parts,
-        format=NAME,
-        extra=message.extra,
-        usage=usage,
-        model=model,
-    )
+    last = replace(last, usage=usage, model=model if isinstance(model, str) else None)
+    return [*found, last]
 
 
 def _read_items(items: list[Any], path: str) -> list[Message]:
@@ -230,9 +224,7 @@ _ROLES_OF_OTHERS: dict[str, Role] = {
 }
 
 
-# --- the content blocks of items of OpenAI's Responses API ---
-
-NAME = "openai-responses"
+# --- the content blocks of items ------------------------------------------------------------
 
 
 def read_block(block: Block, item: Block | None = None) -> Part:
@@ -246,7 +238,11 @@ def read_block(block: Block, item: Block | None = None) -> Part:
         case "input_image":
             return read_image(block, **own)
         case "input_file":
-            return _read_file(block, **own)
+            filename = optional(block, "filename")
+            url = optional(block, "file_url") or optional(block, "file_data")
+            if url is not None:
+                return openai.media_at(url, "file", name=filename, **own)
+            return Media(kind="file", file_id=string(block, "file_id"), name=filename, **own)
     return Other(format=NAME, raw=item or block)
 
 
@@ -255,27 +251,3 @@ def read_image(block: Block, **own: Any) -> Part:
     if url is not None:
         return openai.media_at(url, "image", **own)
     return Media(kind="image", file_id=string(block, "file_id"), **own)
-
-
-def _read_file(block: Block, **own: Any) -> Part:
-    filename = optional(block, "filename")
-    url = optional(block, "file_url") or optional(block, "file_data")
-    if url is not None:
-        return openai.media_at(url, "file", name=filename, **own)
-    return Media(kind="file", file_id=string(block, "file_id"), name=filename, **own)
-
-
-def write_block(part: Media) -> Block | None:
-    """An image or a file, or None for what the API does not take."""
-    if part.kind == "image":
-        url = openai.image_url(part)
-        if url is not None:
-            return {"type": "input_image", "image_url": url, "detail": "auto"}
-        id = openai.file_id(part)
-        return None if id is None else {"type": "input_image", "file_id": id, "detail": "auto"}
-    if part.kind == "audio":
-        return None
-    file = openai.file_fields(part)
-    if file is None and part.url is not None:
-        file = {"file_url": part.url}
-    return None if file is None else {"type": "input_file", **file}

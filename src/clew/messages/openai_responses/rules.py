@@ -43,7 +43,8 @@ class _Judge(Judge):
         self._pairs = Pairs(self)
         thinking: int | None = None  # where reasoning stands that nothing follows yet
         for item in self.each(messages):
-            kind = self._kind(item)
+            bare = item.get("type") is None and "role" in item  # a message without its type
+            kind = "message" if bare else self.text(item, "type") or ""
             self._item(kind, item)
             if thinking is not None and not _is_made(kind, item):
                 self._leads_to_nothing(thinking)
@@ -57,14 +58,11 @@ class _Judge(Judge):
         text = "reasoning is not followed by an item of the same response"
         self.found.append(Violation("reasoning_last", text, index))
 
-    def _kind(self, item: Block) -> str:
-        if item.get("type") is None and "role" in item:
-            return "message"
-        return self.text(item, "type") or ""
-
     def _item(self, kind: str, item: Block) -> None:
-        if item.get("id") is not None and kind in PREFIXES:
-            self._item_id(kind, item["id"])
+        id, prefix = item.get("id"), PREFIXES.get(kind)
+        if id is not None and prefix and self.matches(id, ITEM_ID, "item_id", "id"):
+            fits = id.startswith(prefix)
+            self.holds(fits, "item_id", f"the id {id!r} of a {kind} does not begin with {prefix}")
         if kind == "message":
             self._message(item)
         elif kind == "reasoning":
@@ -73,12 +71,6 @@ class _Judge(Judge):
             self._call(kind, item)
         elif kind in RESULTS:
             self._result(kind, item)
-
-    def _item_id(self, kind: str, id: Any) -> None:
-        prefix = PREFIXES[kind]
-        if self.matches(id, ITEM_ID, "item_id", "id"):
-            fits = id.startswith(prefix)
-            self.holds(fits, "item_id", f"the id {id!r} of a {kind} does not begin with {prefix}")
 
     def _message(self, item: Block) -> None:
         role = item.get("role")
@@ -118,17 +110,15 @@ class _Judge(Judge):
         self.holds(given, "reasoning_unknown", "reasoning has neither an id nor its content")
 
     def _call(self, kind: str, item: Block) -> None:
-        self._call_id(item.get("call_id"))
-        self._pairs.call(item.get("call_id"), CALLS[kind])
+        id = item.get("call_id")
+        fits = isinstance(id, str) and 0 < len(id) <= ID_LENGTH_MAX
+        self.holds(fits, "call_id", f"call_id {id!r} has not 1 to {ID_LENGTH_MAX} characters")
+        self._pairs.call(id, CALLS[kind])
         if kind in ("function_call", "custom_tool_call"):
             self.matches(item.get("name"), NAME, "tool_name", "name")
             key = "arguments" if kind == "function_call" else "input"
             given = isinstance(item.get(key), str)
             self.holds(given, "arguments", f"the {key} of a call are not a string")
-
-    def _call_id(self, id: Any) -> None:
-        fits = isinstance(id, str) and 0 < len(id) <= ID_LENGTH_MAX
-        self.holds(fits, "call_id", f"call_id {id!r} has not 1 to {ID_LENGTH_MAX} characters")
 
     def _result(self, kind: str, item: Block) -> None:
         id = item.get("call_id", item.get("id"))

@@ -20,7 +20,8 @@ from clew.messages.neutral import (
     ToolResult,
     Written,
 )
-from clew.messages.openai_responses.read import NAME, read_block, write_block
+from clew.messages.openai_responses.read import NAME, read_block
+from clew.messages.shared import openai
 from clew.messages.shared.media import dump
 from clew.messages.shared.write import LEFT_OUT, Limits, Writing, error_text, says_error
 
@@ -45,7 +46,7 @@ _OUTPUTS = {
     "apply_patch_call": ("apply_patch_call_output",),
     "tool_search_call": ("tool_search_output",),
 }
-# The type of a text, and types that it has elsewhere, for others and for the assistant.
+# The type of a text, and types that it has elsewhere: for the user's side, for the assistant.
 _TEXTS = (("input_text", ("output_text", "text")), ("output_text", ("input_text", "text")))
 _FREE = ("function_call", "custom_tool_call")  # any text and media answer them
 
@@ -75,10 +76,17 @@ class Writer(Writing):
     def take(self, message: Message) -> int | None:
         place = len(self.messages)
         if message.role == "tool":
-            self._results(message)
+            for part in message.parts:
+                if isinstance(part, ToolResult):
+                    self.messages.append(self._result(part))
+                else:
+                    self.drop(part)
         else:
             self._items(message)
-            self._end_of_thinking(place)
+            # The API refuses reasoning that is not followed by what it led to.
+            while len(self.messages) > place and self.messages[-1].get("type") == "reasoning":
+                self.messages.pop()
+                self.lose("thinking_dropped", "thinking must not be the end of a message")
             if message.role != "assistant" and len(self.messages) == place:
                 self.messages.append(_message_item(message, [_said(LEFT_OUT, message)]))
         return place if len(self.messages) > place else None
@@ -92,8 +100,11 @@ class Writer(Writing):
             part = parts[index]
             index += 1
             if not self._is_item(part, message):
-                if isinstance(part, (Text, Media)):
-                    made.append(self._block(part, message))
+                if isinstance(part, Text):
+                    made.append(_said(part.text, message))
+                elif isinstance(part, Media):
+                    block = _media_block(part) if message.role == "user" else None
+                    made.append(block or _said(self.replace_media(part), message))
                 else:
                     self.drop(part)
                 continue
@@ -102,9 +113,12 @@ class Writer(Writing):
                 made = []
             if isinstance(part, ToolCall):
                 self._call(part)
-            elif _is_message(part.raw):
+            elif part.raw.get("type") in (None, "message"):
+                # Parts that were read from one item go back into it together.
                 start = index - 1
-                while index < len(parts) and self._goes_with(part, parts[index], message):
+                while index < len(parts) and parts[index].raw is part.raw:
+                    if not self._is_item(parts[index], message):
+                        break
                     index += 1
                 self.messages.append(_sendable(_with_parts(part.raw, parts[start:index])))
             else:
@@ -123,21 +137,6 @@ class Writer(Writing):
         if isinstance(part, Media):
             return message.role != "assistant"
         return isinstance(part, (Text, Other))
-
-    def _goes_with(self, part: Part, following: Part, message: Message) -> bool:
-        return following.raw is part.raw and self._is_item(following, message)
-
-    def _block(self, part: Text | Media, message: Message) -> Block:
-        if isinstance(part, Text):
-            return _said(part.text, message)
-        block = write_block(part) if message.role == "user" else None
-        return block or _said(self.replace_media(part), message)
-
-    def _end_of_thinking(self, place: int) -> None:
-        """Reasoning must be followed by what it led to."""
-        while len(self.messages) > place and self.messages[-1].get("type") == "reasoning":
-            self.messages.pop()
-            self.lose("thinking_dropped", "thinking must not be the end of a message")
 
     # --- calls and results ------------------------------------------------------------------
 
@@ -159,13 +158,6 @@ class Writer(Writing):
         if item["type"] == "function_call" and not isinstance(item.get("arguments"), str):
             changed["arguments"] = dump(self.arguments(part))
         return {**item, **changed} if changed else item
-
-    def _results(self, message: Message) -> None:
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                self.messages.append(self._result(part))
-            else:
-                self.drop(part)
 
     def _result(self, part: ToolResult) -> Block:
         id = self.call_id(part.call)
@@ -197,7 +189,7 @@ class Writer(Writing):
             if isinstance(inner, Text):
                 blocks.append(_input_text(inner.text))
             elif isinstance(inner, Media):
-                block = write_block(inner)
+                block = _media_block(inner)
                 blocks.append(block or _input_text(self.replace_media(inner)))
             else:
                 self.drop(inner)
@@ -224,12 +216,24 @@ def _input_text(text: str) -> Block:
     return {"type": "input_text", "text": text}
 
 
+def _media_block(part: Media) -> Block | None:
+    """An image or a file, or None for what the API does not take."""
+    if part.kind == "image":
+        url = openai.image_url(part)
+        if url is not None:
+            return {"type": "input_image", "image_url": url, "detail": "auto"}
+        id = openai.file_id(part)
+        return None if id is None else {"type": "input_image", "file_id": id, "detail": "auto"}
+    if part.kind == "audio":
+        return None
+    file = openai.file_fields(part)
+    if file is None and part.url is not None:
+        file = {"file_url": part.url}
+    return None if file is None else {"type": "input_file", **file}
+
+
 def _function_call(id: str, name: str, arguments: Block) -> Block:
     return {"type": "function_call", "call_id": id, "name": name, "arguments": dump(arguments)}
-
-
-def _is_message(item: Block) -> bool:
-    return item.get("type") in (None, "message")
 
 
 def _is_known_reasoning(item: Block) -> bool:

@@ -1,4 +1,4 @@
-"""Images, sounds and files between formats."""
+"""What formats exchange beside text: images, sounds and files, and JSON inside of texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def decoded_text(media: Media) -> str | None:
         return None
 
 
-# --- jSON inside of messages: arguments that are text, results that are not ---
+# --- JSON in messages: arguments that are text, results that are not text -------------------
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -74,7 +74,12 @@ def dump(value: Any) -> str:
     try:
         return _encode(value).decode("utf-8")
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        return _dump_with_care(value)
+        pass
+    # The fast encoder refuses lone surrogates, which are legitimate tool output.
+    try:
+        return json.dumps(value, separators=(",", ":"), default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
 
 
 def parse_arguments(value: Any) -> tuple[Any, str | None]:
@@ -110,11 +115,3 @@ def with_unicode(value: Any) -> Any:
     if isinstance(value, dict):
         return {with_unicode(key): with_unicode(item) for key, item in value.items()}
     return value
-
-
-def _dump_with_care(value: Any) -> str:
-    # The fast encoder refuses lone surrogates, which are legitimate tool output.
-    try:
-        return json.dumps(value, separators=(",", ":"), default=str)
-    except (TypeError, ValueError, RecursionError):
-        return str(value)

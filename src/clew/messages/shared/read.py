@@ -85,6 +85,8 @@ def each(
     values: list[Any], read: Callable[[dict[str, Any]], Part], path: str = ".content"
 ) -> tuple[Part, ...]:
     """The parts of a list of blocks."""
+    # No check of each block first: nearly all of them are good, and reading a thread is mostly
+    # this loop.
     try:
         return tuple([read(block) for block in values])
     except (Malformed, TypeError, AttributeError):
@@ -114,7 +116,11 @@ def role_of(body: Any, roles: dict[str, Role]) -> Role:
 
 
 def split_results(message: Message) -> list[Message]:
-    """A user message as a tool message with its results, and one with everything else."""
+    """A user message as a tool message with its results, and one with everything else.
+
+    Some formats carry results in a user message, others give them a role of their own; the
+    neutral view has one form for both, or every reader of it would need two rules.
+    """
     parts = message.parts
     results = tuple([part for part in parts if isinstance(part, ToolResult)])
     if not results:

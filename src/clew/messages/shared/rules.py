@@ -26,7 +26,7 @@ class Judge:
             self.broken("unicode", "a text holds characters that are not Unicode")
 
     def each(self, messages: list[Any]) -> Iterator[dict[str, Any]]:
-        """The messages, those that are objects, each at its index."""
+        """Each message that is an object; `index` follows, so that violations name it."""
         for self.index, value in enumerate(messages):
             if self.holds(isinstance(value, dict), "shape", "a message is not an object"):
                 yield value
@@ -41,20 +41,20 @@ class Judge:
         return condition
 
     def object(self, value: Any, what: str) -> dict[str, Any]:
-        """The value, or an empty object if it is none."""
+        """The value; an empty object in place of anything else, so that judging can go on."""
         if self.holds(isinstance(value, dict), "shape", f"{what} is not an object"):
             return value  # type: ignore[no-any-return]
         return {}
 
     def objects(self, value: Any, what: str) -> list[dict[str, Any]]:
-        """The objects in a list that must hold nothing else, and something."""
+        """The objects of a list. The list must not be empty, nor hold anything but objects."""
         if not self.holds(isinstance(value, list), "shape", f"{what} is not a list"):
             return []
         self.holds(bool(value), "empty_content", f"{what} is empty")
         return [found for item in value if (found := self.object(item, f"an element of {what}"))]
 
     def text(self, block: dict[str, Any], key: str) -> str | None:
-        """The text, or None if it is none."""
+        """The string under a key; None in place of anything else."""
         value = block.get(key)
         if self.holds(isinstance(value, str), "shape", f"{key} is not a string"):
             return value
@@ -83,6 +83,7 @@ class Pairs:
         if not isinstance(id, str):
             self._judge.broken("shape", "the id of a call is not a string")
             return
+        # Over the whole request, not among the open calls: providers want ids to be unique.
         self._judge.holds(id not in self._seen, "duplicate_id", f"call {id!r} appears twice")
         self._seen.add(id)
         self._open[id] = kind, self._judge.index

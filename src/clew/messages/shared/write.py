@@ -53,7 +53,10 @@ class Writing:
     def write(self, messages: Sequence[Message], *, unicode: bool) -> Written:
         for self.index, message in enumerate(messages):
             if not unicode and not all(map(_is_unicode, message.parts)):
-                message = self._with_unicode(message)
+                # Lone surrogates: tools print them, and no request can carry them.
+                self.lose("text_changed", "characters that are not Unicode were replaced")
+                parts = [part if _is_unicode(part) else _repaired(part) for part in message.parts]
+                message = replace(message, parts=tuple(parts))
             self.places.append(self.take(message))
         self.finish()
         return Written(self.messages, self.places, self.system, tuple(self.losses))
@@ -73,6 +76,8 @@ class Writing:
 
     def call_id(self, id: str) -> str:
         """The id, or one made from it that the provider takes: the same for call and result."""
+        # By hash, not by number: the result is written without knowing what its call became,
+        # and the same thread must give the same request, or the provider's cache is missed.
         return id if self.LIMITS.ids.fullmatch(id) else f"call_{_short_hash(id)}"
 
     def tool_name(self, name: str) -> str:
@@ -99,6 +104,8 @@ class Writing:
                 return call.arguments
             if call.arguments is None:
                 return {}
+        # Cut off by a limit of tokens, most often. The text is kept, for the model to see what
+        # it did; as a string in place of the object the request would be refused.
         text = dump(call.arguments) if call.unparsed is None else call.unparsed
         self.lose("arguments_unparsed", f"the arguments of call {call.id} are not an object")
         return {UNPARSED: text}
@@ -113,7 +120,9 @@ class Writing:
         if isinstance(part, Thinking):
             self.lose("thinking_dropped", f"thinking in {part.format or 'no'} format was left out")
         elif isinstance(part, Other):
-            self.lose("block_dropped", f"{_kind(part)} was left out")
+            kind = part.raw.get("type") if isinstance(part.raw, dict) else None
+            block = f"a {kind} block" if isinstance(kind, str) else "a block"
+            self.lose("block_dropped", f"{block} was left out")
         else:
             self.lose("block_dropped", f"a {type(part).__name__} was out of place and left out")
 
@@ -122,12 +131,6 @@ class Writing:
         text = placeholder(media)
         self.lose("media_dropped", text[1:-1])
         return text
-
-    def _with_unicode(self, message: Message) -> Message:
-        """Replace lone surrogates: tools print them, and no request can carry them."""
-        self.lose("text_changed", "characters that are not Unicode were replaced")
-        parts = tuple([part if _is_unicode(part) else _repaired(part) for part in message.parts])
-        return replace(message, parts=parts)
 
     # --- results as text --------------------------------------------------------------------
 
@@ -174,12 +177,6 @@ def _repaired(part: Part) -> Part:
     if isinstance(part, ToolCall):
         return replace(part, arguments=with_unicode(part.arguments), format=None, raw=None)
     return part
-
-
-def _kind(part: Part) -> str:
-    raw = part.raw
-    kind = raw.get("type") if isinstance(raw, dict) else None
-    return f"a {kind} block" if isinstance(kind, str) else "a block"
 
 
 def _short_hash(text: str, length: int = 24) -> str:
