@@ -7,7 +7,7 @@ import re
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unsupported
@@ -15,6 +15,9 @@ from clew.core.maintenance import Whole
 from clew.engines.shared.namespaces import OneByOne
 from clew.engines.shared.swap import refuse_half_done
 from clew.store import Store
+
+if TYPE_CHECKING:
+    from clew.core.options import OpenOptions
 
 _SCHEMES = {
     "sqlite:": "sqlite:///path.db (or just path.db): a SQLite file",
@@ -24,7 +27,7 @@ _SCHEMES = {
 }
 
 
-def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store:
+def open(address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]) -> Store:
     """Open a store, making it if it is not there.
 
     No address: the user's own default store. A path, or `sqlite:///path.db` (relative) and
@@ -43,15 +46,17 @@ def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store
     return Store(open_engine(address, **options))
 
 
-def open_engine(address: str | os.PathLike[str] | None = None, **options: Any) -> Engine:
+def open_engine(
+    address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]
+) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
     if is_postgres(address):
-        return _postgres(str(address), options)
+        return _postgres(str(address), {**options})
     engine, path = locate(address)
     if path is None:
-        return _memory(options)
+        return _memory({**options})
     refuse_half_done(path)
-    return (_files if engine == "files" else _sqlite)(path, options)
+    return (_files if engine == "files" else _sqlite)(path, {**options})
 
 
 def namespaces(address: str | os.PathLike[str] | None = None) -> list[str]:

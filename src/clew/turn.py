@@ -1,4 +1,8 @@
-"""The turn: the group of entries between a request and rest, written under a lease."""
+"""The right to write a thread: for a turn, as a `with` block, or by hand, as a lease.
+
+A turn is the group of entries between a request and rest. It takes the lease, and a sleeping
+thread renews it until the block is left.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.drafts import check_name, mint, seconds
+from clew.core.drafts import check_batch, check_name, mint, seconds
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, LeaseHeld
 from clew.core.model import (
@@ -29,8 +34,8 @@ from clew.core.model import (
 )
 
 if TYPE_CHECKING:
+    from clew.core.options import AppendOptions
     from clew.thread import Thread
-
 
 _RETRY_SECONDS = 0.05
 
@@ -62,7 +67,6 @@ class Turn:
         self._wait_seconds = wait_seconds
         self._lease: Lease | None = None
         self._end: tuple[str, dict[str, Any]] = ("completed", {})
-        self.entered = False
 
     @property
     def lease(self) -> Lease:
@@ -83,7 +87,6 @@ class Turn:
             self.thread.leases.release(self.lease)
             self._lease = None
             raise
-        self.entered = True
         self.thread.store.renewer.add(self.lease, self._ttl_seconds)
         return self
 
@@ -96,7 +99,6 @@ class Turn:
         if error is not None:
             status = "failed" if isinstance(error, Exception) else "aborted"
             self._end = (status, {"error": _describe(error)})
-        self.entered = False
         self.thread.store.renewer.remove(self.lease)
         try:
             self._mark(*self._end)
@@ -122,25 +124,46 @@ class Turn:
     # --- writing ---
 
     @overload
-    def append(self, kind: str, body: Any = None, **options: Any) -> Entry: ...
+    def append(
+        self,
+        kind: str,
+        body: Any = None,
+        *,
+        format: str | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Entry: ...
 
     @overload
-    def append(self, kind: Iterable[EntryDraft], **options: Any) -> list[Entry]: ...
+    def append(
+        self, kind: Iterable[EntryDraft], *, expect: str | UnsetType | None = UNSET
+    ) -> list[Entry]: ...
 
     def append(
-        self, kind: str | Iterable[EntryDraft], body: Any = None, **options: Any
+        self,
+        kind: str | Iterable[EntryDraft],
+        body: Any = None,
+        *,
+        format: str | None = None,
+        **options: Unpack[AppendOptions],
     ) -> Entry | list[Entry]:
         """Append to the thread as part of this turn. LeaseLost if the lease is over."""
+        fence = self.lease.fence
         if isinstance(kind, str):
             options.setdefault("turn", self.id)
-            return self.thread.append(kind, body, fence=self.lease.fence, **options)
-        mine = [d if d.turn is not None else replace(d, turn=self.id) for d in kind]
-        return self.thread.append(mine, fence=self.lease.fence, **options)
+            return self.thread.append(kind, body, format=format, fence=fence, **options)
+        given = check_batch(kind)
+        mine = [d if d.turn is not None else replace(d, turn=self.id) for d in given]
+        # A body or fields beside drafts are passed on too, because the thread refuses them.
+        return self.thread.append(  # type: ignore[call-overload, no-any-return]
+            mine, body, format=format, fence=fence, **options
+        )
 
-    def append_message(self, message: dict[str, Any], **options: Any) -> Entry:
-        """Append a message; its kind follows from its role."""
+    def append_message(
+        self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
+    ) -> Entry:
+        """Append a message as part of this turn; see `Thread.append_message`."""
         options.setdefault("turn", self.id)
-        return self.thread.append_message(message, fence=self.lease.fence, **options)
+        return self.thread.append_message(message, format=format, fence=self.lease.fence, **options)
 
     def move(self, leaf: str | None) -> Move:
         """Stand on another entry, under this turn's lease."""
@@ -167,6 +190,47 @@ class Turn:
 def _describe(error: BaseException) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Leases:
+    """The lease of one thread. While it is live, appending needs its `fence`."""
+
+    def __init__(self, engine: Engine, thread: str) -> None:
+        self._engine = engine
+        self._thread = thread
+
+    def acquire(self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None) -> Lease:
+        """Take the lease, or LeaseHeld with owner and until. Also for the same owner: renew it."""
+        if turn is not None:
+            check_name(turn, "turn")
+        request = Acquire(check_name(owner, "owner"), seconds(ttl_seconds, "ttl_seconds"), turn)
+        lease = self._engine.lease(self._thread, request)
+        assert lease is not None
+        return lease
+
+    def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
+        """Hold it longer, counted from now. LeaseLost if it is over or somebody else's."""
+        renewed = self._engine.lease(
+            self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
+        )
+        assert renewed is not None
+        return renewed
+
+    def release(self, lease: Lease) -> None:
+        """Give it back. Releasing one that is lost does nothing."""
+        self._engine.lease(self._thread, Release(lease.fence))
+
+    def active(self) -> Lease | None:
+        """The live lease, whoever holds it."""
+        return self._engine.lease(self._thread, Inspect())
+
+    def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
+        """Remove a lease that expired or, with a cutoff, one acquired before that; what it was.
+
+        Its holder can write no more: the next lease has another fence.
+        """
+        cutoff_us = None if cutoff is None else to_us(cutoff, "cutoff")
+        return self._engine.lease(self._thread, ClearExpired(cutoff_us))
 
 
 class Renewer:
@@ -238,47 +302,3 @@ class Renewer:
         with self._changed:
             if key in self._due:
                 self._due[key] = (time.monotonic() + pause, ttl_seconds)
-
-
-# --- leases by hand: the right to write a thread, without a turn around it ---
-
-
-class Leases:
-    """The lease of one thread. While it is live, appending needs its `fence`."""
-
-    def __init__(self, engine: Engine, thread: str) -> None:
-        self._engine = engine
-        self._thread = thread
-
-    def acquire(self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None) -> Lease:
-        """Take the lease, or LeaseHeld with owner and until. Also for the same owner: renew it."""
-        if turn is not None:
-            check_name(turn, "turn")
-        request = Acquire(check_name(owner, "owner"), seconds(ttl_seconds, "ttl_seconds"), turn)
-        lease = self._engine.lease(self._thread, request)
-        assert lease is not None
-        return lease
-
-    def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
-        """Hold it longer, counted from now. LeaseLost if it is over or somebody else's."""
-        renewed = self._engine.lease(
-            self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
-        )
-        assert renewed is not None
-        return renewed
-
-    def release(self, lease: Lease) -> None:
-        """Give it back. Releasing one that is lost does nothing."""
-        self._engine.lease(self._thread, Release(lease.fence))
-
-    def active(self) -> Lease | None:
-        """The live lease, whoever holds it."""
-        return self._engine.lease(self._thread, Inspect())
-
-    def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
-        """Remove a lease that expired or, with a cutoff, one acquired before that; what it was.
-
-        Its holder can write no more: the next lease has another fence.
-        """
-        cutoff_us = None if cutoff is None else to_us(cutoff, "cutoff")
-        return self._engine.lease(self._thread, ClearExpired(cutoff_us))
