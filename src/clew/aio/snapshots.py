@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Unpack
 from clew.aio.handles import AsyncThread
 from clew.aio.hop import hop
 from clew.core.engine import Progress
-from clew.snapshots.facet import Differences, Files, List, Versions
-from clew.snapshots.ignore import Rules
-from clew.snapshots.model import Restored, Rewound, Snapshot, SnapshotStats
-from clew.snapshots.scan import Survey
-from clew.snapshots.take import Also
 
 if TYPE_CHECKING:
     from clew.core.options import ForkOptions, RestoreOptions, RewindOptions, UndoOptions
+    from clew.snapshots.facet import Differences, Files, List, Versions
+    from clew.snapshots.ignore import Rules
+    from clew.snapshots.model import Restored, Rewound, Snapshot, SnapshotStats
+    from clew.snapshots.scan import Survey
+    from clew.snapshots.take import Also
 
 
 class AsyncSnapshots:
