@@ -76,10 +76,7 @@ def written_out(given: inspect.Parameter) -> dict[str, str]:
     if unpacked is None:
         return {f"**{given.name}": given.annotation}
     fields = getattr(options, unpacked[1]).__annotations__
-    return {
-        name: re.sub(r"^Required\[(.+)\]$", r"\1", of.__forward_arg__)
-        for name, of in fields.items()
-    }
+    return {name: type.__forward_arg__ for name, type in fields.items()}
 
 
 def returned(call: Callable[..., Any]) -> str:

@@ -116,6 +116,7 @@ class Thread:
         Ends when nothing came for `idle_seconds`; by default it waits for ever.
         """
         seen = self.info.seq if after is None else after
+        # An engine waits for a bounded time; for ever is round after round of it.
         wait_seconds = 60.0 if idle_seconds is None else idle_seconds
         while True:
             for record in self.read(after=seen):
@@ -190,6 +191,7 @@ class Thread:
         """
         engine = self.store.engine
         if isinstance(kind, str):
+            # `once`: with an id that was minted here, the engine need not look for a retry.
             one = drafts.draft(
                 kind, body, format=format, clock=self.store.clock, once=True, **fields
             )

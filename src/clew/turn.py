@@ -84,6 +84,7 @@ class Turn:
         try:
             self._mark("started", {"owner": self.owner})
         except BaseException:
+            # Without its marker a turn has not begun, so its lease must not keep others out.
             self.thread.leases.release(self.lease)
             self._lease = None
             raise
@@ -98,14 +99,16 @@ class Turn:
     ) -> None:
         if error is not None:
             status = "failed" if isinstance(error, Exception) else "aborted"
-            self._end = (status, {"error": _describe(error)})
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self._end = (status, {"error": text})
         self.thread.store.renewer.remove(self.lease)
         try:
-            self._mark(*self._end)
+            self._mark(*self._end)  # before the release: a marker needs the fence as well
             self.thread.leases.release(self.lease)
         except ClewError as lost:
             if error is None:
                 raise
+            # The caller's own error tells more than the lease that was lost because of it.
             error.add_note(f"clew: the end of the turn could not be written: {lost}")
 
     def _acquire(self) -> Lease:
@@ -119,6 +122,7 @@ class Turn:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
+                # A lease may end by its time alone, which no engine can wake a waiter for.
                 time.sleep(min(left, _RETRY_SECONDS))
 
     # --- writing ---
@@ -187,11 +191,6 @@ class Turn:
         return self.append("turn_marker", {"status": status, **more})
 
 
-def _describe(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 class Leases:
     """The lease of one thread. While it is live, appending needs its `fence`."""
 
@@ -209,7 +208,7 @@ class Leases:
         return lease
 
     def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
-        """Hold it longer, counted from now. LeaseLost if it is over or somebody else's."""
+        """Hold it longer, counted from now. LeaseLost if it is over, or another owner has it."""
         renewed = self._engine.lease(
             self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
         )
@@ -221,7 +220,7 @@ class Leases:
         self._engine.lease(self._thread, Release(lease.fence))
 
     def active(self) -> Lease | None:
-        """The live lease, whoever holds it."""
+        """The live lease, of any owner."""
         return self._engine.lease(self._thread, Inspect())
 
     def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
@@ -251,6 +250,7 @@ class Renewer:
             self._reset()
         with self._changed:
             key = (lease.thread, lease.fence)
+            # After a third of its time: two attempts may fail before the lease is lost.
             self._due[key] = (time.monotonic() + ttl_seconds / 3, ttl_seconds)
             if self._running is None:
                 self._running = threading.Thread(target=self._run, name="clew-leases", daemon=True)

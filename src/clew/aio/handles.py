@@ -16,7 +16,7 @@ import inspect
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -160,8 +160,10 @@ class AsyncStore:
     async def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         return await hop(self.sync.sweep, grace_seconds=grace_seconds)
 
-    async def cleanup(self, **options: Unpack[CleanupOptions]) -> CleanupReport:
-        return await hop(self.sync.cleanup, **options)
+    async def cleanup(
+        self, *, older_than: timedelta | datetime, **options: Unpack[CleanupOptions]
+    ) -> CleanupReport:
+        return await hop(self.sync.cleanup, older_than=older_than, **options)
 
     def now(self) -> datetime:
         return self.sync.now()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import UnsetType
 
@@ -76,9 +76,8 @@ class ForkOptions(TypedDict, total=False):
 
 
 class CleanupOptions(TypedDict, total=False):
-    """Which threads go: `Store.cleanup`."""
+    """Which of the threads that are older than a time go, and how: `Store.cleanup`."""
 
-    older_than: Required[timedelta | datetime]
     keep: Callable[[ThreadInfo], bool] | None
     deleted_only: bool
     archived: bool
