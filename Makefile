@@ -26,6 +26,8 @@ lint: $(VENV)/.lint ## style, strict types, tidiness
 	@$(BIN)/ruff check src tests bench docs
 	@$(BIN)/ruff format --check src tests bench docs
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file= --strict tests/typing/user_program.py tests/typing/async_user_program.py
+	@$(BIN)/pyright
 	@$(BIN)/python -m pytest tests/test_tidy.py
 	@$(BIN)/python bench/house.py
 

@@ -19,9 +19,10 @@ from typing import Any, get_overloads
 
 import clew
 from clew import address, messages, store, thread, turn
-from clew.aio import handles
+from clew.aio import facets, handles
+from clew.aio.snapshots import AsyncSnapshots
 from clew.context import compaction, normalise, project
-from clew.core import drafts, engine, errors, maintenance, model
+from clew.core import drafts, engine, errors, maintenance, model, options
 from clew.facets import conversations, runs, sessions
 from clew.messages import neutral
 from clew.snapshots import facet, ignore, manifest
@@ -273,19 +274,24 @@ def async_page() -> str:
     parts += ["Needs the extra: `pip install 'clew[async]'`. Every name below does what its"]
     parts[-1] += " synchronous namesake does; only how it is called differs."
     parts += _functions([("clew.open_async", handles.open_async)])
-    for name, twin, page in (
-        ("AsyncStore", store.Store, "store.md"),
-        ("AsyncBlobs", store.Blobs, "store.md"),
-        ("AsyncThread", thread.Thread, "thread.md"),
-        ("AsyncLeases", turn.Leases, "leases.md"),
-        ("AsyncTurn", turn.Turn, "turn.md"),
+    for kind, twin, page in (
+        (handles.AsyncStore, store.Store, "store.md"),
+        (handles.AsyncBlobs, store.Blobs, "store.md"),
+        (handles.AsyncThread, thread.Thread, "thread.md"),
+        (handles.AsyncLeases, turn.Leases, "leases.md"),
+        (handles.AsyncTurn, turn.Turn, "turn.md"),
+        (facets.AsyncConversations, conversations.Conversations, "conversations.md"),
+        (facets.AsyncConversation, conversations.Conversation, "conversations.md"),
+        (facets.AsyncRuns, runs.Runs, "runs.md"),
+        (facets.AsyncRun, runs.Run, "runs.md"),
+        (facets.AsyncSessions, sessions.Sessions, "sessions.md"),
+        (AsyncSnapshots, facet.Snapshots, "snapshots.md"),
     ):
-        kind = getattr(handles, name)
         rows = [
             (_asynchronously(member, value), _twin(twin, member, page))
             for member, value in _members(kind)
         ]
-        parts += [f"## {name}", _doc(kind), _table(("call", "see"), rows)]
+        parts += [f"## {kind.__name__}", _doc(kind), _table(("call", "see"), rows)]
     return _join(parts)
 
 
@@ -454,7 +460,7 @@ def _signature(call: Callable[..., Any], name: str) -> str:
 
 def _parameters(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
     keyword_only = False
-    for each in parameters:
+    for each in _unpacked(parameters):
         if each.name == "self":
             continue
         if each.kind is each.VAR_POSITIONAL:
@@ -471,9 +477,24 @@ def _parameters(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
         yield text
 
 
+def _unpacked(parameters: Iterable[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    """A set of options as the options that are in it; what each is by default stands elsewhere."""
+    for each in parameters:
+        found = re.fullmatch(r"Unpack\[(\w+)\]", str(each.annotation))
+        if found is None:
+            yield each
+            continue
+        for name, type in getattr(options, found[1]).__annotations__.items():
+            yield inspect.Parameter(
+                name, each.KEYWORD_ONLY, default=..., annotation=type.__forward_arg__
+            )
+
+
 def _value(value: Any) -> str:
     if isinstance(value, frozenset) and value:
         return "frozenset({…})"  # its order is another one each time
+    if value is ...:
+        return "..."
     return value.__name__ if callable(value) and hasattr(value, "__name__") else repr(value)
 
 
@@ -491,7 +512,8 @@ def _asynchronously(name: str, member: Any) -> str:
             return f"`async for … in {name}(…)`"
         if inspect.iscoroutinefunction(member):
             return f"`await {name}(…)`"
-        return f"`async with {name}(…)`" if name == "turn" else f"`{name}(…)`"
+        block = name in ("turn", "resume_or_start")
+        return f"`async with {name}(…)`" if block else f"`{name}(…)`"
     return f"`await {name}`" if returned.startswith("Awaitable") else f"`{name}`"
 
 

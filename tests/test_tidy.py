@@ -275,6 +275,9 @@ def test_the_public_names_are_these() -> None:
     assert sorted(clew.__all__) == clew.__all__
     assert clew.__all__ == [
         "AlreadyExists",
+        "AsyncConversations",
+        "AsyncRuns",
+        "AsyncSessions",
         "AsyncStore",
         "AsyncThread",
         "AsyncTurn",

@@ -9,11 +9,8 @@ thread.append("user_message", {"role": "user", "content": "The login is broken."
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clew import store, thread
 from clew.address import namespaces, open, open_engine
 from clew.core.drafts import draft
 from clew.core.errors import (
@@ -33,10 +30,11 @@ from clew.core.errors import (
 )
 from clew.core.model import Entry, Fact, Lease, Move, Page, Problem, Record, ThreadInfo
 from clew.store import Store
-from clew.thread import Thread
+from clew.thread import PARTS, Thread, part
 from clew.turn import Turn
 
 if TYPE_CHECKING:
+    from clew.aio.facets import AsyncConversations, AsyncRuns, AsyncSessions
     from clew.aio.handles import AsyncStore, AsyncThread, AsyncTurn, open_async
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
@@ -47,6 +45,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "AsyncConversations",
+    "AsyncRuns",
+    "AsyncSessions",
     "AsyncStore",
     "AsyncThread",
     "AsyncTurn",
@@ -85,40 +86,27 @@ __all__ = [
 ]
 
 
-def _load(module: str, name: str) -> Any:
-    return getattr(import_module(module), name)
-
-
-def _later(module: str, name: str) -> Callable[..., Any]:
-    """A function or class that is imported when it is first called."""
-    return lambda *arguments, **options: _load(module, name)(*arguments, **options)
-
-
-store.PARTS |= {
-    "conversations": _later("clew.facets.conversations", "Conversations"),
-    "runs": _later("clew.facets.runs", "Runs"),
-    "sessions": _later("clew.facets.sessions", "Sessions"),
-    "blobs_of_snapshots": _later("clew.snapshots.catalogue", "wanted"),
-    "copy": _later("clew.upkeep.copy", "copy"),
-    "cleanup": _later("clew.upkeep.cleanup", "cleanup"),
-}
-thread.PARTS |= {"snapshots": _later("clew.snapshots.facet", "Snapshots")}
-
-_LOADED_ON_DEMAND = {
+# What many programs never need is loaded when it is first asked for: `import clew` stays light.
+PARTS |= {
     "Conversations": "clew.facets.conversations",
     "Runs": "clew.facets.runs",
     "Sessions": "clew.facets.sessions",
+    "Snapshots": "clew.snapshots.facet",
+    "wanted": "clew.snapshots.catalogue",
+    "cleanup": "clew.upkeep.cleanup",
+    "copy": "clew.upkeep.copy",
     "repair": "clew.upkeep.repair",
     **dict.fromkeys(("AsyncStore", "AsyncThread", "AsyncTurn", "open_async"), "clew.aio.handles"),
+    **dict.fromkeys(("AsyncConversations", "AsyncRuns", "AsyncSessions"), "clew.aio.facets"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    module = _LOADED_ON_DEMAND.get(name)
-    if module is None:
+    """The public names that are not loaded yet: Python asks here for those it does not find."""
+    if name not in PARTS or name not in __all__:
         raise AttributeError(f"module 'clew' has no attribute {name!r}")
     try:
-        return _load(module, name)
+        return part(name)
     except ModuleNotFoundError as error:
         if error.name != "anyio":
             raise

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unsupported
 from clew.core.maintenance import Maintenance
 from clew.engines.shared.swap import refuse_half_done
 from clew.store import Store
+
+if TYPE_CHECKING:
+    from clew.core.options import OpenOptions
 
 _SCHEMES = {
     "sqlite:": "sqlite:///path.db (or just path.db): a SQLite file",
@@ -27,7 +30,7 @@ _SCHEMES = {
 }
 
 
-def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store:
+def open(address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]) -> Store:
     """Open a store, making it if it is not there.
 
     No address: the user's own default store. A path, or `sqlite:///path.db` (relative) and
@@ -46,18 +49,20 @@ def open(address: str | os.PathLike[str] | None = None, **options: Any) -> Store
     return Store(open_engine(address, **options))
 
 
-def open_engine(address: str | os.PathLike[str] | None = None, **options: Any) -> Engine:
+def open_engine(
+    address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]
+) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
     engine, place = _locate(address)
     match engine:
         case "postgres":
-            return _postgres(place, options)
+            return _postgres(place, {**options})
         case "memory":
-            return _memory(options)
+            return _memory({**options})
         case "files":
-            return _files(Path(place), options)
+            return _files(Path(place), {**options})
         case _:
-            return _sqlite(Path(place), options)
+            return _sqlite(Path(place), {**options})
 
 
 def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from clew.core import drafts
 from clew.core.drafts import check_name, mint, seconds
@@ -29,10 +29,11 @@ from clew.core.model import (
     to_time,
     to_us,
 )
-from clew.thread import Thread
+from clew.thread import Thread, part
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
+    from clew.core.options import ThreadFilters
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
     from clew.facets.sessions import Sessions
@@ -42,11 +43,7 @@ if TYPE_CHECKING:
 INHERITED_FACTS = ("workspace", "tags", "model")
 SWEEP_GRACE_SECONDS = 3600.0
 
-# What sits on top of a store, by name. The package registers it, so that this module knows none of
-# it; it is loaded when it is first asked for.
-PARTS: dict[str, Callable[..., Any]] = {}
-
-Problems = list[Problem]
+Problems = list[Problem]  # `list` means the method inside of Store
 
 
 class Store:
@@ -195,11 +192,12 @@ class Store:
             )
         )
 
-    def threads(self, **filters: Any) -> Iterator[ThreadInfo]:
-        """Every thread that `list` would give, page after page."""
+    def threads(self, **filters: Unpack[ThreadFilters]) -> Iterator[ThreadInfo]:
+        """Every thread that `list` would give, page after page; `limit` is the size of a page."""
+        filters.setdefault("limit", 500)
         cursor = None
         while True:
-            page = self.list(**{"limit": 500, **filters}, cursor=cursor)
+            page = self.list(**filters, cursor=cursor)
             yield from page.items
             cursor = page.cursor
             if cursor is None:
@@ -290,23 +288,20 @@ class Store:
     @cached_property
     def conversations(self) -> Conversations:
         """Histories by key: `store.conversations.get("chat-1").add("user", "Hello")`."""
-        facet: Conversations = self._part("conversations")
+        facet: Conversations = part("Conversations")(self)
         return facet
 
     @cached_property
     def runs(self) -> Runs:
         """One resumable checkpoint for each run."""
-        facet: Runs = self._part("runs")
+        facet: Runs = part("Runs")(self)
         return facet
 
     @cached_property
     def sessions(self) -> Sessions:
         """The session documents of a coding agent."""
-        facet: Sessions = self._part("sessions")
+        facet: Sessions = part("Sessions")(self)
         return facet
-
-    def _part(self, name: str, *arguments: Any, **options: Any) -> Any:
-        return PARTS[name](self, *arguments, **options)
 
     # --- the place itself ---
 
@@ -330,7 +325,7 @@ class Store:
         is new. Where both sides moved on, both branches are kept. The report says what became
         of each thread; one that could not be copied does not keep the others from it.
         """
-        report: CopyReport = PARTS["copy"](self.engine, other.engine, progress=progress)
+        report: CopyReport = part("copy")(self.engine, other.engine, progress=progress)
         return report
 
     def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
@@ -339,9 +334,9 @@ class Store:
         What a snapshot needs stays, as long as the snapshot is kept.
         """
         span = seconds(grace_seconds, "grace_seconds")
-        return self.engine.sweep(
-            grace_seconds=span, keep=lambda blobs: self._part("blobs_of_snapshots", blobs)
-        )
+        # The engine sees which blobs entries name; what a snapshot's manifests name only the
+        # snapshots know.
+        return self.engine.sweep(grace_seconds=span, keep=lambda blobs: part("wanted")(self, blobs))
 
     def cleanup(
         self,
@@ -360,8 +355,8 @@ class Store:
         ones too, unless asked for. A deleted one counts from its deletion. A sub-agent's goes
         with its parent. At most `limit` are purged. `dry_run` only tells.
         """
-        report: CleanupReport = self._part(
-            "cleanup",
+        report: CleanupReport = part("cleanup")(
+            self,
             older_than=older_than,
             keep=keep,
             deleted_only=deleted_only,

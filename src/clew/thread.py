@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -35,14 +36,27 @@ from clew.tree import Comparison
 from clew.turn import Leases, Turn
 
 if TYPE_CHECKING:
+    from clew.core.options import (
+        CompactionNotes,
+        EntryFields,
+        ForkOptions,
+        RewindOptions,
+        UndoOptions,
+    )
     from clew.snapshots.facet import Snapshots
     from clew.snapshots.model import Rewound
     from clew.store import Store
 
-# As of a store: what sits on top of a thread, registered by the package.
-PARTS: dict[str, Callable[..., Any]] = {}
+# What sits on top of the handles, by name, and the module that has it. The package fills it in: a
+# layer knows nothing of those above it, yet `store.runs` has to find them.
+PARTS: dict[str, str] = {}
 
 _PAGE = 1000
+
+
+def part(name: str) -> Any:
+    """A function or class from a layer above, imported when it is first asked for."""
+    return getattr(import_module(PARTS[name]), name)
 
 
 class Thread:
@@ -114,6 +128,7 @@ class Thread:
         Ends when nothing came for `idle_seconds`; by default it waits for ever.
         """
         seen = self.info.seq if after is None else after
+        # An engine waits for a bounded time; for ever is round after round of it.
         wait_seconds = 60.0 if idle_seconds is None else idle_seconds
         while True:
             for record in self.read(after=seen):
@@ -174,9 +189,10 @@ class Thread:
         kind: str | Iterable[EntryDraft],
         body: Any = None,
         *,
+        format: str | None = None,
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
-        **fields: Any,
+        **fields: Unpack[EntryFields],
     ) -> Entry | list[Entry]:
         """Append one entry, or several drafts as one atomic step; durable when it returns.
 
@@ -187,9 +203,12 @@ class Thread:
         """
         engine = self.store.engine
         if isinstance(kind, str):
-            one = drafts.draft(kind, body, clock=self.store.clock, once=True, **fields)
+            # `once`: with an id that was minted here, the engine need not look for a retry.
+            one = drafts.draft(
+                kind, body, format=format, clock=self.store.clock, once=True, **fields
+            )
             return engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
-        if fields or body is not None:
+        if fields or format is not None or body is not None:
             raise InvalidInput("append", "give the drafts themselves what each of them should have")
         batch = drafts.check_batch(kind)
         return engine.append(self.id, batch, expect=expect, fence=fence)  # type: ignore[return-value]
@@ -288,7 +307,7 @@ class Thread:
         self.set(title={**title, "time_us": self.store.clock()})
 
     def viewed(self, time: datetime | None = None) -> None:
-        """Note that somebody has looked at the thread."""
+        """Note when a person has last looked at the thread."""
         self.set(last_viewed_us=self.store.clock() if time is None else to_us(time))
 
     def label(self, entry: str, name: str | None) -> None:
@@ -351,7 +370,7 @@ class Thread:
         keep_user_tokens: int = KEEP_USER_TOKENS,
         format: str | None = None,
         fence: int | None = None,
-        **notes: Any,
+        **notes: Unpack[CompactionNotes],
     ) -> Entry | None:
         """Let a summary stand for all but the newest turns; None if there is nothing before them.
 
@@ -363,7 +382,7 @@ class Thread:
             self,
             summarize,
             fence=fence,
-            notes=notes,
+            notes={**notes},
             keep_turns=keep_turns,
             keep_tokens=keep_tokens,
             keep_user_tokens=keep_user_tokens,
@@ -402,30 +421,34 @@ class Thread:
     @property
     def snapshots(self) -> Snapshots:
         """Trees of files, pinned to entries: take, look, go back."""
-        facet: Snapshots = PARTS["snapshots"](self)
+        facet: Snapshots = part("Snapshots")(self)
         return facet
 
-    def rewind(self, to: str, **options: Any) -> Rewound:
+    def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
         """Go back to before a user message, with the files as they were then, as one step.
 
-        `conversation=False` or `files=False` leaves the one or the other, `at` stops at the
-        message itself, `dry_run` only tells, `progress` is told how many files are done, of how
-        many. Changed files that no snapshot has are a Conflict with their names, unless `force`.
+        `conversation=False` or `files=False` leaves the one or the other as it is, `at` stops at
+        the message itself, `root` is the folder if it is not the one of the snapshot. `dry_run`
+        only tells, `progress` is told how many files are done, of how many. Changed files that no
+        snapshot has are a Conflict with their names, unless `force`.
         """
         return self.snapshots.rewind(to, **options)
 
-    def undo_rewind(self, **options: Any) -> Rewound:
+    def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
         """Take the last rewind or restore back: files and leaf. InvalidInput if there is none.
 
-        `dry_run`, `force` and `progress` as with `rewind`.
+        `root` says where the folder is now if it was moved; the other options are those of
+        `rewind`.
         """
         return self.snapshots.undo_rewind(**options)
 
-    def user_turns(self) -> int:
+    def count_user_messages(self) -> int:
         """How many user messages lie on the current path."""
         return sum(entry.kind == "user_message" for entry in self.path())
 
-    def fork(self, *, files_to: str | os.PathLike[str] | None = None, **options: Any) -> Thread:
+    def fork(
+        self, *, files_to: str | os.PathLike[str] | None = None, **options: Unpack[ForkOptions]
+    ) -> Thread:
         """A new thread from this one: see `Store.fork`.
 
         With `files_to` it gets the files of the latest snapshot on its path, in that new folder.

@@ -40,25 +40,24 @@ def leaves(thread: Thread) -> list[str]:
 def children(thread: Thread, entry: str | None) -> list[str]:
     segments = thread.segments()
     found = [segment.first for segment in segments if segment.parent == entry]
-    if entry is None:
-        found = _inherited_root(thread) + found
-    else:
+    if entry is not None:
         follower = _next_in_segment(thread, thread.get(entry), segments)
-        if follower is not None:
-            found.insert(0, follower)
+        return found if follower is None else [follower, *found]
+    origin = thread.info.origin
+    if origin is not None and origin.entry is not None:
+        found.insert(0, thread.path(origin.entry)[0].id)
     return found
 
 
-def _inherited_root(thread: Thread) -> list[str]:
-    origin = thread.info.origin
-    if origin is None or origin.entry is None:
-        return []
-    return [thread.path(origin.entry)[0].id]
-
-
 def _next_in_segment(thread: Thread, entry: Entry, segments: list[Segment]) -> str | None:
+    """The child that no segment begins with: the one that follows in the entry's own segment."""
     if entry.thread != thread.id:
-        return _next_inherited(thread, entry)
+        # It is shared with the origin, and a fork sees one child of it there: the next on the way
+        # to where the fork began.
+        origin = thread.info.origin
+        assert origin is not None
+        rest = thread.path(origin.entry, after=entry.id)
+        return rest[0].id if rest else None
     if any(segment.last == entry.id for segment in segments):
         return None
     for record in thread.read(after=entry.seq):
@@ -67,15 +66,8 @@ def _next_in_segment(thread: Thread, entry: Entry, segments: list[Segment]) -> s
     return None
 
 
-def _next_inherited(thread: Thread, entry: Entry) -> str | None:
-    """An entry that is shared with the origin has one child there: the next on the shared path."""
-    origin = thread.info.origin
-    assert origin is not None
-    rest = thread.path(origin.entry, after=entry.id)
-    return rest[0].id if rest else None
-
-
 def compare(thread: Thread, left: str, right: str) -> Comparison:
+    # Branches usually part near their ends, so little is read at first, and then more and more.
     limit = 64
     while True:
         a, b = thread.path(left, limit=limit), thread.path(right, limit=limit)

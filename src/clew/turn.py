@@ -1,19 +1,23 @@
-"""The turn: the group of entries between a request and rest, written under a lease."""
+"""The right to write a thread: for a turn, as a `with` block, or by hand, as a lease.
+
+A turn is the group of entries between a request and rest. It takes the lease, and a sleeping
+thread renews it until the block is left.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.drafts import check_name, mint, seconds
+from clew.core.drafts import check_batch, check_name, mint, seconds
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, LeaseHeld
 from clew.core.model import (
@@ -30,8 +34,8 @@ from clew.core.model import (
 )
 
 if TYPE_CHECKING:
+    from clew.core.options import AppendOptions
     from clew.thread import Thread
-
 
 _RETRY_SECONDS = 0.05
 
@@ -63,7 +67,6 @@ class Turn:
         self._wait_seconds = wait_seconds
         self._lease: Lease | None = None
         self._end: tuple[str, dict[str, Any]] = ("completed", {})
-        self.entered = False
 
     @property
     def lease(self) -> Lease:
@@ -81,10 +84,10 @@ class Turn:
         try:
             self._mark("started", {"owner": self.owner})
         except BaseException:
+            # Without its marker a turn has not begun, so its lease must not keep others out.
             self.thread.leases.release(self.lease)
             self._lease = None
             raise
-        self.entered = True
         self.thread.store.renewer.add(self.lease, self._ttl_seconds)
         return self
 
@@ -96,15 +99,16 @@ class Turn:
     ) -> None:
         if error is not None:
             status = "failed" if isinstance(error, Exception) else "aborted"
-            self._end = (status, {"error": _describe(error)})
-        self.entered = False
+            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            self._end = (status, {"error": text})
         self.thread.store.renewer.remove(self.lease)
         try:
-            self._mark(*self._end)
+            self._mark(*self._end)  # before the release: a marker needs the fence as well
             self.thread.leases.release(self.lease)
         except ClewError as lost:
             if error is None:
                 raise
+            # The caller's own error tells more than the lease that was lost because of it.
             error.add_note(f"clew: the end of the turn could not be written: {lost}")
 
     def _acquire(self) -> Lease:
@@ -118,52 +122,52 @@ class Turn:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
+                # A lease may end by its time alone, which no engine can wake a waiter for.
                 time.sleep(min(left, _RETRY_SECONDS))
 
     # --- writing ---
 
     @overload
-    def append(self, kind: str, body: Any = None, **options: Any) -> Entry: ...
-
-    @overload
-    def append(self, kind: Iterable[EntryDraft], **options: Any) -> list[Entry]: ...
-
     def append(
-        self, kind: str | Iterable[EntryDraft], body: Any = None, **options: Any
-    ) -> Entry | list[Entry]:
-        """Append to the thread as part of this turn. LeaseLost if the lease is over."""
-        if isinstance(kind, str):
-            options.setdefault("turn", self.id)
-            return self.thread.append(kind, body, fence=self.lease.fence, **options)
-        mine = [d if d.turn is not None else replace(d, turn=self.id) for d in kind]
-        return self.thread.append(mine, fence=self.lease.fence, **options)
-
-    def append_message(
         self,
-        message: Any,
+        kind: str,
+        body: Any = None,
         *,
         format: str | None = None,
-        id: str | None = None,
-        parent: str | UnsetType | None = UNSET,
-        turn: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-        blobs: Iterable[str] = (),
-        time: datetime | None = None,
-        expect: str | UnsetType | None = UNSET,
+        **options: Unpack[AppendOptions],
+    ) -> Entry: ...
+
+    @overload
+    def append(
+        self, kind: Iterable[EntryDraft], *, expect: str | UnsetType | None = UNSET
+    ) -> list[Entry]: ...
+
+    def append(
+        self,
+        kind: str | Iterable[EntryDraft],
+        body: Any = None,
+        *,
+        format: str | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Entry | list[Entry]:
+        """Append to the thread as part of this turn. LeaseLost if the lease is over."""
+        fence = self.lease.fence
+        if isinstance(kind, str):
+            options.setdefault("turn", self.id)
+            return self.thread.append(kind, body, format=format, fence=fence, **options)
+        given = check_batch(kind)
+        mine = [d if d.turn is not None else replace(d, turn=self.id) for d in given]
+        # A body or fields beside drafts are passed on too, because the thread refuses them.
+        return self.thread.append(  # type: ignore[call-overload, no-any-return]
+            mine, body, format=format, fence=fence, **options
+        )
+
+    def append_message(
+        self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
     ) -> Entry:
         """Append a message as part of this turn; see `Thread.append_message`."""
-        return self.thread.append_message(
-            message,
-            format=format,
-            id=id,
-            parent=parent,
-            turn=self.id if turn is None else turn,
-            meta=meta,
-            blobs=blobs,
-            time=time,
-            expect=expect,
-            fence=self.lease.fence,
-        )
+        options.setdefault("turn", self.id)
+        return self.thread.append_message(message, format=format, fence=self.lease.fence, **options)
 
     def move(self, leaf: str | None) -> Move:
         """Stand on another entry, under this turn's lease."""
@@ -187,9 +191,45 @@ class Turn:
         return self.append("turn_marker", {"status": status, **more})
 
 
-def _describe(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+class Leases:
+    """The lease of one thread. While it is live, appending needs its `fence`."""
+
+    def __init__(self, engine: Engine, thread: str) -> None:
+        self._engine = engine
+        self._thread = thread
+
+    def acquire(self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None) -> Lease:
+        """Take the lease, or LeaseHeld with owner and until. Also for the same owner: renew it."""
+        if turn is not None:
+            check_name(turn, "turn")
+        request = Acquire(check_name(owner, "owner"), seconds(ttl_seconds, "ttl_seconds"), turn)
+        lease = self._engine.lease(self._thread, request)
+        assert lease is not None
+        return lease
+
+    def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
+        """Hold it longer, counted from now. LeaseLost if it is over, or another owner has it."""
+        renewed = self._engine.lease(
+            self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
+        )
+        assert renewed is not None
+        return renewed
+
+    def release(self, lease: Lease) -> None:
+        """Give it back. Releasing one that is lost does nothing."""
+        self._engine.lease(self._thread, Release(lease.fence))
+
+    def active(self) -> Lease | None:
+        """The live lease, of any owner."""
+        return self._engine.lease(self._thread, Inspect())
+
+    def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
+        """Remove a lease that expired or, with a cutoff, one acquired before that; what it was.
+
+        Its holder can write no more: the next lease has another fence.
+        """
+        cutoff_us = None if cutoff is None else to_us(cutoff, "cutoff")
+        return self._engine.lease(self._thread, ClearExpired(cutoff_us))
 
 
 class Renewer:
@@ -210,6 +250,7 @@ class Renewer:
             self._reset()
         with self._changed:
             key = (lease.thread, lease.fence)
+            # After a third of its time: two attempts may fail before the lease is lost.
             self._due[key] = (time.monotonic() + ttl_seconds / 3, ttl_seconds)
             if self._running is None:
                 self._running = threading.Thread(target=self._run, name="clew-leases", daemon=True)
@@ -261,47 +302,3 @@ class Renewer:
         with self._changed:
             if key in self._due:
                 self._due[key] = (time.monotonic() + pause, ttl_seconds)
-
-
-# --- leases by hand: the right to write a thread, without a turn around it ---
-
-
-class Leases:
-    """The lease of one thread. While it is live, appending needs its `fence`."""
-
-    def __init__(self, engine: Engine, thread: str) -> None:
-        self._engine = engine
-        self._thread = thread
-
-    def acquire(self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None) -> Lease:
-        """Take the lease, or LeaseHeld with owner and until. Also for the same owner: renew it."""
-        if turn is not None:
-            check_name(turn, "turn")
-        request = Acquire(check_name(owner, "owner"), seconds(ttl_seconds, "ttl_seconds"), turn)
-        lease = self._engine.lease(self._thread, request)
-        assert lease is not None
-        return lease
-
-    def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
-        """Hold it longer, counted from now. LeaseLost if it is over or somebody else's."""
-        renewed = self._engine.lease(
-            self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
-        )
-        assert renewed is not None
-        return renewed
-
-    def release(self, lease: Lease) -> None:
-        """Give it back. Releasing one that is lost does nothing."""
-        self._engine.lease(self._thread, Release(lease.fence))
-
-    def active(self) -> Lease | None:
-        """The live lease, whoever holds it."""
-        return self._engine.lease(self._thread, Inspect())
-
-    def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
-        """Remove a lease that expired or, with a cutoff, one acquired before that; what it was.
-
-        Its holder can write no more: the next lease has another fence.
-        """
-        cutoff_us = None if cutoff is None else to_us(cutoff, "cutoff")
-        return self._engine.lease(self._thread, ClearExpired(cutoff_us))

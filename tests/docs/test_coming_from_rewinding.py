@@ -115,16 +115,16 @@ def _set_state(store: Store, name: str) -> None:
     store.conversations.set_history("k", [say("1"), say("ok", "assistant"), say("2")])
     talk = store.conversations.get("k")
     assert [message["content"] for message in talk.history()] == ["1", "ok", "2"]
-    assert talk.thread.user_turns() == 2
+    assert talk.thread.count_user_messages() == 2
     assert "old" in [entry.body["content"] for entry in talk.thread.entries()]
 
 
 @row("Manager.snapshot", "Manager.rewind", "Session.user_turns", "Session.checkpoints")
 def _rewind(store: Store, name: str) -> None:
     thread, root = begun(store)
-    assert thread.user_turns() == 2
+    assert thread.count_user_messages() == 2
     thread.rewind("u2", files=False)
-    assert (messages(thread), thread.user_turns()) == (["u1", "a1"], 1)
+    assert (messages(thread), thread.count_user_messages()) == (["u1", "a1"], 1)
     thread.append_message(say("another"), id="u3")
     kinds = {entry.id for entry in thread.entries() if entry.kind == "user_message"}
     assert kinds == {"u1", "u2", "u3"}

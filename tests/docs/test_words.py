@@ -45,6 +45,7 @@ def test_a_word_of_the_handles_is_in_the_glossary(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(clew.__all__) - set(errors.__all__)))
 def test_a_public_name_is_in_the_glossary(name: str) -> None:
+    """`Runs` are several of a run; what is asynchronous has the words of its namesake."""
     plain = name.removeprefix("Async").removesuffix("_async").removesuffix("_engine").lower()
     assert {plain, plain.removesuffix("info"), plain.removesuffix("s")} & WORDS
 

@@ -77,11 +77,11 @@ def test_files_and_leaf_go_back_together_and_forth_again(thread: Thread, root: P
     assert read(root) == whole(A)
     assert done.files is not None
     assert label(thread, done.files.before or "") == "before rewind"
-    assert thread.user_turns() == 0
+    assert thread.count_user_messages() == 0
     undone = undo_rewind(thread)
     assert (thread.leaf, undone.leaf, undone.what) == ("a2", "a2", "undo")
     assert read(root) == whole(B)
-    assert thread.user_turns() == 2
+    assert thread.count_user_messages() == 2
     with pytest.raises(InvalidInput, match="no rewind"):
         undo_rewind(thread)
 
@@ -89,7 +89,7 @@ def test_files_and_leaf_go_back_together_and_forth_again(thread: Thread, root: P
 def test_at_a_message_means_that_it_stays(thread: Thread, root: Path) -> None:
     rewind(thread, "m1", at=True)
     assert thread.leaf == "m1"
-    assert thread.user_turns() == 1
+    assert thread.count_user_messages() == 1
     assert read(root) == whole(A)
 
 

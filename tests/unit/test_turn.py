@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from clew import LeaseHeld, LeaseLost
+from clew import InvalidInput, LeaseHeld, LeaseLost, draft
 from clew.core.model import Renew
 from clew.store import Store
 from clew.thread import Thread
@@ -28,6 +28,25 @@ def test_a_turn_marks_its_beginning_points_and_end(store: Store) -> None:
     assert call.turn == "turn-1"
     assert thread.leases.active() is None
     assert thread.unfinished_turn() is None
+
+
+def test_drafts_become_part_of_the_turn(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me", id="turn-1") as turn:
+        made = turn.append([draft("event", 1), draft("event", 2, turn="other")])
+    assert [entry.turn for entry in made] == ["turn-1", "other"]
+
+
+def test_what_does_not_go_with_drafts_is_refused_and_not_dropped(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="me") as turn:
+        with pytest.raises(InvalidInput, match="give the drafts themselves"):
+            turn.append([draft("event")], {"lost": True})  # type: ignore[call-overload]
+        with pytest.raises(InvalidInput, match="give the drafts themselves"):
+            turn.append([draft("event")], meta={"lost": True})  # type: ignore[call-overload]
+        with pytest.raises(InvalidInput, match=r"drafts of clew.draft\(\)"):
+            turn.append([{"role": "user"}])  # type: ignore[list-item]
+    assert [entry.kind for entry in thread.path()] == ["turn_marker", "turn_marker"]
 
 
 def test_an_exception_is_recorded_and_goes_on(store: Store) -> None:
@@ -122,9 +141,8 @@ def test_renewal_ends_with_the_turn(store: Store) -> None:
 
 def test_unfinished_turns_are_found_behind_a_long_tail(store: Store) -> None:
     thread = store.create()
-    turn = thread.turn(owner="me", ttl_seconds=0.05).__enter__()
+    turn = thread.turn(owner="me").__enter__()
     for n in range(150):
-        thread.store.engine.wait(thread.id, after=0, timeout_seconds=0)
         turn.append("event", n)
     assert thread.unfinished_turn().turn == turn.id
     turn.__exit__(None, None, None)

@@ -13,24 +13,30 @@ awaitable property here.
 from __future__ import annotations
 
 import inspect
+import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import anyio
 import anyio.to_thread
+from msgspec import UNSET, UnsetType
 
 from clew.address import open
-from clew.aio.hop import hop, iterate
+from clew.aio.hop import enter, hop, iterate, leave
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
 from clew.context.project import Context
+from clew.core.engine import Progress
 from clew.core.errors import LeaseHeld
 from clew.core.model import (
+    Draft,
     Entry,
+    EntryDraft,
     Fact,
     Lease,
     Move,
@@ -43,19 +49,38 @@ from clew.core.model import (
     Swept,
     ThreadInfo,
 )
-from clew.snapshots.model import Rewound
-from clew.store import Blobs, Problems, Store
+from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Store
 from clew.thread import Thread
 from clew.tree import Comparison
 from clew.turn import Leases, Turn
-from clew.upkeep.cleanup import CleanupReport
-from clew.upkeep.copy import CopyReport
+
+if TYPE_CHECKING:
+    from clew.aio.facets import AsyncConversations, AsyncRuns, AsyncSessions
+    from clew.aio.snapshots import AsyncSnapshots
+    from clew.core.options import (
+        AppendOptions,
+        CleanupOptions,
+        CompactionNotes,
+        ContextOptions,
+        FencedAppendOptions,
+        ForkOptions,
+        OpenOptions,
+        RewindOptions,
+        ThreadFields,
+        ThreadFilters,
+        UndoOptions,
+    )
+    from clew.snapshots.model import Rewound
+    from clew.upkeep.cleanup import CleanupReport
+    from clew.upkeep.copy import CopyReport
 
 _WAIT_SECONDS = 0.5
 _RETRY_SECONDS = 0.05
 
 
-async def open_async(address: Any = None, **options: Any) -> AsyncStore:
+async def open_async(
+    address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]
+) -> AsyncStore:
     """Like `clew.open`."""
     return AsyncStore(await hop(open, address, **options))
 
@@ -71,23 +96,25 @@ class AsyncStore:
     def properties(self) -> Properties:
         return self.sync.properties
 
-    async def create(self, id: str | None = None, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await hop(self.sync.create, id, **options))
+    async def create(self, id: str | None = None, **fields: Unpack[ThreadFields]) -> AsyncThread:
+        return AsyncThread(self, await hop(self.sync.create, id, **fields))
 
-    async def get(self, id: str, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await hop(self.sync.get, id, **options))
+    async def get(self, id: str, *, deleted: bool = False) -> AsyncThread:
+        return AsyncThread(self, await hop(self.sync.get, id, deleted=deleted))
 
     async def find(self, id: str) -> AsyncThread | None:
         found = await hop(self.sync.find, id)
         return None if found is None else AsyncThread(self, found)
 
-    async def resolve(self, prefix: str, **options: Any) -> AsyncThread:
-        return AsyncThread(self, await hop(self.sync.resolve, prefix, **options))
+    async def resolve(self, prefix: str, *, deleted: bool = False) -> AsyncThread:
+        return AsyncThread(self, await hop(self.sync.resolve, prefix, deleted=deleted))
 
-    async def list(self, **filters: Any) -> Page[ThreadInfo]:
-        return await hop(self.sync.list, **filters)
+    async def list(
+        self, *, cursor: str | None = None, **filters: Unpack[ThreadFilters]
+    ) -> Page[ThreadInfo]:
+        return await hop(self.sync.list, cursor=cursor, **filters)
 
-    def threads(self, **filters: Any) -> AsyncIterator[ThreadInfo]:
+    def threads(self, **filters: Unpack[ThreadFilters]) -> AsyncIterator[ThreadInfo]:
         return iterate(self.sync.threads(**filters))
 
     async def delete(self, thread: str) -> None:
@@ -99,28 +126,48 @@ class AsyncStore:
     async def purge(self, thread: str) -> Purged:
         return await hop(self.sync.purge, thread)
 
-    async def fork(self, thread: str, **options: Any) -> AsyncThread:
+    async def fork(self, thread: str, **options: Unpack[ForkOptions]) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.fork, thread, **options))
 
     async def fork_id(self, base: str) -> str:
         return await hop(self.sync.fork_id, base)
 
+    @cached_property
+    def conversations(self) -> AsyncConversations:
+        from clew.aio.facets import AsyncConversations
+
+        return AsyncConversations(self)
+
+    @cached_property
+    def runs(self) -> AsyncRuns:
+        from clew.aio.facets import AsyncRuns
+
+        return AsyncRuns(self)
+
+    @cached_property
+    def sessions(self) -> AsyncSessions:
+        from clew.aio.facets import AsyncSessions
+
+        return AsyncSessions(self)
+
     async def stats(self) -> Stats:
         return await hop(self.sync.stats)
 
-    async def verify(self, **options: Any) -> Problems:
-        return await hop(self.sync.verify, **options)
+    async def verify(self, *, quick: bool = False, progress: Progress | None = None) -> Problems:
+        return await hop(self.sync.verify, quick=quick, progress=progress)
 
-    async def copy_to(self, other: AsyncStore, **options: Any) -> CopyReport:
-        return await hop(self.sync.copy_to, other.sync, **options)
+    async def copy_to(self, other: AsyncStore, *, progress: Progress | None = None) -> CopyReport:
+        return await hop(self.sync.copy_to, other.sync, progress=progress)
 
-    async def sweep(self, **options: Any) -> Swept:
-        return await hop(self.sync.sweep, **options)
+    async def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
+        return await hop(self.sync.sweep, grace_seconds=grace_seconds)
 
-    async def cleanup(self, **options: Any) -> CleanupReport:
-        return await hop(self.sync.cleanup, **options)
+    async def cleanup(
+        self, *, older_than: timedelta | datetime, **options: Unpack[CleanupOptions]
+    ) -> CleanupReport:
+        return await hop(self.sync.cleanup, older_than=older_than, **options)
 
-    def now(self) -> Any:
+    def now(self) -> datetime:
         return self.sync.now()
 
     async def close(self) -> None:
@@ -186,8 +233,14 @@ class AsyncThread:
     async def get(self, entry: str) -> Entry:
         return await hop(self.sync.get, entry)
 
-    async def path(self, *leaf: str | None, **options: Any) -> list[Entry]:
-        return await hop(self.sync.path, *leaf, **options)
+    async def path(
+        self,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        return await hop(self.sync.path, leaf, after=after, limit=limit)
 
     def entries(self) -> AsyncIterator[Entry]:
         return iterate(self.sync.entries())
@@ -212,8 +265,8 @@ class AsyncThread:
             await self._wait(seen, left)
 
     async def _wait(self, after: int, seconds: float) -> None:
-        # Waiting writes nothing, so it may be left behind; it has places of its own, so that
-        # many who follow do not keep those who write from their worker threads.
+        # Waiting writes nothing, so it may be left behind. It has a limiter of its own, so that
+        # many tasks that follow do not take the worker threads of those that write.
         wait = partial(self.sync.store.engine.wait, self.id, after=after, timeout_seconds=seconds)
         await anyio.to_thread.run_sync(
             wait, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
@@ -231,49 +284,87 @@ class AsyncThread:
     async def compare(self, left: str, right: str) -> Comparison:
         return await hop(self.sync.compare, left, right)
 
+    @overload
+    async def append(
+        self,
+        kind: str,
+        body: Any = None,
+        *,
+        format: str | None = None,
+        **options: Unpack[FencedAppendOptions],
+    ) -> Entry: ...
+
+    @overload
+    async def append(
+        self,
+        kind: Iterable[EntryDraft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Entry]: ...
+
     async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
-        return await hop(self.sync.append, kind, body, **options)
+        return await hop(lambda: self.sync.append(kind, body, **options))
 
-    async def append_message(self, message: Any, **options: Any) -> Entry:
-        return await hop(self.sync.append_message, message, **options)
+    async def append_message(
+        self, message: Any, *, format: str | None = None, **options: Unpack[FencedAppendOptions]
+    ) -> Entry:
+        return await hop(self.sync.append_message, message, format=format, **options)
 
-    async def write(self, batch: Any, **options: Any) -> list[Record]:
-        return await hop(self.sync.write, batch, **options)
+    async def write(
+        self,
+        batch: Iterable[Draft],
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> list[Record]:
+        return await hop(self.sync.write, batch, expect=expect, fence=fence)
 
-    async def move(self, leaf: str | None, **options: Any) -> Move:
-        return await hop(self.sync.move, leaf, **options)
+    async def move(
+        self,
+        leaf: str | None,
+        *,
+        id: str | None = None,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+    ) -> Move:
+        return await hop(self.sync.move, leaf, id=id, expect=expect, fence=fence)
 
     async def set(self, **facts: Any) -> list[Fact]:
         return await hop(self.sync.set, **facts)
 
-    async def set_facts(self, facts: Any) -> list[Fact]:
+    async def set_facts(self, facts: Mapping[str, Any]) -> list[Fact]:
         return await hop(self.sync.set_facts, facts)
 
-    async def set_title(self, text: str, **options: Any) -> None:
-        await hop(self.sync.set_title, text, **options)
+    async def set_title(
+        self, text: str, *, status: str = "ready", source: str = "host", error: str | None = None
+    ) -> None:
+        await hop(self.sync.set_title, text, status=status, source=source, error=error)
 
-    async def viewed(self, time: Any = None) -> None:
+    async def viewed(self, time: datetime | None = None) -> None:
         await hop(self.sync.viewed, time)
 
     async def label(self, entry: str, name: str | None) -> None:
         await hop(self.sync.label, entry, name)
 
-    async def context(self, format: str | None = None, **options: Any) -> Context:
+    async def context(
+        self, format: str | None = None, **options: Unpack[ContextOptions]
+    ) -> Context:
         return await hop(self.sync.context, format, **options)
 
     async def compact(
         self,
-        summarize: Callable[[list[Any]], Any],
+        summarize: Callable[[list[Any]], str | Awaitable[str]],
         *,
         keep_turns: int | None = None,
         keep_tokens: int | None = None,
         keep_user_tokens: int = KEEP_USER_TOKENS,
         format: str | None = None,
         fence: int | None = None,
-        **notes: Any,
+        **notes: Unpack[CompactionNotes],
     ) -> Entry | None:
         """Like `Thread.compact`; `summarize` may be asynchronous."""
-        compaction.check_notes(notes)
+        compaction.check_notes({**notes})
         decided = await hop(
             compaction.prepare,
             self.sync,
@@ -284,36 +375,57 @@ class AsyncThread:
         )
         if decided is None:
             return None
+        summary: str | Awaitable[str]
         if inspect.iscoroutinefunction(summarize):
             summary = await summarize(decided.context.messages)
         else:
+            # It may ask a model, so it must not stop the event loop. A lambda around a coroutine
+            # function comes here too, and returns what is still to be awaited.
             summary = await hop(summarize, decided.context.messages)
             summary = await summary if inspect.isawaitable(summary) else summary
-        return await hop(compaction.commit, self.sync, decided, summary, fence=fence, notes=notes)
+        return await hop(
+            compaction.commit, self.sync, decided, summary, fence=fence, notes={**notes}
+        )
 
-    async def uncompact(self, **options: Any) -> Entry | None:
-        return await hop(self.sync.uncompact, **options)
+    async def uncompact(self, *, fence: int | None = None) -> Entry | None:
+        return await hop(self.sync.uncompact, fence=fence)
 
     async def compaction(self) -> Compacted | None:
         return await hop(self.sync.compaction)
 
+    def turn(
+        self,
+        *,
+        owner: str,
+        id: str | None = None,
+        ttl_seconds: float = 30.0,
+        wait_seconds: float = 0.0,
+    ) -> AsyncTurn:
+        turn = self.sync.turn(owner=owner, id=id, ttl_seconds=ttl_seconds)
+        return AsyncTurn(self, turn, wait_seconds)
+
     async def unfinished_turn(self) -> Entry | None:
         return await hop(self.sync.unfinished_turn)
 
-    async def fork(self, **options: Any) -> AsyncThread:
-        return AsyncThread(self.store, await hop(self.sync.fork, **options))
+    @property
+    def snapshots(self) -> AsyncSnapshots:
+        from clew.aio.snapshots import AsyncSnapshots
 
-    async def rewind(self, to: str, **options: Any) -> Rewound:
+        return AsyncSnapshots(self)
+
+    async def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
         return await hop(self.sync.rewind, to, **options)
 
-    async def undo_rewind(self, **options: Any) -> Rewound:
+    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
         return await hop(self.sync.undo_rewind, **options)
 
-    async def user_turns(self) -> int:
-        return await hop(self.sync.user_turns)
+    async def count_user_messages(self) -> int:
+        return await hop(self.sync.count_user_messages)
 
-    def turn(self, *, owner: str, wait_seconds: float = 0.0, **options: Any) -> AsyncTurn:
-        return AsyncTurn(self, self.sync.turn(owner=owner, **options), wait_seconds)
+    async def fork(
+        self, *, files_to: str | os.PathLike[str] | None = None, **options: Unpack[ForkOptions]
+    ) -> AsyncThread:
+        return AsyncThread(self.store, await hop(self.sync.fork, files_to=files_to, **options))
 
     def __repr__(self) -> str:
         return f"<clew.AsyncThread {self.id!r}>"
@@ -325,11 +437,13 @@ class AsyncLeases:
     def __init__(self, leases: Leases) -> None:
         self.sync = leases
 
-    async def acquire(self, owner: str, **options: Any) -> Lease:
-        return await hop(self.sync.acquire, owner, **options)
+    async def acquire(
+        self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None
+    ) -> Lease:
+        return await hop(self.sync.acquire, owner, ttl_seconds=ttl_seconds, turn=turn)
 
-    async def renew(self, lease: Lease, **options: Any) -> Lease:
-        return await hop(self.sync.renew, lease, **options)
+    async def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
+        return await hop(self.sync.renew, lease, ttl_seconds=ttl_seconds)
 
     async def release(self, lease: Lease) -> None:
         await hop(self.sync.release, lease)
@@ -337,7 +451,7 @@ class AsyncLeases:
     async def active(self) -> Lease | None:
         return await hop(self.sync.active)
 
-    async def clear_expired(self, cutoff: Any = None) -> Lease | None:
+    async def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
         return await hop(self.sync.clear_expired, cutoff)
 
 
@@ -356,19 +470,17 @@ class AsyncTurn:
         return self.sync.lease
 
     async def __aenter__(self) -> Self:
+        # Waits here and not in the synchronous turn, so that no worker thread sleeps meanwhile
+        # and the task can be cancelled.
         deadline = time.monotonic() + self._wait_seconds
         while True:
             try:
-                await hop(self.sync.__enter__)
+                await enter(self.sync)
                 return self
             except LeaseHeld:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise
-            except BaseException as error:
-                if self.sync.entered:  # cancelled while it was entered: nobody else will leave it
-                    await self.__aexit__(type(error), error, None)
-                raise
             await anyio.sleep(min(left, _RETRY_SECONDS))
 
     async def __aexit__(
@@ -377,19 +489,35 @@ class AsyncTurn:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with anyio.CancelScope(shield=True):
-            await hop(self.sync.__exit__, kind, error, trace)
+        await leave(self.sync, error)
+
+    @overload
+    async def append(
+        self,
+        kind: str,
+        body: Any = None,
+        *,
+        format: str | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Entry: ...
+
+    @overload
+    async def append(
+        self, kind: Iterable[EntryDraft], *, expect: str | UnsetType | None = UNSET
+    ) -> list[Entry]: ...
 
     async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
-        return await hop(self.sync.append, kind, body, **options)
+        return await hop(lambda: self.sync.append(kind, body, **options))
 
-    async def append_message(self, message: Any, **options: Any) -> Entry:
-        return await hop(self.sync.append_message, message, **options)
+    async def append_message(
+        self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
+    ) -> Entry:
+        return await hop(self.sync.append_message, message, format=format, **options)
 
     async def move(self, leaf: str | None) -> Move:
         return await hop(self.sync.move, leaf)
 
-    async def save_point(self, body: Any = None) -> Entry:
+    async def save_point(self, body: dict[str, Any] | None = None) -> Entry:
         return await hop(self.sync.save_point, body)
 
     def wait_for(self, reason: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypedDict
 
 import clew
 from clew.address import namespaces
@@ -23,7 +24,11 @@ def open_existing(address: str | None, namespace: str | None = None) -> Store:
         return clew.open(address, create=False, **named(namespace))
 
 
-def named(namespace: str | None) -> dict[str, str]:
+class Named(TypedDict, total=False):
+    namespace: str
+
+
+def named(namespace: str | None) -> Named:
     """As an option for `clew.open`; what is not said is not passed on."""
     return {} if namespace is None else {"namespace": namespace}
 

@@ -1,0 +1,156 @@
+"""The options that several handles take, each set written once, for editors and type checkers.
+
+A method that hands its options on is declared with one of these: `**options: Unpack[ForkOptions]`.
+Nothing of this is needed when the program runs, so the handles import it for their types only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from msgspec import UnsetType
+
+from clew.core.engine import Progress
+from clew.core.model import Order, ThreadInfo
+
+if TYPE_CHECKING:
+    from clew.context.project import Purpose
+    from clew.context.tokens import Count
+    from clew.engines.files.disk import Disk
+
+
+class OpenOptions(TypedDict, total=False):
+    """What `clew.open` takes; each engine refuses those that it does not have."""
+
+    create: bool
+    namespace: str
+    busy_seconds: float  # SQLite, files and PostgreSQL
+    durability: Literal["full", "relaxed"]  # SQLite and files
+    vfs: str | None  # SQLite
+    disk: Disk | None  # files
+    schema: str | None  # PostgreSQL, as the rest
+    migrate: bool
+    connections: int
+    pooler: bool | None
+
+
+class ThreadFields(TypedDict, total=False):
+    """What a new thread may be given beside its id: `Store.create`."""
+
+    title: str | None
+    tags: Iterable[str]
+    workspace: str | None
+    parent: str | None
+    facts: Mapping[str, Any] | None
+    time: datetime | None
+
+
+class ThreadFilters(TypedDict, total=False):
+    """Which threads, and in which order: `Store.threads`. A page's cursor is no filter."""
+
+    order: Order
+    archived: bool | None
+    deleted: bool
+    tag: str | None
+    workspace: str | None
+    status: str | None
+    parent: str | None
+    origin: str | None
+    after: datetime | None
+    before: datetime | None
+    limit: int
+
+
+class ForkOptions(TypedDict, total=False):
+    """Where a fork begins, and what it is given: `Store.fork`."""
+
+    at: str | None
+    before: str | None
+    id: str | None
+    title: str | None
+    facts: Mapping[str, Any] | None
+    time: datetime | None
+
+
+class CleanupOptions(TypedDict, total=False):
+    """Which of the threads that are older than a time go, and how: `Store.cleanup`."""
+
+    keep: Callable[[ThreadInfo], bool] | None
+    deleted_only: bool
+    archived: bool
+    limit: int | None
+    dry_run: bool
+    progress: Progress | None
+
+
+class EntryFields(TypedDict, total=False):
+    """What an entry may be given beside its kind, its body and its format."""
+
+    id: str | None
+    parent: str | UnsetType | None
+    turn: str | None
+    meta: Mapping[str, Any] | None
+    blobs: Iterable[str]
+    time: datetime | None
+
+
+class AppendOptions(EntryFields, total=False):
+    """The same, and the leaf that the caller knows of: `Turn.append`."""
+
+    expect: str | UnsetType | None
+
+
+class FencedAppendOptions(AppendOptions, total=False):
+    """The same, and the fence of the caller's lease, which a turn knows itself: `Thread.append`."""
+
+    fence: int | None
+
+
+class ContextOptions(TypedDict, total=False):
+    """What a context shows, and how much of it: `Thread.context`."""
+
+    leaf: str | UnsetType | None
+    purpose: Purpose
+    compacted: bool
+    budget_tokens: int | None
+    count: Count
+    system: bool
+    signal_tools: Collection[str]
+    segments: bool
+
+
+class CompactionNotes(TypedDict, total=False):
+    """What is written into a compaction for those who read it later: `Thread.compact`."""
+
+    trigger: str
+    reason: str | None
+    phase: str
+    usage_before: Any
+    usage_after: Any
+    details: Any
+
+
+class RestoreOptions(TypedDict, total=False):
+    """How files are brought back: `Snapshots.restore`."""
+
+    dry_run: bool
+    force: bool
+    fence: int | None
+    progress: Progress | None
+
+
+class UndoOptions(RestoreOptions, total=False):
+    """The same, for a tree that may have been moved since: `Thread.undo_rewind`."""
+
+    root: str | os.PathLike[str] | None
+
+
+class RewindOptions(UndoOptions, total=False):
+    """What goes back, and how far: `Thread.rewind`."""
+
+    conversation: bool
+    files: bool
+    at: bool

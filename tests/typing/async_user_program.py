@@ -1,0 +1,506 @@
+"""The same as `user_program`, on the asynchronous side."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, assert_type
+
+import clew
+from clew import (
+    AsyncConversations,
+    AsyncRuns,
+    AsyncSessions,
+    AsyncStore,
+    AsyncThread,
+    AsyncTurn,
+    Entry,
+    Fact,
+    Lease,
+    Move,
+    Page,
+    Record,
+    ThreadInfo,
+)
+from clew.aio.facets import AsyncConversation, AsyncRun
+from clew.aio.handles import AsyncBlobs, AsyncLeases
+from clew.aio.snapshots import AsyncSnapshots
+from clew.context.compaction import Compacted
+from clew.context.project import Context
+from clew.facets.conversations import ConversationInfo, Failure
+from clew.facets.runs import Checkpoint, CheckpointInfo
+from clew.facets.sessions import Event, Session, SessionInfo
+from clew.snapshots.ignore import Rules
+from clew.snapshots.model import Restored, Rewound, Snapshot
+from clew.tree import Comparison
+from clew.upkeep.cleanup import CleanupReport
+from clew.upkeep.copy import CopyReport
+
+USER = {"role": "user", "content": "Hello"}
+ANSWER = {"role": "assistant", "content": "Hello!"}
+LONG_AGO = timedelta(days=365)
+
+
+def progress(done: int, total: int) -> None:
+    """What a bar on a screen would show."""
+
+
+def keep(info: ThreadInfo) -> bool:
+    return info.title is not None
+
+
+def count(text: str) -> int:
+    return len(text)
+
+
+async def summarize(messages: list[Any]) -> str:
+    return f"{len(messages)} messages"
+
+
+async def main(folder: Path) -> None:
+    address = folder / "threads.db"
+    await (await clew.open_async(address, create=True, busy_seconds=5.0, durability="full")).close()
+    async with (
+        await clew.open_async(address, namespace="default") as store,
+        await clew.open_async("memory:") as other,
+    ):
+        await use_thread(await store.create("worked-on"), folder)
+        await use_leases((await store.create("leased")).leases, store.now())
+        taken = (await store.create()).turn(
+            owner="me", id="turn-1", ttl_seconds=5.0, wait_seconds=0.1
+        )
+        async with taken as turn:
+            await use_turn(turn)
+        await use_blobs(store.blobs)
+        await use_conversations(store.conversations)
+        await use_conversation(store.conversations.get("chat-2"))
+        await use_runs(store.runs)
+        async with store.runs.resume_or_start("run-2") as run:
+            await use_run(run)
+        await use_sessions(store.sessions, str(folder), store.now())
+        pictured = await store.create("pictured")
+        await use_snapshots(pictured.snapshots, pictured, folder)
+        await use_store(store, other)
+
+
+async def use_store(store: AsyncStore, other: AsyncStore) -> None:
+    now = store.now()
+    made = await store.create(
+        "thread-1",
+        title="A title",
+        tags=["a"],
+        workspace="/src",
+        parent="boss",
+        facts={"answer": 42},
+        time=now,
+    )
+    first = await made.append("event", 1)
+    assert_type(await store.get("thread-1", deleted=False), AsyncThread)
+    assert_type(await store.find("nobody"), AsyncThread | None)
+    assert_type((await store.resolve("thread-1", deleted=True)).id, str)
+    page = await store.list(
+        order="updated",
+        archived=None,
+        deleted=False,
+        tag="a",
+        workspace="/src",
+        status=None,
+        parent="boss",
+        origin=None,
+        after=now - LONG_AGO,
+        before=now + LONG_AGO,
+        limit=10,
+        cursor=None,
+    )
+    assert_type(page, Page[ThreadInfo])
+    every = store.threads(
+        order="created",
+        archived=False,
+        deleted=False,
+        tag=None,
+        workspace=None,
+        status=None,
+        parent=None,
+        origin=None,
+        after=now - LONG_AGO,
+        before=None,
+        limit=2,
+    )
+    assert_type(every, AsyncIterator[ThreadInfo])
+    assert [info.id async for info in every]
+    id = await store.fork_id("thread-1")
+    await store.fork("thread-1", at=first.id, id=id, title="A fork", facts={"n": 1}, time=now)
+    await store.fork("thread-1", before=first.id)
+    await store.delete(id)
+    assert_type(await store.restore(id), AsyncThread)
+    assert await store.purge(id)
+    assert_type(store.conversations, AsyncConversations)
+    assert_type(store.runs, AsyncRuns)
+    assert_type(store.sessions, AsyncSessions)
+    assert store.properties.place
+    assert (await store.stats()).threads
+    assert await store.verify(quick=True, progress=progress) == []
+    assert_type(await store.copy_to(other, progress=progress), CopyReport)
+    assert await store.sweep(grace_seconds=60.0)
+    report = await store.cleanup(
+        older_than=LONG_AGO,
+        keep=keep,
+        deleted_only=False,
+        archived=False,
+        limit=1,
+        dry_run=True,
+        progress=progress,
+    )
+    assert_type(report, CleanupReport)
+    assert_type(store.blobs, AsyncBlobs)
+    await store.close()
+
+
+async def use_blobs(blobs: AsyncBlobs) -> None:
+    hash = await blobs.put(b"bytes")
+    assert_type(await blobs.get(hash), bytes)
+    assert_type(await blobs.has(hash), bool)
+
+
+async def use_thread(thread: AsyncThread, folder: Path) -> None:
+    now = thread.store.now()
+    one = await thread.append(
+        "event",
+        {"n": 1},
+        id="event-1",
+        parent=None,
+        turn="turn-0",
+        format=None,
+        meta={"k": "v"},
+        blobs=[],
+        time=now,
+        expect=None,
+        fence=None,
+    )
+    assert_type(one, Entry)
+    two = [clew.draft("event", 2), clew.draft("event", 3)]
+    assert_type(await thread.append(two, expect=one.id, fence=None), list[Entry])
+    said = await thread.append_message(
+        USER,
+        format="plain",
+        id="message-1",
+        parent=one.id,
+        turn=None,
+        meta=None,
+        blobs=(),
+        time=now,
+        expect=await thread.leaf,
+        fence=None,
+    )
+    assert_type(said, Entry)
+    await thread.append_message(ANSWER)
+    assert_type(await thread.move(one.id, id="move-1", expect=await thread.leaf, fence=None), Move)
+    await thread.move(said.id)
+    assert_type(await thread.get(one.id), Entry)
+    assert_type(await thread.path(said.id, after=one.id, limit=5), list[Entry])
+    assert_type(thread.entries(), AsyncIterator[Entry])
+    assert_type(thread.read(after=0), AsyncIterator[Record])
+    assert [record async for record in thread.follow(after=0, idle_seconds=0.0)]
+    assert await thread.segments()
+    assert_type(await thread.leaves(), list[str])
+    assert_type(await thread.children(None), list[str])
+    assert_type(await thread.compare(one.id, said.id), Comparison)
+    assert_type(await thread.set(title="A title", mine=[1, 2]), list[Fact])
+    assert_type(await thread.set_facts({"a-key": 1}), list[Fact])
+    await thread.set_title("Better", status="ready", source="user", error=None)
+    await thread.viewed(now)
+    await thread.label(said.id, "the beginning")
+    assert_type(await thread.info, ThreadInfo)
+    assert_type(await thread.facts, dict[str, Any])
+    assert_type(await thread.labels, dict[str, str])
+    context = await thread.context(
+        "openai-chat",
+        leaf=said.id,
+        purpose="display",
+        compacted=True,
+        budget_tokens=1000,
+        count=count,
+        system=True,
+        signal_tools=["ping"],
+        segments=True,
+    )
+    assert_type(context, Context)
+    assert await thread.compact(lambda messages: summarize(messages)) is None
+    for _ in range(3):
+        await thread.append_message(USER)
+        await thread.append_message(ANSWER)
+    compacted = await thread.compact(
+        summarize,
+        keep_turns=1,
+        keep_tokens=None,
+        keep_user_tokens=10,
+        format=None,
+        fence=None,
+        trigger="manual",
+        reason="to show it",
+        phase="completed",
+        usage_before={"tokens": 100},
+        usage_after=None,
+        details=None,
+    )
+    assert_type(compacted, Entry | None)
+    assert_type(await thread.compaction(), Compacted | None)
+    assert_type(await thread.uncompact(fence=None), Entry | None)
+    async with thread.turn(owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0) as turn:
+        assert_type(turn, AsyncTurn)
+    assert await thread.unfinished_turn() is None
+    assert await thread.count_user_messages() == 4
+    assert_type(thread.snapshots, AsyncSnapshots)
+    assert_type(thread.leases, AsyncLeases)
+    assert_type(thread.store, AsyncStore)
+    tree = folder / f"tree of {thread.id}"
+    tree.mkdir()
+    (tree / "a.txt").write_text("one")
+    asked = await thread.append_message(USER)
+    taken = await thread.snapshots.take(tree)
+    (tree / "a.txt").write_text("two")
+    rewound = await thread.rewind(
+        asked.id,
+        conversation=True,
+        files=True,
+        root=tree,
+        at=False,
+        dry_run=False,
+        force=True,
+        fence=None,
+        progress=progress,
+    )
+    assert_type(rewound, Rewound)
+    await thread.undo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    fork = await thread.fork(
+        files_to=folder / f"fork of {thread.id}",
+        at=taken.id,
+        id="thread-fork",
+        title=None,
+        facts=None,
+        time=now,
+    )
+    assert_type(fork, AsyncThread)
+    assert_type((await thread.fork(before=asked.id)).id, str)
+
+
+async def use_leases(leases: AsyncLeases, now: datetime) -> None:
+    lease = await leases.acquire("me", ttl_seconds=5.0, turn="turn-1")
+    assert_type(await leases.renew(lease, ttl_seconds=5.0), Lease)
+    assert_type(await leases.active(), Lease | None)
+    await leases.release(lease)
+    assert_type(await leases.clear_expired(now), Lease | None)
+
+
+async def use_turn(turn: AsyncTurn) -> None:
+    leaf = await turn.thread.leaf
+    one = await turn.append(
+        "event",
+        {"n": 1},
+        format=None,
+        id="event-2",
+        parent=leaf,
+        turn="turn-1",
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=leaf,
+    )
+    assert_type(one, Entry)
+    assert_type(await turn.append([clew.draft("event", 2)], expect=one.id), list[Entry])
+    said = await turn.append_message(
+        USER,
+        format="plain",
+        id="message-2",
+        parent=one.id,
+        turn="turn-1",
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=await turn.thread.leaf,
+    )
+    assert_type(await turn.move(said.id), Move)
+    assert_type(await turn.save_point({"step": 1}), Entry)
+    assert_type(turn.lease, Lease)
+    assert (turn.id, turn.owner) == ("turn-1", "me")
+    turn.abort("changed my mind")
+    turn.wait_for("an approval")
+
+
+async def use_conversations(conversations: AsyncConversations) -> None:
+    quiet = type(conversations)(conversations.store, on_error="log")
+    assert (quiet.on_error, conversations.on_error) == ("log", "raise")
+    await conversations.add_message("chat-1", "user", "Hello")
+    await conversations.add_full_message("chat-1", ANSWER)
+    await conversations.set_summary("chat-1", "A greeting.")
+    await conversations.set_history("chat-1", [USER])
+    await conversations.truncate_history("chat-1", 1)
+    await conversations.save("chat-1")
+    assert_type(await conversations.get_history("chat-1"), list[Any])
+    assert_type(await conversations.get_summary("chat-1"), str)
+    assert_type(conversations.get("chat-1"), AsyncConversation)
+    assert_type(conversations.get_or_create("chat-1"), AsyncConversation)
+    assert_type(await conversations.list(limit=5, cursor=None), Page[ConversationInfo])
+    assert_type(conversations.failed, int)
+    assert_type(conversations.failures, list[Failure])
+    await conversations.delete("chat-1")
+    await conversations.close()
+
+
+async def use_conversation(conversation: AsyncConversation) -> None:
+    await conversation.add("user", "Hello", format="plain")
+    await conversation.add_message(ANSWER, format=None)
+    await conversation.set_summary("A greeting.")
+    await conversation.set_history([USER, ANSWER], format=None)
+    await conversation.truncate(1, exact=True)
+    await conversation.save()
+    assert_type(conversation.key, str)
+    assert_type(await conversation.history(), list[Any])
+    assert_type(await conversation.entries(), list[Entry])
+    assert_type(await conversation.summary, str)
+    assert_type(await conversation.thread, AsyncThread)
+    await conversation.delete()
+
+
+async def use_runs(runs: AsyncRuns) -> None:
+    saved = await runs.save(Checkpoint(run_id="run-1", messages=[USER]), format=None)
+    assert_type(saved, Checkpoint)
+    revision = (await runs.history("run-1"))[0].revision
+    assert_type(await runs.load("run-1", revision=revision), Checkpoint)
+    assert_type(await runs.find("run-1"), Checkpoint | None)
+    assert_type(await runs.has("run-1"), bool)
+    assert_type(await runs.list(limit=5, cursor=None), Page[CheckpointInfo])
+    async with runs.resume_or_start(
+        "run-1", task_name="report", owner="me", ttl_seconds=5.0, format=None
+    ) as run:
+        assert_type(run, AsyncRun)
+    await runs.delete("run-1")
+    assert_type(runs.store, AsyncStore)
+
+
+async def use_run(run: AsyncRun) -> None:
+    run.messages.append(USER)
+    run.iteration += 1
+    run.input_tokens = run.output_tokens = 10
+    run.task_name, run.system_prompt = "report", "You are brief."
+    run.metadata["branch"] = "main"
+    saved = await run.save(
+        [USER, ANSWER],
+        iteration=2,
+        input_tokens=20,
+        output_tokens=20,
+        system_prompt="You are brief.",
+        metadata={},
+    )
+    assert_type(saved, Checkpoint)
+    assert_type(run.lease, Lease)
+    assert (run.resumed, run.run_id) == (False, "run-2")
+    run.done()
+
+
+async def use_sessions(sessions: AsyncSessions, workspace: str, now: datetime) -> None:
+    session = await sessions.new("vendor", "endpoint", "model", workspace=workspace, id="session-1")
+    assert_type(session, Session)
+    stored = await sessions.append_message(
+        session, USER, usage={"input_tokens": 5}, model="large-2", format=None, fence=None
+    )
+    assert_type(stored, bool)
+    assert await sessions.save(session, format=None, fence=None)
+    assert await sessions.append_event(session, Event("event-1", "ui", "opened", None), fence=None)
+    await sessions.append_checkpoint(session, [USER], 3, fence=None)
+    assert await sessions.ensure_meta(session)
+    await sessions.set_title(session, "A greeting", source="provider")
+    assert_type(await sessions.load("session-1", full=True, events=False), Session)
+    page = await sessions.list(workspace, limit=5, cursor=None, archived=None)
+    assert_type(page, Page[SessionInfo])
+    assert_type(await sessions.latest(workspace), SessionInfo | None)
+    assert_type(await sessions.thread("session-1"), AsyncThread)
+    calls = sessions.calls("session-1")
+    assert_type(calls, AsyncIterator[Entry])
+    assert len([call async for call in calls]) == 1
+    assert sessions.has_user_interaction(session)
+    assert_type(await sessions.export_markdown(session), str)
+    assert await sessions.cleanup_older_than(now - LONG_AGO) == 0
+    await sessions.delete("session-1")
+    await sessions.restore("session-1")
+    assert_type(sessions.store, AsyncStore)
+
+
+async def use_snapshots(snapshots: AsyncSnapshots, thread: AsyncThread, folder: Path) -> None:
+    tree = folder / f"tree of {thread.id}"
+    tree.mkdir()
+    (tree / "a.txt").write_text("one\n")
+    asked = await thread.append_message(USER)
+    first = await snapshots.take(
+        tree,
+        at=asked.id,
+        label="first",
+        rules=Rules(secrets=True),
+        fence=None,
+        progress=progress,
+    )
+    assert_type(first, Snapshot)
+    assert_type(await snapshots.rules(), Rules)
+    assert await snapshots.survey(tree, Rules())
+    assert_type(await snapshots.list(), list[Snapshot])
+    assert_type(await snapshots.get(first.id), Snapshot)
+    assert_type(await snapshots.latest(asked.id), Snapshot | None)
+    assert [path for path, _ in await snapshots.files(first)] == ["a.txt"]
+    assert_type(await snapshots.read(first, "a.txt"), bytes)
+    (tree / "a.txt").write_text("two\n")
+    second = await snapshots.take(tree)
+    assert await snapshots.diff(first, second)
+    assert await snapshots.diff(first, root=tree)
+    assert_type(await snapshots.unified(first, second, path="a.txt"), str)
+    assert_type(await snapshots.unified(first, root=tree), str)
+    assert await snapshots.history("a.txt", root=tree)
+    assert (await snapshots.stats()).snapshots == 2
+    restored = await snapshots.restore(
+        first, tree, ["a.txt"], dry_run=False, force=True, fence=None, progress=progress
+    )
+    assert_type(restored, Restored)
+    rewound = await snapshots.rewind(
+        asked.id,
+        conversation=False,
+        files=True,
+        root=tree,
+        at=True,
+        dry_run=False,
+        force=True,
+        fence=None,
+        progress=progress,
+    )
+    assert_type(rewound, Rewound)
+    await snapshots.undo_rewind(dry_run=True, force=True, fence=None, progress=progress, root=tree)
+    found = await snapshots.recover(
+        force=True, root=tree, abandon=False, fence=None, progress=progress
+    )
+    assert_type(found, Rewound | None)
+    fork = await snapshots.fork(
+        folder / f"fork of {thread.id}",
+        at=first.id,
+        id="snapshots-fork",
+        title="T",
+        facts={},
+        time=thread.store.now(),
+    )
+    assert_type(fork, AsyncThread)
+    await snapshots.fork(folder / f"other fork of {thread.id}", before=asked.id)
+    await snapshots.pin(first.id, True)
+    assert_type(await snapshots.limit(keep_last=10, keep_bytes=10**9), list[Snapshot])
+    await snapshots.drop(second.id)
+
+
+async def mistakes(store: AsyncStore, thread: AsyncThread, turn: AsyncTurn) -> None:
+    """What is no option, or of another type, is told before the program runs."""
+    await clew.open_async("memory:", durable=True)  # type: ignore[call-arg]
+    await store.create(titel="T")  # type: ignore[call-arg]
+    await store.list(tagged="a")  # type: ignore[call-arg]
+    await store.cleanup(dry_run=True)  # type: ignore[call-arg]
+    await thread.fork(att="entry")  # type: ignore[call-arg]
+    await thread.append("event", 1, fence="7")  # type: ignore[call-overload]
+    await thread.context("plain", budget=1000)  # type: ignore[call-arg]
+    await thread.compact(summarize, why="it is long")  # type: ignore[call-arg]
+    await thread.rewind("message-1", file=False)  # type: ignore[call-arg]
+    await turn.append("event", 1, fence=7)  # type: ignore[call-overload]

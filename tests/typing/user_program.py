@@ -1,0 +1,505 @@
+"""A program that uses every public name with every argument.
+
+It is here for the type checkers, which read it as they read a user's program, and it runs as well.
+A function uses all of its first argument; `test_user_program.py` holds it to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, assert_type
+
+import clew
+from clew import (
+    Conversations,
+    Entry,
+    Fact,
+    Lease,
+    Move,
+    Page,
+    Record,
+    Runs,
+    Sessions,
+    Store,
+    Thread,
+    ThreadInfo,
+    Turn,
+)
+from clew.context.compaction import Compacted
+from clew.context.project import Context
+from clew.facets.conversations import Conversation, ConversationInfo, Failure
+from clew.facets.runs import Checkpoint, CheckpointInfo, Run
+from clew.facets.sessions import Event, Session, SessionInfo
+from clew.snapshots.facet import Snapshots
+from clew.snapshots.ignore import Rules
+from clew.snapshots.model import Restored, Rewound, Snapshot
+from clew.store import Blobs
+from clew.tree import Comparison
+from clew.turn import Leases
+from clew.upkeep.cleanup import CleanupReport
+from clew.upkeep.copy import CopyReport
+
+USER = {"role": "user", "content": "Hello"}
+ANSWER = {"role": "assistant", "content": "Hello!"}
+LONG_AGO = timedelta(days=365)
+
+
+def progress(done: int, total: int) -> None:
+    """What a bar on a screen would show."""
+
+
+def keep(info: ThreadInfo) -> bool:
+    return info.title is not None
+
+
+def count(text: str) -> int:
+    return len(text)
+
+
+def summarize(messages: list[Any]) -> str:
+    return f"{len(messages)} messages"
+
+
+def main(folder: Path) -> None:
+    address = folder / "threads.db"
+    clew.open(
+        address, create=True, namespace="default", busy_seconds=5.0, durability="full"
+    ).close()
+    clew.open("memory:", namespace="acme").close()
+    with clew.open(address) as store, clew.open("memory:") as other:
+        use_thread(store.create("worked-on"), folder)
+        use_leases(store.create("leased").leases, store.now())
+        with store.create().turn(
+            owner="me", id="turn-1", ttl_seconds=5.0, wait_seconds=0.1
+        ) as turn:
+            use_turn(turn)
+        use_blobs(store.blobs)
+        use_conversations(store.conversations)
+        use_conversation(store.conversations.get("chat-2"))
+        use_runs(store.runs)
+        with store.runs.resume_or_start("run-2") as run:
+            use_run(run)
+        use_sessions(store.sessions, str(folder), store.now())
+        pictured = store.create("pictured")
+        use_snapshots(pictured.snapshots, pictured, folder)
+        use_store(store, other)
+
+
+def use_store(store: Store, other: Store) -> None:
+    now = store.now()
+    made = store.create(
+        "thread-1",
+        title="A title",
+        tags=["a"],
+        workspace="/src",
+        parent="boss",
+        facts={"answer": 42},
+        time=now,
+    )
+    first = made.append("event", 1)
+    assert_type(store.get("thread-1", deleted=False), Thread)
+    assert_type(store.find("nobody"), Thread | None)
+    assert_type(store.resolve("thread-1", deleted=True).id, str)
+    page = store.list(
+        order="updated",
+        archived=None,
+        deleted=False,
+        tag="a",
+        workspace="/src",
+        status=None,
+        parent="boss",
+        origin=None,
+        after=now - LONG_AGO,
+        before=now + LONG_AGO,
+        limit=10,
+        cursor=None,
+    )
+    assert_type(page, Page[ThreadInfo])
+    every = store.threads(
+        order="created",
+        archived=False,
+        deleted=False,
+        tag=None,
+        workspace=None,
+        status=None,
+        parent=None,
+        origin=None,
+        after=now - LONG_AGO,
+        before=None,
+        limit=2,
+    )
+    assert_type(every, Iterator[ThreadInfo])
+    assert [info.id for info in every]
+    id = store.fork_id("thread-1")
+    store.fork("thread-1", at=first.id, id=id, title="A fork", facts={"n": 1}, time=now)
+    store.fork("thread-1", before=first.id)
+    store.delete(id)
+    assert_type(store.restore(id), Thread)
+    assert store.purge(id)
+    assert_type(store.conversations, Conversations)
+    assert_type(store.runs, Runs)
+    assert_type(store.sessions, Sessions)
+    assert store.properties.place
+    assert store.stats().threads
+    assert store.verify(quick=True, progress=progress) == []
+    assert_type(store.copy_to(other, progress=progress), CopyReport)
+    assert store.sweep(grace_seconds=60.0)
+    report = store.cleanup(
+        older_than=LONG_AGO,
+        keep=keep,
+        deleted_only=False,
+        archived=False,
+        limit=1,
+        dry_run=True,
+        progress=progress,
+    )
+    assert_type(report, CleanupReport)
+    assert_type(store.blobs, Blobs)
+    store.close()
+
+
+def use_blobs(blobs: Blobs) -> None:
+    hash = blobs.put(b"bytes")
+    assert_type(blobs.get(hash), bytes)
+    assert_type(blobs.has(hash), bool)
+
+
+def use_thread(thread: Thread, folder: Path) -> None:
+    now = thread.store.now()
+    one = thread.append(
+        "event",
+        {"n": 1},
+        id="event-1",
+        parent=None,
+        turn="turn-0",
+        format=None,
+        meta={"k": "v"},
+        blobs=[],
+        time=now,
+        expect=None,
+        fence=None,
+    )
+    assert_type(one, Entry)
+    two = [clew.draft("event", 2), clew.draft("event", 3)]
+    assert_type(thread.append(two, expect=one.id, fence=None), list[Entry])
+    said = thread.append_message(
+        USER,
+        format="plain",
+        id="message-1",
+        parent=one.id,
+        turn=None,
+        meta=None,
+        blobs=(),
+        time=now,
+        expect=thread.leaf,
+        fence=None,
+    )
+    assert_type(said, Entry)
+    thread.append_message(ANSWER)
+    assert_type(thread.move(one.id, id="move-1", expect=thread.leaf, fence=None), Move)
+    thread.move(said.id)
+    assert_type(thread.get(one.id), Entry)
+    assert_type(thread.path(said.id, after=one.id, limit=5), list[Entry])
+    assert_type(thread.entries(), Iterator[Entry])
+    assert_type(thread.read(after=0), Iterator[Record])
+    assert list(thread.follow(after=0, idle_seconds=0.0))
+    assert thread.segments()
+    assert_type(thread.leaves(), list[str])
+    assert_type(thread.children(None), list[str])
+    assert_type(thread.compare(one.id, said.id), Comparison)
+    assert_type(thread.set(title="A title", mine=[1, 2]), list[Fact])
+    assert_type(thread.set_facts({"a-key": 1}), list[Fact])
+    thread.set_title("Better", status="ready", source="user", error=None)
+    thread.viewed(now)
+    thread.label(said.id, "the beginning")
+    assert_type(thread.info, ThreadInfo)
+    assert_type(thread.facts, dict[str, Any])
+    assert_type(thread.labels, dict[str, str])
+    context = thread.context(
+        "openai-chat",
+        leaf=said.id,
+        purpose="display",
+        compacted=True,
+        budget_tokens=1000,
+        count=count,
+        system=True,
+        signal_tools=["ping"],
+        segments=True,
+    )
+    assert_type(context, Context)
+    for _ in range(3):
+        thread.append_message(USER)
+        thread.append_message(ANSWER)
+    compacted = thread.compact(
+        summarize,
+        keep_turns=1,
+        keep_tokens=None,
+        keep_user_tokens=10,
+        format=None,
+        fence=None,
+        trigger="manual",
+        reason="to show it",
+        phase="completed",
+        usage_before={"tokens": 100},
+        usage_after=None,
+        details=None,
+    )
+    assert_type(compacted, Entry | None)
+    assert_type(thread.compaction(), Compacted | None)
+    assert_type(thread.uncompact(fence=None), Entry | None)
+    with thread.turn(owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0) as turn:
+        assert_type(turn, Turn)
+    assert thread.unfinished_turn() is None
+    assert thread.count_user_messages() == 4
+    assert_type(thread.snapshots, Snapshots)
+    assert_type(thread.leases, Leases)
+    assert_type(thread.store, Store)
+    tree = folder / f"tree of {thread.id}"
+    tree.mkdir()
+    (tree / "a.txt").write_text("one")
+    asked = thread.append_message(USER)
+    taken = thread.snapshots.take(tree)
+    (tree / "a.txt").write_text("two")
+    rewound = thread.rewind(
+        asked.id,
+        conversation=True,
+        files=True,
+        root=tree,
+        at=False,
+        dry_run=False,
+        force=True,
+        fence=None,
+        progress=progress,
+    )
+    assert_type(rewound, Rewound)
+    thread.undo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    fork = thread.fork(
+        files_to=folder / f"fork of {thread.id}",
+        at=taken.id,
+        id="thread-fork",
+        title=None,
+        facts=None,
+        time=now,
+    )
+    assert_type(fork, Thread)
+    assert_type(thread.fork(before=asked.id).id, str)
+
+
+def use_leases(leases: Leases, now: datetime) -> None:
+    lease = leases.acquire("me", ttl_seconds=5.0, turn="turn-1")
+    assert_type(leases.renew(lease, ttl_seconds=5.0), Lease)
+    assert_type(leases.active(), Lease | None)
+    leases.release(lease)
+    assert_type(leases.clear_expired(now), Lease | None)
+
+
+def use_turn(turn: Turn) -> None:
+    leaf = turn.thread.leaf
+    one = turn.append(
+        "event",
+        {"n": 1},
+        format=None,
+        id="event-2",
+        parent=leaf,
+        turn="turn-1",
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=leaf,
+    )
+    assert_type(one, Entry)
+    assert_type(turn.append([clew.draft("event", 2)], expect=one.id), list[Entry])
+    said = turn.append_message(
+        USER,
+        format="plain",
+        id="message-2",
+        parent=one.id,
+        turn="turn-1",
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=turn.thread.leaf,
+    )
+    assert_type(turn.move(said.id), Move)
+    assert_type(turn.save_point({"step": 1}), Entry)
+    assert_type(turn.lease, Lease)
+    assert (turn.id, turn.owner) == ("turn-1", "me")
+    turn.abort("changed my mind")
+    turn.wait_for("an approval")
+
+
+def use_conversations(conversations: Conversations) -> None:
+    quiet = type(conversations)(conversations.store, on_error="log")
+    assert (quiet.on_error, conversations.on_error) == ("log", "raise")
+    conversations.add_message("chat-1", "user", "Hello")
+    conversations.add_full_message("chat-1", ANSWER)
+    conversations.set_summary("chat-1", "A greeting.")
+    conversations.set_history("chat-1", [USER])
+    conversations.truncate_history("chat-1", 1)
+    conversations.save("chat-1")
+    assert_type(conversations.get_history("chat-1"), list[Any])
+    assert_type(conversations.get_summary("chat-1"), str)
+    assert_type(conversations.get("chat-1"), Conversation)
+    assert_type(conversations.get_or_create("chat-1"), Conversation)
+    assert_type(conversations.list(limit=5, cursor=None), Page[ConversationInfo])
+    assert_type(conversations.failed, int)
+    assert_type(conversations.failures, list[Failure])
+    conversations.delete("chat-1")
+    conversations.close()
+
+
+def use_conversation(conversation: Conversation) -> None:
+    conversation.add("user", "Hello", format="plain")
+    conversation.add_message(ANSWER, format=None)
+    conversation.set_summary("A greeting.")
+    conversation.set_history([USER, ANSWER], format=None)
+    conversation.truncate(1, exact=True)
+    conversation.save()
+    assert_type(conversation.key, str)
+    assert_type(conversation.history(), list[Any])
+    assert_type(conversation.entries(), list[Entry])
+    assert_type(conversation.summary, str)
+    assert_type(conversation.thread, Thread)
+    conversation.delete()
+
+
+def use_runs(runs: Runs) -> None:
+    saved = runs.save(Checkpoint(run_id="run-1", messages=[USER]), format=None)
+    assert_type(saved, Checkpoint)
+    revision = runs.history("run-1")[0].revision
+    assert_type(runs.load("run-1", revision=revision), Checkpoint)
+    assert_type(runs.find("run-1"), Checkpoint | None)
+    assert_type(runs.has("run-1"), bool)
+    assert_type(runs.list(limit=5, cursor=None), Page[CheckpointInfo])
+    with runs.resume_or_start(
+        "run-1", task_name="report", owner="me", ttl_seconds=5.0, format=None
+    ) as run:
+        assert_type(run, Run)
+    runs.delete("run-1")
+    assert_type(runs.store, Store)
+
+
+def use_run(run: Run) -> None:
+    run.messages.append(USER)
+    run.iteration += 1
+    run.input_tokens = run.output_tokens = 10
+    run.task_name, run.system_prompt = "report", "You are brief."
+    run.metadata["branch"] = "main"
+    saved = run.save(
+        [USER, ANSWER],
+        iteration=2,
+        input_tokens=20,
+        output_tokens=20,
+        system_prompt="You are brief.",
+        metadata={},
+    )
+    assert_type(saved, Checkpoint)
+    assert_type(run.lease, Lease)
+    assert (run.resumed, run.run_id) == (False, "run-2")
+    run.done()
+
+
+def use_sessions(sessions: Sessions, workspace: str, now: datetime) -> None:
+    session = sessions.new("vendor", "endpoint", "model", workspace=workspace, id="session-1")
+    assert_type(session, Session)
+    stored = sessions.append_message(
+        session, USER, usage={"input_tokens": 5}, model="large-2", format=None, fence=None
+    )
+    assert_type(stored, bool)
+    assert sessions.save(session, format=None, fence=None)
+    assert sessions.append_event(session, Event("event-1", "ui", "opened", None), fence=None)
+    sessions.append_checkpoint(session, [USER], 3, fence=None)
+    assert sessions.ensure_meta(session)
+    sessions.set_title(session, "A greeting", source="provider")
+    assert_type(sessions.load("session-1", full=True, events=False), Session)
+    page = sessions.list(workspace, limit=5, cursor=None, archived=None)
+    assert_type(page, Page[SessionInfo])
+    assert_type(sessions.latest(workspace), SessionInfo | None)
+    assert_type(sessions.thread("session-1"), Thread)
+    calls = sessions.calls("session-1")
+    assert_type(calls, Iterator[Entry])
+    assert len(list(calls)) == 1
+    assert sessions.has_user_interaction(session)
+    assert_type(sessions.export_markdown(session), str)
+    assert sessions.cleanup_older_than(now - LONG_AGO) == 0
+    sessions.delete("session-1")
+    sessions.restore("session-1")
+    assert_type(sessions.store, Store)
+
+
+def use_snapshots(snapshots: Snapshots, thread: Thread, folder: Path) -> None:
+    tree = folder / f"tree of {thread.id}"
+    tree.mkdir()
+    (tree / "a.txt").write_text("one\n")
+    asked = thread.append_message(USER)
+    first = snapshots.take(
+        tree,
+        at=asked.id,
+        label="first",
+        rules=Rules(secrets=True),
+        fence=None,
+        progress=progress,
+    )
+    assert_type(first, Snapshot)
+    assert_type(snapshots.rules(), Rules)
+    assert snapshots.survey(tree, Rules())
+    assert_type(snapshots.list(), list[Snapshot])
+    assert_type(snapshots.get(first.id), Snapshot)
+    assert_type(snapshots.latest(asked.id), Snapshot | None)
+    assert [path for path, _ in snapshots.files(first)] == ["a.txt"]
+    assert_type(snapshots.read(first, "a.txt"), bytes)
+    (tree / "a.txt").write_text("two\n")
+    second = snapshots.take(tree)
+    assert snapshots.diff(first, second)
+    assert snapshots.diff(first, root=tree)
+    assert_type(snapshots.unified(first, second, path="a.txt"), str)
+    assert_type(snapshots.unified(first, root=tree), str)
+    assert snapshots.history("a.txt", root=tree)
+    assert snapshots.stats().snapshots == 2
+    restored = snapshots.restore(
+        first, tree, ["a.txt"], dry_run=False, force=True, fence=None, progress=progress
+    )
+    assert_type(restored, Restored)
+    rewound = snapshots.rewind(
+        asked.id,
+        conversation=False,
+        files=True,
+        root=tree,
+        at=True,
+        dry_run=False,
+        force=True,
+        fence=None,
+        progress=progress,
+    )
+    assert_type(rewound, Rewound)
+    snapshots.undo_rewind(dry_run=True, force=True, fence=None, progress=progress, root=tree)
+    found = snapshots.recover(force=True, root=tree, abandon=False, fence=None, progress=progress)
+    assert_type(found, Rewound | None)
+    fork = snapshots.fork(
+        folder / f"fork of {thread.id}",
+        at=first.id,
+        id="snapshots-fork",
+        title="T",
+        facts={},
+        time=thread.store.now(),
+    )
+    assert_type(fork, Thread)
+    snapshots.fork(folder / f"other fork of {thread.id}", before=asked.id)
+    snapshots.pin(first.id, True)
+    assert_type(snapshots.limit(keep_last=10, keep_bytes=10**9), list[Snapshot])
+    snapshots.drop(second.id)
+
+
+def mistakes(store: Store, thread: Thread, turn: Turn) -> None:
+    """What is no option, or of another type, is told before the program runs."""
+    clew.open("memory:", durable=True)  # type: ignore[call-arg]
+    clew.open("threads.db", durability="sometimes")  # type: ignore[arg-type]
+    store.threads(cursor="abc")  # type: ignore[call-arg]
+    thread.fork(att="entry")  # type: ignore[call-arg]
+    thread.append("event", 1, fence="7")  # type: ignore[call-overload]
+    thread.append_message(USER, reason="none")  # type: ignore[call-arg]
+    thread.compact(summarize, why="it is long")  # type: ignore[call-arg]
+    thread.rewind("message-1", file=False)  # type: ignore[call-arg]
+    turn.append("event", 1, fence=7)  # type: ignore[call-overload]
