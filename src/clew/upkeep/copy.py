@@ -206,7 +206,7 @@ class _Copy:
         def differs(seq: int) -> bool:
             return _identity(self._source, mine.id, seq) != _identity(self._target, mine.id, seq)
 
-        # Records are never changed, so that two feeds that part once stay apart: a search by halves.
+        # Records are never changed: two feeds that part stay apart, so halving finds the place.
         shorter = min(mine.seq, theirs.seq)
         if shorter == 0 or not differs(shorter):
             return shorter
@@ -218,9 +218,7 @@ class _Copy:
         leaf = theirs.leaf
         for batch in batches(self._source, info.id, theirs.seq, info.seq):
             carrier.check(batch)
-            carrier.bring_blobs(
-                batch
-            )  # before the records: an entry must not name what is not there
+            carrier.bring_blobs(batch)  # first: an entry must not name a blob that is not there
             written = self._append(info.id, [to_draft(record) for record in batch], leaf)
             self.carried.records += len(written)
             # A fact needs no leaf to match, so one may have come in between and shifted the rest.
