@@ -16,6 +16,7 @@ import pytest
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.core.lines import file_stem
 from clew.engines.files import open_store, place
 from clew.engines.files.disk import Disk
 
@@ -77,7 +78,7 @@ def test_an_id_never_becomes_a_path(id: str, root: Path) -> None:
         store.create(id).append("event", 1)
     (file,) = (root / "threads").iterdir()
     assert len(file.name.encode()) <= 255
-    assert file.stem == file.stem.lower() == place.stem(id)
+    assert file.stem == file.stem.lower() == file_stem(id)
     assert file.stem not in ("con", "nul", "")
     with opened(root) as store:
         assert [info.id for info in store.threads()] == [id]
@@ -324,7 +325,7 @@ def test_what_is_purged_is_gone_from_the_folder(root: Path) -> None:
         assert {p.parent.name for p in kept} <= {"threads", "purged", "index"}
         store.purge("fork")
     for path in root.rglob("*"):
-        assert place.stem(secret) not in path.name
+        assert file_stem(secret) not in path.name
         if path.is_file():
             assert secret.encode() not in path.read_bytes(), path
 

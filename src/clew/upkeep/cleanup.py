@@ -111,6 +111,7 @@ def cleanup(
     cutoff_us = _cutoff(store, older_than)
     work = _Cleanup(store, cutoff_us, keep, archived, dry_run)
     more = work.run(_candidates(store, cutoff_us, deleted_only, archived, progress), limit)
+    # At the end, once: a sweep looks at every blob of the store.
     swept = Swept(blobs=0, size_bytes=0) if dry_run else store.sweep()
     return CleanupReport(
         cutoff=to_time(cutoff_us),
@@ -266,7 +267,7 @@ class _Cleanup:
             return None
         above = {info.id}
         at = info.parent
-        while at is not None and at not in above:
+        while at is not None and at not in above:  # parents are ids that a caller chose: no tree
             above.add(at)
             parent = self._parent(at)
             if parent is None:

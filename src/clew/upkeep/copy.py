@@ -111,6 +111,7 @@ class _Copy:
         self._progress = progress
         self.carried = Carried()
         self._scaffolds = Scaffolds(source, target, self.carried)
+        # Listed once: what is created in the source after this comes with the next copy.
         self._infos = {info.id: info for info in everything(source) if info.parent != MARK}
         self._there = {info.id: info for info in everything(target)}
         self._total = sum(info.seq for info in self._infos.values())
@@ -205,6 +206,7 @@ class _Copy:
         def differs(seq: int) -> bool:
             return _identity(self._source, mine.id, seq) != _identity(self._target, mine.id, seq)
 
+        # Records are never changed: two feeds that part stay apart, so halving finds the place.
         shorter = min(mine.seq, theirs.seq)
         if shorter == 0 or not differs(shorter):
             return shorter
@@ -216,9 +218,10 @@ class _Copy:
         leaf = theirs.leaf
         for batch in batches(self._source, info.id, theirs.seq, info.seq):
             carrier.check(batch)
-            carrier.bring_blobs(batch)
+            carrier.bring_blobs(batch)  # first: an entry must not name a blob that is not there
             written = self._append(info.id, [to_draft(record) for record in batch], leaf)
             self.carried.records += len(written)
+            # A fact needs no leaf to match, so one may have come in between and shifted the rest.
             if [record.seq for record in written] != [record.seq for record in batch]:
                 raise _MovedOn
             _compare(batch, written)
@@ -247,6 +250,7 @@ class _Copy:
             carrier.check(entries)
             carrier.bring_blobs(entries)
             shift = _shift(entries, self._target.thread(info.id).seq)
+            # One move behind the entries, back to the target's leaf; the others only take up seqs.
             moves = [
                 MoveDraft(id=new_id(), leaf=theirs.leaf, time_us=time_us) for _ in range(shift + 1)
             ]

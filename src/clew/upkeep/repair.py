@@ -75,7 +75,7 @@ def repair(
         return RepairReport(
             place=shop.place,
             whole=not problems,
-            original=shop.swap(),
+            original=shop.swap(),  # the one moment that changes something outside of the workshop
             problems=tuple(problems),
             threads=tally.threads,
             records=tally.records,

@@ -162,7 +162,7 @@ class Carrier:
         if entry.parent is None:
             return None
         known = self._hashes.get(entry.parent)
-        if known is None:
+        if known is None:  # it came before the first batch, or is inherited
             parent = find_entry(self._source, self._thread, entry.parent)
             known = "" if parent is None else parent.hash
         return known

@@ -57,6 +57,7 @@ def verify(
             for problem in store.check(namespace=namespace, quick=quick, progress=progress):
                 problems.append(problem)
         except Corrupt as error:
+            # Before the first problem it means that the store could not even be opened.
             readable = bool(problems)
             problems.append(Problem(code="unreadable", message=str(error)))
         return VerifyReport(

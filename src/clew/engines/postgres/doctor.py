@@ -100,6 +100,7 @@ def examine(engine: PostgresEngine) -> Examined:
     seen = engine._connections.run(lambda wire, again: look(wire, engine._address))
     judge(found, seen)
     _tell_way(found, engine)
+    # To try LISTEN something is committed, which would wait for the missing standby.
     if seen.server.replicated and not _confirming(seen.standbys):
         found.read["waiting"] = "not tried: no write ends just now"
     else:

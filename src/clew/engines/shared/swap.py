@@ -70,6 +70,7 @@ class Swap:
 
     def run(self, new: Path) -> str:
         """Rename the old away and the new into place; where the old one is."""
+        # Synced before the first rename: a crash after it must find out how to go on.
         note = _Note(self._damaged.name, self.folder.name, new.name)
         with self._note.open("xb") as file:
             file.write(msgspec.json.encode(note))
@@ -119,7 +120,7 @@ def _finish(path: Path, companions: tuple[str, ...]) -> str | None:
         return None
     new = path.with_name(note.folder) / note.new
     damaged = path.with_name(note.damaged)
-    if new.exists():
+    if new.exists():  # else the last rename was done, and only the note is left
         for end in (*companions, ""):
             old = path.with_name(path.name + end)
             if old.exists() and not damaged.with_name(damaged.name + end).exists():

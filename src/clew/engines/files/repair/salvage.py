@@ -73,6 +73,7 @@ class FilesSalvage:
 
     def _find_threads(self) -> list[SalvagedThread]:
         found: list[_Thread] = []
+        # What is left of purged threads comes first: forks in the other room hang on it.
         for room in ("purged", "threads"):
             for path in sorted((self._root / room).glob("*.jsonl")):
                 thread = self._read(path, purged=room == "purged")
@@ -80,9 +81,7 @@ class FilesSalvage:
                     found.append(thread)
                     self._bodies |= thread.bodies
         self._tell_apart(found)
-        threads: list[SalvagedThread] = list(self._stand_ins(found))
-        threads.extend(found)
-        return threads
+        return [*self._stand_ins(found), *found]
 
     def _read(self, path: Path, *, purged: bool) -> _Thread | None:
         place = f"{self._where}{path.parent.name}/{path.name}"
@@ -111,6 +110,7 @@ class FilesSalvage:
         taken: set[str] = set()
         keys: set[str] = set()
         for thread in found:
+            # A file that was copied by hand has the key of the other one.
             if thread.key in keys:
                 thread.key = thread.place
             keys.add(thread.key)
@@ -181,6 +181,7 @@ class _Thread:
         data = self._path.read_bytes()
         last = 0
         for piece in self._pieces:
+            # Of a purged thread only what forks need was kept, so that gaps in it are no loss.
             if not self.purged and piece.seq - last < _GAP_MAX:
                 yield from (self._missing(seq, piece) for seq in range(last + 1, piece.seq))
             last = piece.seq
@@ -303,7 +304,7 @@ def _guess_header(first: bytes, rest: bytes, stem: str) -> Header | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         remains = _Remains()
     lines = rest.split(b"\n")
-    for id in dict.fromkeys([remains.id, unescaped(stem), _text(_id_in(first))]):
+    for id in dict.fromkeys([remains.id, unescaped(stem), _id_in(first) or ""]):
         data = id.encode("utf-8", "replace")
         if id and any(is_sound(data, line) for line in lines):
             created_us = _first_time(remains.created, lines)
@@ -313,10 +314,6 @@ def _guess_header(first: bytes, rest: bytes, stem: str) -> Header | None:
             key = remains.key if remains.key.isalnum() else f"lost{anonymous(id)}"
             return Header(key, draft, remains.source, remains.purged)
     return None
-
-
-def _text(value: str | None) -> str:
-    return value or ""
 
 
 def _first_time(created: str, lines: list[bytes]) -> int:

@@ -35,6 +35,7 @@ class FilesWorkshop:
             raise Unsupported(f"{path} is not a Clew store of files; left as it is")
         self._locks: list[FileLock] = []
         try:
+            # The store's own lock first: while it is held, no process can open any namespace.
             self._hold(path)
             self._spaces = place.namespaces(path)  # no process can make another one now
             for folder in list(self._spaces.values())[1:]:
@@ -76,6 +77,7 @@ class FilesWorkshop:
 
     def finish(self, ids: dict[tuple[str, str], str]) -> None:
         """Leases are no records, but their fences must go on growing; cut tails are kept."""
+        # A lease lies in the thread's lock file, which is named by the id and not by the key.
         for (namespace, _), id in ids.items():
             name = f"locks/{place.anonymous(id)}"
             old, new = self._homes(namespace)

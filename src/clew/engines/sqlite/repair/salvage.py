@@ -42,6 +42,8 @@ _THREAD = (
 
 
 class SQLiteSalvage:
+    """All namespaces of a damaged file; `namespaces` gives the reader of each of them."""
+
     def __init__(self, db: apsw.Connection, rescued: apsw.Connection | None = None) -> None:
         self._db = db
         self._rescued = rescued  # rows that SQLite does not find in the damaged file any more
@@ -59,7 +61,11 @@ class SQLiteSalvage:
         self._threads = self._find_threads()
 
     def _find_tops(self) -> dict[int, int]:
-        """The last seq of each thread, by the index and by the table, as far as it is likely."""
+        """The last seq of each thread, by the index and by the table, as far as it is likely.
+
+        A damaged number may be of any size. Taken for a seq, it would be reported as millions of
+        lost records, so it must not be far beyond how many there are.
+        """
         seen: dict[int, list[int]] = {}
         for no in self._ids:
             seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
@@ -149,6 +155,7 @@ class SQLiteSalvage:
         listed = self._listed()
         last = max([*self._tops, *listed, self._sequence()], default=0)
         found: dict[int, Remains] = {}
+        # One number after the other, because a scan of the table ends at the first damaged page.
         for no in range(1, last + 1):
             row = self._one(lambda: self._thread_row(self._db, no))  # noqa: B023
             if not isinstance(row, Remains) and self._rescued is not None:

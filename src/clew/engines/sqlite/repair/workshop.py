@@ -35,6 +35,7 @@ class SQLiteWorkshop:
         self._swap = swap.Swap(path, companions=("-wal", "-shm"))
         if not path.is_file() and not swap.note_of(path).exists():
             raise NotFound("store", str(path))
+        # A lock that is there says that this is a store of ours: then it may stay.
         self._swapped = path.with_name(path.name + "-lock").exists()
         self._lock = _alone(path)
         self._found: SQLiteSalvage | None = None
@@ -43,6 +44,7 @@ class SQLiteWorkshop:
             self._swap.begin()
             self._copy = self._swap.folder / "damaged.db"
             self._new = self._swap.folder / "repaired.db"
+            # The log belongs to the store: what was acknowledged last may be nowhere else.
             for end in ("", "-wal"):
                 if path.with_name(path.name + end).exists():
                     shutil.copyfile(str(path) + end, str(self._copy) + end)
