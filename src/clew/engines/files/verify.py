@@ -25,7 +25,7 @@ from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import stem
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
-from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread
+from clew.engines.shared.audit import MISSING_BLOB, Audit, Link, Meter, ReadRecord, ReadThread
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, one
 
@@ -61,7 +61,7 @@ def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
     for blob, thread, record, entry in uses:
         if store.blobs.find(blob) is None:
             where = {"thread": thread, "seq": record & rows.SEQ_MAX, "entry": entry}
-            yield audit.problem("missing_blob", audit.missing_blob(blob), blob=blob, **where)
+            yield audit.problem("missing_blob", MISSING_BLOB.format(blob), blob=blob, **where)
 
 
 _USES = (
