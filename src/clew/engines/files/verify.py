@@ -266,8 +266,8 @@ class _Lines:
         try:
             line = take_apart(text, "")
             if line.type == "entry":
-                # A damaged line is taken at its word here, so that those who hang on it are not
-                # blamed too.
+                # A damaged line is taken at its word here, so that the entries that hang on it are
+                # not blamed too.
                 self._hashes[line.id] = self._seq, line.hash
             if not is_sound(self._name, text):
                 return ReadRecord(self._seq, None, where=where, flaw=_NOT_SOUND)
