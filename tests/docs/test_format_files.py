@@ -172,7 +172,7 @@ def test_the_members_that_are_always_there_are_those_of_a_bare_record() -> None:
 def test_the_slots_of_a_lease_are_described() -> None:
     table = TEXT.partition("\n## Leases\n")[2].partition("\n## ")[0]
     named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)))
-    assert named == list(leases._Slot.__struct_fields__)
+    assert named == list(leases._LeaseSlot.__struct_fields__)
 
 
 def test_the_folder_is_as_described(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class Journal:
         try:
             self.index_up()
         except (OSError, ClewError, *INDEX_ERRORS):
-            pass  # the next one who reads will do it
+            pass  # the next reader will do it
         self.close()
 
     def _close_file(self) -> None:
@@ -116,7 +116,7 @@ class Journal:
         self._ensure_source()
 
     def refresh_index(self, *, afresh: bool = False) -> None:
-        """The same, and the index knows it too: for those who read through it."""
+        """The same, and the index knows it too: for callers that read through it."""
         self._looked = -1 if afresh else self._looked
         self.refresh()
         self.index_up()
@@ -247,7 +247,7 @@ class Journal:
         return Corrupt(place, f"{damage.reason}; run clew repair to keep the rest")
 
     def index_up(self) -> None:
-        """Bring the index up to what is known, for those who read through it."""
+        """Bring the index up to what is known, for callers that read through it."""
         if self._indexed == self._size or self._file is None:
             return
         known = self._store.index.known(self.header.key)

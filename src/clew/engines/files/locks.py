@@ -88,7 +88,7 @@ class FileLock:
 
 
 class Gate:
-    """Shared by those who add references (forks, blobs), closed by those who remove things.
+    """Shared by callers that add references (forks, blobs), shut by those that remove things.
 
     The threads of a process share one descriptor, so they are counted here: the first takes the
     lock, the last gives it back. Its file holds a token that says whether any were added.

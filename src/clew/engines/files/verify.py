@@ -24,7 +24,7 @@ from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
-from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread
+from clew.engines.shared.audit import MISSING_BLOB, Audit, Link, Meter, ReadRecord, ReadThread
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, one
 
@@ -60,7 +60,7 @@ def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
     for blob, thread, record, entry in uses:
         if store.blobs.find(blob) is None:
             where = {"thread": thread, "seq": record & rows.SEQ_MAX, "entry": entry}
-            yield audit.problem("missing_blob", audit.missing_blob(blob), blob=blob, **where)
+            yield audit.problem("missing_blob", MISSING_BLOB.format(blob), blob=blob, **where)
 
 
 _USES = (
@@ -265,8 +265,8 @@ class _Lines:
         try:
             line = take_apart(text, "")
             if line.type == "entry":
-                # A damaged line is taken at its word here, so that those who hang on it are not
-                # blamed too.
+                # A damaged line is taken at its word here, so that the entries that hang on it are
+                # not blamed too.
                 self._hashes[line.id] = self._seq, line.hash
             if not is_sound(self._name, text):
                 return ReadRecord(self._seq, None, where=where, flaw=_NOT_SOUND)

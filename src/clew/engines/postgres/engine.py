@@ -99,9 +99,8 @@ class PostgresEngine:
         )
 
     def _start(self) -> None:
-        self._book.heads = (
-            Heads()
-        )  # also in a forked child: the parent's locks may be held for ever
+        # Not the parent's, in a forked child: its locks may have been held, and stay so for ever.
+        self._book.heads = Heads()
         self._listener = Listener(lambda: connect(self._address, float("inf")), self._book)
         self._pid = self._connections.pid
 

@@ -22,6 +22,7 @@ from clew.core.model import DEFAULT_NAMESPACE, Entry, Fact, Move, Origin, Proble
 from clew.engines.shared.thread_list import PURGED, shelf_of
 
 TOLD_EVERY = 100
+MISSING_BLOB = "it refers to blob {}, which is not there"
 
 _NULL = b"null"  # the value of a fact that was removed
 
@@ -42,7 +43,7 @@ class ReadThread(Struct, frozen=True, kw_only=True):
     flawed: bool = False  # its columns do not fit together, whatever the hash says
     source: tuple[str, str] | None = None  # id and hash of the entry that lies where it was forked
     source_place: Any = None
-    # The columns that repeat what the records add up to; `head` in `Audit` says which there are.
+    # The columns that repeat what the records add up to: some of those of `Audit._head`.
     sums: Mapping[str, Any]
 
 
@@ -183,7 +184,7 @@ class Audit:
             if right is None or (right != record.hash and not untold):
                 yield self._problem("damaged_record", "it does not match its hash", read)
         for hash in read.missing:
-            yield self._problem("missing_blob", missing_blob(hash), read, blob=hash)
+            yield self._problem("missing_blob", MISSING_BLOB.format(hash), read, blob=hash)
         if not read.uses_noted:
             yield self._problem("wrong_sum", "the blobs that it uses are not noted", read)
         self._add(read, record, link)
@@ -370,10 +371,6 @@ def damaged_blob(hash: str, error: Exception, namespace: str | None = None) -> P
 def damaged_lease(thread: str, namespace: str | None = None, where: str = "") -> Problem:
     text = f"{where}its lease is not as it was written"
     return problem("damaged_lease", text, thread=thread, namespace=namespace)
-
-
-def missing_blob(hash: str) -> str:
-    return f"it refers to blob {hash}, which is not there"
 
 
 # --- progress ---

@@ -202,8 +202,8 @@ class _Rows:
         self._space: int = row["space"]
         self._origin_no: int | None = row["origin_no"]
         self._lineage: tuple[rows.Range, ...] | None = None
-        # With seq 0 too, which no record of ours has, so that such a row shows as damaged.
-        self._span = (rows.number(self._no, 0), rows.number(self._no, rows.SEQ_MAX))
+        # From seq 0 on, which no record of ours has, so that such a row shows as damaged.
+        self._span = (self._no << 32, self._no << 32 | rows.SEQ_MAX)
         origin = None
         if row["origin"] is not None:
             origin = Origin(row["origin"], row["origin_entry"], row["origin_hash"])

@@ -30,11 +30,6 @@ def make(db: apsw.Connection, name: str) -> Space:
     return found
 
 
-def told(name: str | None) -> str | None:
-    """As a problem names it: not at all if it is the default, or unknown."""
-    return None if name == DEFAULT.name else name
-
-
 def everyone(db: apsw.Connection) -> list[Space]:
     query = "SELECT no, name FROM namespaces ORDER BY no > 1, name"
     return [Space(*row) for row in every(db, query)]

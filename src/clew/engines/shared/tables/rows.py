@@ -255,7 +255,7 @@ def every(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> list[Row]:
 
 
 def each(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> Iterator[Row]:
-    """Row after row, for those who may stop early or keep little."""
+    """Row after row, for callers that may stop early or keep little."""
     try:
         yield from db.execute(sql, bindings)
     except UnicodeDecodeError as error:
