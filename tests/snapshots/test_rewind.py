@@ -1,4 +1,4 @@
-"""Ways back that would move the conversation without the files, or lose the way forward again."""
+"""Rewinds that would move the conversation without the files, or that could not be undone."""
 
 from __future__ import annotations
 
