@@ -69,7 +69,10 @@ _SERVER_RESULTS = (
     "bash_code_execution_tool_result",
     "text_editor_code_execution_tool_result",
     "tool_search_tool_result",
+    "advisor_tool_result",
+    "mcp_tool_result",
 )
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 # Which fields a block may have: others are refused as extra inputs.
 _FIELDS: dict[str, set[str]] = {
     "text": {"text", "citations", "cache_control"},
@@ -80,16 +83,21 @@ _FIELDS: dict[str, set[str]] = {
     "tool_result": {"tool_use_id", "content", "is_error", "cache_control"},
     "tool_use": {"id", "name", "input", "cache_control", "caller"},
     "server_tool_use": {"id", "name", "input", "cache_control", "caller"},
+    "mcp_tool_use": {"id", "name", "input", "server_name", "cache_control"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
-    **{kind: {"tool_use_id", "content", "cache_control", "caller"} for kind in _SERVER_RESULTS},
+    **{
+        kind: {"tool_use_id", "content", "is_error", "cache_control", "caller"}
+        for kind in _SERVER_RESULTS
+    },
 }
 # The reference has one union of blocks for both roles; which of them a role may use is what the
 # pages on tools, thinking and vision say. Images of the assistant are in none of them.
 _BY_ROLE = {
     "user": ("text", "image", "document", "search_result", "container_upload", "tool_result"),
     "assistant": (
-        *("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"),
+        *("text", "thinking", "redacted_thinking", "tool_use"),
+        *_SERVER_CALLS,
         *_SERVER_RESULTS,
     ),
     "system": ("text",),
@@ -155,7 +163,7 @@ def _check_block(block: Any, role: str, path: str) -> None:
         a_text(block.get("file_id"), f"{path}.file_id", least=1)
     elif kind == "tool_result":
         _check_result(block, path)
-    elif kind in ("tool_use", "server_tool_use"):
+    elif kind in ("tool_use", *_SERVER_CALLS):
         matching(block.get("id"), TOOL_ID, f"{path}.id", "tool_id")
         matching(block.get("name"), TOOL_NAME, f"{path}.name", "tool_name")
         an_object(block.get("input"), f"{path}.input")
@@ -289,7 +297,7 @@ def _calls(message: JSON, path: str, known: set[str]) -> list[str]:
     served: set[str] = set()
     for place, block in enumerate(_blocks(message)):
         here = f"{path}.content.{place}"
-        if block["type"] in ("tool_use", "server_tool_use"):
+        if block["type"] in ("tool_use", *_SERVER_CALLS):
             id = block["id"]
             if id in known:
                 refuse(here, "unique_ids", f"the id {id} is used before")
@@ -299,7 +307,7 @@ def _calls(message: JSON, path: str, known: set[str]) -> list[str]:
             else:
                 served.add(id)
         elif block["type"] in _SERVER_RESULTS and block["tool_use_id"] not in served:
-            text = f"no server_tool_use {block['tool_use_id']} stands before it"
+            text = f"no call {block['tool_use_id']} of the server's stands before it"
             refuse(here, "result_without_call", text)
     return asked
 

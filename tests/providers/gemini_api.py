@@ -52,8 +52,8 @@ class Model:
 # The documented values for calls that the model did not make, such as those of another provider.
 SKIP = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 INLINE_BYTES_MAX = 20 * 1024 * 1024
-# The reference had 63 characters, has 128 by now; dots and colons are taken in newer versions.
-NAME = r"[a-zA-Z0-9_.:-]{1,128}"
+# Published for declarations, with 64 characters at first; calls name what was declared.
+NAME = r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}"
 
 MIME_TYPES = (
     *(f"image/{kind}" for kind in ("png", "jpeg", "webp", "heic", "heif")),

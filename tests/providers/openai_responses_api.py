@@ -180,6 +180,8 @@ def _check_reasoning_item(item: JSON, path: str, stored: bool, model: Model) -> 
         here = f"{path}.summary[{place}]"
         one_of(an_object(part, here).get("type"), ("summary_text",), here, "summary")
         a_text(part.get("text"), f"{here}.text")
+    if "content" in item:
+        a_list(item["content"], f"{path}.content")  # null is not taken for none
     if item.get("content") and not model.plain_reasoning:
         refuse(f"{path}.content", "plain_reasoning", "no plain text of reasoning is taken back")
     if item.get("encrypted_content") is not None:

@@ -26,7 +26,7 @@ def asked(*blocks: Any) -> JSON:
     return {"role": "user", "content": list(blocks)}
 
 
-def text(words: str, **more: Any) -> JSON:
+def text(words: Any, **more: Any) -> JSON:
     return {"type": "text", "text": words, **more}
 
 
@@ -38,7 +38,7 @@ def gave(id: str, content: Any = "fine", **more: Any) -> JSON:
     return {"type": "tool_result", "tool_use_id": id, "content": content, **more}
 
 
-def thought(words: str = "Hm.", signature: str = "c2ln", **more: Any) -> JSON:
+def thought(words: Any = "Hm.", signature: Any = "c2ln", **more: Any) -> JSON:
     return {"type": "thinking", "thinking": words, "signature": signature, **more}
 
 
@@ -112,7 +112,7 @@ ANTHROPIC_BAD: list[tuple[str, Any]] = [
     ("too_short", []),
     ("shape", ["Hi."]),
     ("shape", [{"role": "user", "content": 5}]),
-    ("shape", [{"role": "user", "content": [text(None)]}]),  # type: ignore[arg-type]
+    ("shape", [{"role": "user", "content": [text(None)]}]),
     ("json", [asked(text("half \ud83d"))]),
     ("unknown_field", [{**HI, "id": "msg_1"}]),
     ("unknown_field", [HI, said({**text("x"), "parsed_output": None}), HI]),
@@ -499,6 +499,7 @@ RESPONSES_BAD: list[tuple[str, Any]] = [
     ("reasoning_alone", [HELLO, reasoning(), HELLO]),
     ("reasoning_alone", [HELLO, function("a"), reasoning(), output("a")]),
     ("shape", [HELLO, {"type": "reasoning", "id": "rs_1"}, item("assistant", out())]),
+    ("shape", [HELLO, reasoning(content=None), item("assistant", out())]),
     ("not_stored", [HELLO, reasoning(encrypted_content=None), item("assistant", out())]),
     ("not_stored", [{"type": "item_reference", "id": "msg_1"}]),
     (
@@ -660,6 +661,7 @@ GEMINI_BAD: list[tuple[str, Any]] = [
     ("ends_with_user", [ASK, content("model", call())]),
     ("function_name", [ASK, content("model", call(name="")), content("user", answer(name=""))]),
     ("function_name", [ASK, content("model", call(name="odd name")), content("user", answer())]),
+    ("function_name", [ASK, content("model", call(name="7zip")), content("user", answer())]),
     ("shape", [ASK, content("model", call(args="{}")), content("user", answer())]),
     ("shape", [ASK, content("model", call()), content("user", answer(response="fine"))]),
     ("call_after_user", [ASK, content("model", words()), content("model", call()), ASK]),
@@ -753,9 +755,9 @@ def test_older_models_of_gemini_take_unsigned_calls_and_a_last_turn_of_the_model
 
 def test_the_system_instruction_of_gemini_is_text() -> None:
     gemini_api.check({"contents": [ASK], "systemInstruction": {"parts": [words("Be brief.")]}})
-    for bad in ({"parts": []}, {"parts": [inline()]}, {"parts": [words("")]}):
+    for parts in ([], [inline()], [words("")]):
         with pytest.raises(Refused):
-            gemini_api.check({"contents": [ASK], "systemInstruction": bad})
+            gemini_api.check({"contents": [ASK], "systemInstruction": {"parts": parts}})
 
 
 # --- models that follow a script ----------------------------------------------------------------
