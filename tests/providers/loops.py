@@ -35,9 +35,9 @@ TOOLS = ("read_file", "search", "run")
 class FakeProvider:
     """A provider with one model that answers every valid request.
 
-    `seed` decides what is said; `calls_max` is how many calls a reply may have, and after
-    `replies_max` replies without an end the model stops calling tools. `model` is that of the
-    provider's strict check.
+    `seed` decides what is said, `replied` is how many replies came before, in another process;
+    `calls_max` is how many calls a reply may have, and every reply of a number that `replies_max`
+    divides has none, so that a loop ends. `model` is that of the provider's strict check.
     """
 
     format: ClassVar[str]
@@ -46,6 +46,7 @@ class FakeProvider:
         self,
         seed: int = 0,
         *,
+        replied: int = 0,
         calls_max: int = 3,
         replies_max: int = 6,
         thinks: bool = True,
@@ -55,6 +56,7 @@ class FakeProvider:
         self._api = APIS[self.format]
         self._model = model if model is not None else self._api.Model()
         self._seed = seed
+        self._replied = replied
         self._calls_max = calls_max
         self._replies_max = replies_max
         self._thinks = thinks
@@ -63,7 +65,7 @@ class FakeProvider:
         """The reply to a request, or Refused."""
         self._api.check(request, self._model)
         self.requests.append(json.loads(json.dumps(request)))
-        reply: JSON = REPLIES[self.format](self.say(len(self.requests)))
+        reply: JSON = REPLIES[self.format](self.say(self._replied + len(self.requests)))
         return reply
 
     def say(self, number: int) -> Said:
@@ -139,22 +141,46 @@ def messages_of(format: str, reply: JSON) -> list[JSON]:
 
 def calls_of(format: str, reply: JSON) -> list[Call]:
     """The calls that a reply asks for."""
+    return calls_in(format, messages_of(format, reply))
+
+
+def calls_in(format: str, messages: list[Any]) -> list[Call]:
+    """The calls in messages of a format."""
     found: list[Call] = []
-    for message in messages_of(format, reply):
+    for message in messages:
         if format == "anthropic":
-            blocks = [block for block in message["content"] if block["type"] == "tool_use"]
-            found += [Call(block["id"], block["name"], block["input"]) for block in blocks]
+            blocks = message["content"] if isinstance(message["content"], list) else []
+            used = [block for block in blocks if block["type"] == "tool_use"]
+            found += [Call(block["id"], block["name"], block["input"]) for block in used]
         elif format == "openai-chat":
             for call in message.get("tool_calls", []):
                 tool = call["function"]
                 found.append(Call(call["id"], tool["name"], json.loads(tool["arguments"])))
         elif format == "openai-responses":
-            if message["type"] == "function_call":
+            if message.get("type") == "function_call":
                 arguments = json.loads(message["arguments"])
                 found.append(Call(message["call_id"], message["name"], arguments))
         else:
-            wanted = [p["functionCall"] for p in message["parts"] if "functionCall" in p]
+            wanted = [part["functionCall"] for part in message["parts"] if "functionCall" in part]
             found += [Call(call["id"], call["name"], call["args"]) for call in wanted]
+    return found
+
+
+def answered_in(format: str, messages: list[Any]) -> list[str]:
+    """The ids of the calls that messages of a format answer."""
+    found: list[str] = []
+    for message in messages:
+        if format == "anthropic":
+            blocks = message["content"] if isinstance(message["content"], list) else []
+            found += [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        elif format == "openai-chat":
+            found += [message["tool_call_id"]] if message["role"] == "tool" else []
+        elif format == "openai-responses":
+            answer = message.get("type") == "function_call_output"
+            found += [message["call_id"]] if answer else []
+        else:
+            parts = [part for part in message["parts"] if "functionResponse" in part]
+            found += [part["functionResponse"]["id"] for part in parts]
     return found
 
 
