@@ -131,6 +131,7 @@ def check(request: JSON, model: Model = Model()) -> None:  # noqa: B008
 
 
 def _check_message(message: Any, index: int, last: bool, model: Model) -> None:
+    """Role and content (Create a Message; Mid-conversation system messages)."""
     path = f"messages.{index}"
     an_object(message, path)
     only_keys(message, {"role", "content"}, path)
@@ -153,6 +154,7 @@ def _check_text(text: Any, path: str) -> None:
 
 
 def _check_block(block: Any, role: str, path: str) -> None:
+    """A block by its type (Create a Message; for thinking: Building with extended thinking)."""
     an_object(block, path)
     kind = block.get("type")
     one_of(kind, tuple(_FIELDS), f"{path}.type", "block_type")
@@ -183,6 +185,7 @@ def _check_block(block: Any, role: str, path: str) -> None:
 
 
 def _check_result(block: JSON, path: str) -> None:
+    """What a result may hold (Handle tool calls)."""
     matching(block.get("tool_use_id"), TOOL_ID, f"{path}.tool_use_id", "tool_id")
     if "is_error" in block:
         a_flag(block["is_error"], f"{path}.is_error")
@@ -199,6 +202,7 @@ def _check_result(block: JSON, path: str) -> None:
 
 
 def _check_image(source: Any, path: str) -> None:
+    """Types, sources and size of a picture (Vision; Files API)."""
     kind = one_of(an_object(source, path).get("type"), ("base64", "url", "file"), path, "source")
     if kind == "base64":
         only_keys(source, {"type", "media_type", "data"}, path)
@@ -209,6 +213,7 @@ def _check_image(source: Any, path: str) -> None:
 
 
 def _check_document(source: Any, path: str) -> None:
+    """Types and sources of a document (PDF support; Files API; Create a Message)."""
     kinds = ("base64", "text", "content", "url", "file")
     kind = one_of(an_object(source, path).get("type"), kinds, path, "source")
     if kind == "base64":
@@ -248,7 +253,10 @@ def _check_system(system: Any) -> None:
 
 
 def _check_order(messages: list[JSON], model: Model) -> None:
-    """Neighbours of one role are allowed: the API takes them as one turn."""
+    """Who begins and who ends (Create a Message; Migration guide).
+
+    Neighbours of one role are allowed: the API takes them as one turn.
+    """
     # The reference does not say it any more, the error message is still given.
     if messages[0]["role"] != "user":
         refuse("messages.0.role", "first_is_user", "the first message must be the user's")
@@ -266,7 +274,10 @@ def _check_order(messages: list[JSON], model: Model) -> None:
 
 
 def _check_calls(messages: list[JSON]) -> None:
-    """Every call is answered in the message after it, once, before anything else is said."""
+    """Every call is answered in the message after it, once, before anything else is said.
+
+    Handle tool calls; Parallel tool use.
+    """
     known: set[str] = set()
     asked: list[str] = []  # by the message before
     for index, message in enumerate(messages):
@@ -321,6 +332,7 @@ def _calls(message: JSON, path: str, known: set[str]) -> list[str]:
 
 
 def _check_marks(request: JSON, messages: list[JSON]) -> None:
+    """How many blocks may be marked, and with what (Prompt caching)."""
     marked = [request] if request.get("cache_control") else []
     for key in ("tools", "system"):
         value = request.get(key)
@@ -342,6 +354,7 @@ def _check_marks(request: JSON, messages: list[JSON]) -> None:
 
 
 def _check_thinking(messages: list[JSON], mode: str) -> None:
+    """Where thinking stands (Building with extended thinking; Adaptive thinking)."""
     for index, message in enumerate(messages):
         path = f"messages.{index}.content"
         blocks = _blocks(message)
@@ -375,6 +388,7 @@ def _check_begins_with_thinking(messages: list[JSON]) -> None:
 def _check_replies(messages: list[JSON]) -> None:
     """Signed thinking comes back as it was: unchanged, in its order, and not mixed.
 
+    Building with extended thinking, on preserving the blocks.
     The API takes neighbouring messages of the assistant as one turn, so they count as one here.
     """
     last: tuple[str, int] | None = None

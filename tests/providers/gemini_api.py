@@ -122,6 +122,7 @@ def _camel_content(content: Any, path: str) -> JSON:
 
 
 def _check_content(content: JSON, path: str, model: Model) -> None:
+    """Role and parts (Content)."""
     # Without a role it is the user's, which is allowed for a single content only.
     roles = ("user", "model", "function") if model.function_role else ("user", "model")
     role = one_of(content.get("role", "user"), roles, f"{path}.role", "role")
@@ -130,6 +131,7 @@ def _check_content(content: JSON, path: str, model: Model) -> None:
 
 
 def _check_part(part: JSON, role: str, path: str) -> None:
+    """One kind of data in each part (Part)."""
     only_keys(part, {*_DATA, *_BESIDE}, path)
     data = [name for name in _DATA if part.get(name) is not None]
     if len(data) != 1:
@@ -159,6 +161,7 @@ def _check_signature(signature: Any, path: str) -> None:
 
 
 def _check_media(data: Any, kind: str, path: str) -> None:
+    """Types of media (Image understanding; Document processing; Audio; Video)."""
     found = {_SNAKE.get(key, key): value for key, value in an_object(data, path).items()}
     mime = found.get("mimeType")
     if kind == "fileData":
@@ -172,6 +175,7 @@ def _check_media(data: Any, kind: str, path: str) -> None:
 
 
 def _check_function(value: Any, kind: str, path: str) -> None:
+    """A call or an answer (FunctionCall; FunctionResponse)."""
     an_object(value, path)
     fields = {"functionCall": {"args"}, "functionResponse": {"response", "parts", "scheduling"}}
     only_keys(value, {"id", "name", "willContinue", *fields[kind]}, path)
@@ -219,7 +223,10 @@ def _check_order(contents: list[JSON], model: Model) -> None:
 
 
 def _check_calls(contents: list[JSON]) -> None:
-    """Calls come right after the user or after answers; their answers come right after them."""
+    """Calls come right after the user or after answers; their answers come right after them.
+
+    Function calling with the Gemini API.
+    """
     for index, content in enumerate(contents):
         path = f"contents[{index}]"
         before = contents[index - 1] if index else None
@@ -258,7 +265,7 @@ def _check_pairs(asked: list[JSON], answers: list[JSON], path: str) -> None:
 
 
 def _check_signatures(contents: list[JSON]) -> None:
-    """In the current turn, the first call of each step is signed.
+    """In the current turn, the first call of each step is signed (Thought signatures).
 
     The turn begins with the last content of the user that is more than answers. Parallel calls
     are signed on the first one only; texts may come without.

@@ -82,6 +82,7 @@ def check(request: JSON, model: Model = Model()) -> None:  # noqa: B008
 
 
 def _check_message(message: Any, path: str, model: Model) -> None:
+    """Role, fields and content (Create chat completion; Reasoning models)."""
     an_object(message, path)
     roles = (*_PARTS, "function") if model.functions else tuple(_PARTS)
     role = one_of(message.get("role"), roles, f"{path}.role", "role")
@@ -111,6 +112,7 @@ def _check_content(content: Any, role: str, path: str) -> None:
 
 
 def _check_part(part: Any, role: str, path: str) -> None:
+    """A part by its type (Create chat completion; Images and vision; Audio; File inputs)."""
     kind = one_of(an_object(part, path).get("type"), _PARTS[role], f"{path}.type", "part_of_role")
     if kind in ("text", "refusal"):
         a_text(part.get(kind), f"{path}.{kind}")
@@ -130,6 +132,7 @@ def _check_part(part: Any, role: str, path: str) -> None:
 
 
 def _check_assistant(message: JSON, path: str, model: Model) -> None:
+    """Content, or calls, or a refusal (Create chat completion; Function calling)."""
     calls = message.get("tool_calls")
     if calls is not None:
         for place, call in enumerate(a_list(calls, f"{path}.tool_calls", least=1, most=CALLS_MAX)):
@@ -174,6 +177,7 @@ def _check_function_call(call: Any, path: str, model: Model) -> None:
 def _check_calls(messages: list[JSON]) -> None:
     """The answers stand right after the calls, one for each, before anything else is said.
 
+    Function calling.
     An id may come again in a later message: the pairs are local. Within one message it may not,
     because the answers could not be told apart.
     """

@@ -125,6 +125,7 @@ def _kind(item: JSON) -> str:
 
 
 def _check_item(item: Any, path: str, stored: bool, model: Model) -> None:
+    """Type, fields and id (Create a model response; Conversation state)."""
     an_object(item, path)
     kind = _kind(item)
     known = ("message", "reasoning", *OUTPUTS, *_CALL_OF, *_SERVED, *_OTHERS)
@@ -151,6 +152,7 @@ def _check_item(item: Any, path: str, stored: bool, model: Model) -> None:
 
 
 def _check_message(item: JSON, path: str) -> None:
+    """Role, and the parts that it may use (Create a model response)."""
     roles = ("user", "assistant", "system", "developer")
     role = one_of(item.get("role"), roles, f"{path}.role", "role")
     content = item.get("content")
@@ -180,6 +182,7 @@ def _check_part(part: JSON, path: str) -> None:
 
 
 def _check_reasoning_item(item: JSON, path: str, stored: bool, model: Model) -> None:
+    """What a server can make of it (Reasoning models; Encrypted reasoning items)."""
     for place, part in enumerate(a_list(item.get("summary"), f"{path}.summary")):
         here = f"{path}.summary[{place}]"
         one_of(an_object(part, here).get("type"), ("summary_text",), here, "summary")
@@ -200,6 +203,7 @@ def _check_reasoning_item(item: JSON, path: str, stored: bool, model: Model) -> 
 
 
 def _check_tool_item(item: JSON, kind: str, path: str) -> None:
+    """Calls and outputs by their kind (Function calling, and the pages of the tools)."""
     # The reference has the id of the call as `id` for this one output; servers take call_id too.
     key = "id" if kind == "local_shell_call_output" and "call_id" not in item else "call_id"
     # Only the length of a call_id is checked; any characters are taken.
@@ -256,7 +260,7 @@ def _check_ids(items: list[JSON]) -> None:
 
 
 def _check_calls(items: list[JSON]) -> None:
-    """Every call has one output, of its own kind, somewhere after it."""
+    """Every call has one output, of its own kind, somewhere after it (Function calling)."""
     asked: dict[str, str] = {}
     answered: set[str] = set()
     for index, item in enumerate(items):
@@ -287,6 +291,7 @@ def _check_calls(items: list[JSON]) -> None:
 def _check_reasoning(items: list[JSON], model: Model) -> None:
     """Reasoning is followed by what it led to, and what it led to goes after it.
 
+    Reasoning models, on keeping reasoning items in context.
     By type alone: the next item that is no reasoning is one that the model made. The ids that a
     fake gave tell more, as stored ids do: which item it was.
     """

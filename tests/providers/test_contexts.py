@@ -49,9 +49,12 @@ class Agent:
     calls: list[Call] = field(default_factory=list)  # all that were stored
     replies: int = 0
     sent: list[tuple[str, list[Any]]] = field(default_factory=list)  # what was replied to
+    _waiting: set[str] = field(default_factory=set)  # the calls of the last reply
+    _settled: bool = True  # it was answered: by the user, or by results for all of them
 
     def user(self, format: str, text: str) -> None:
         self._put(format, loops.user(format, text))
+        self._settled = self._settled or bool(text.strip())
 
     def reply(
         self,
@@ -65,8 +68,12 @@ class Agent:
         """Ask the model, and store its reply: whole, or without its last `cut` pieces.
 
         Everything in a reply names it (~1~, ~2~, …), but for the arguments of `same` calls. An
-        id that is "new" is one that no other call has.
+        id that is "new" is one that no other call has. A model that is asked again although its
+        last reply has no answer is asked by a loop that was resumed, and its turn leaves a mark:
+        without one, nothing would tell two replies from two items of the same reply.
         """
+        if not self._settled:
+            self.marker(format)
         messages = self.thread.context(format).messages
         if messages:
             self.sent.append((format, messages))
@@ -75,7 +82,7 @@ class Agent:
         calls = tuple(
             Call(
                 f"call_{self.replies}_{n}" if id == "new" else id,
-                "run",
+                "odd name!" if id.startswith("odd") else "run",
                 {} if same else {"m": mark},
             )
             for n, id in enumerate(ids)
@@ -90,13 +97,33 @@ class Agent:
         for message in kept:
             self._put(format, message)
         stored = json.dumps(kept)
-        self.calls += [call for call in calls if f'"{call.id}"' in stored]
+        kept_calls = [call for call in calls if f'"{call.id}"' in stored]
+        self.calls += kept_calls
+        self._settled, self._waiting = False, {call.id for call in kept_calls}
 
     def result(self, format: str, which: int, text: str = "fine") -> None:
         """Answer a call: the newest for 0, or an older one, late or again."""
         if self.calls:
             call = self.calls[-1 - which % len(self.calls)]
             self._put(format, loops.results(format, [(call, text)])[0])
+            self._settled = self._settled or self._waiting == {call.id}
+            self._waiting.discard(call.id)
+
+    def system(self, format: str, text: str) -> None:
+        self.thread.append_message({"role": "system", "content": text})
+
+    def picture(self, format: str, mime: str) -> None:
+        self._put(format, picture(format, mime))
+
+    def partial(self, format: str) -> None:
+        """A reply that was cut off before it said anything."""
+        self._put(format, PARTIAL[format])
+
+    def again(self, _: str) -> None:
+        """The last message once more: the writer did not know that it was stored."""
+        for entry in self.thread.path(limit=1):
+            if entry.kind in ("user_message", "assistant_message", "tool_call", "tool_result"):
+                self.thread.append(entry.kind, entry.body, format=entry.format)
 
     def orphan(self, format: str) -> None:
         self._put(format, loops.results(format, [(Call("nobody_asked", "run"), "fine")])[0])
@@ -109,20 +136,24 @@ class Agent:
         entries = list(self.thread.entries())
         if entries:
             self.thread.move(entries[to % len(entries)].id)
+            self._settled = False
 
     def fork(self, _: str, at: int) -> None:
         entries = list(self.thread.entries())
         if entries:
             self.thread = self.thread.fork(at=entries[at % len(entries)].id)
+            self._settled = False
 
     def compact(self, _: str, keep: int) -> None:
         self.thread.compact(lambda _: "what was said before", keep_turns=keep)
+        self._settled = False
 
     def _put(self, format: str, message: JSON) -> None:
         try:
             self.thread.append_message(message, format=format)
         except clew.InvalidInput:
             # A result for a call that is not on the path: nothing but `append` takes it.
+            assert loops.answered_in(format, [message])
             self.thread.append("tool_result", message, format=format)
 
 
@@ -140,6 +171,34 @@ def _cut(format: str, messages: list[JSON], cut: int) -> list[JSON]:
     return [{**message, key: message[key][: max(1, len(message[key]) - cut)]}]
 
 
+PNG = "iVBORw0KGgo="
+PARTIAL: dict[str, JSON] = {
+    "anthropic": {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm"}]},
+    "openai-chat": {"role": "assistant", "content": None},
+    "openai-responses": {
+        "type": "reasoning",
+        "id": "rs_cut",
+        "summary": [],
+        "encrypted_content": "eA==",
+    },
+    "gemini": {"role": "model", "parts": [{"text": "", "thought": True}]},
+}
+
+
+def picture(format: str, mime: str) -> JSON:
+    """A user's message with nothing but a picture."""
+    url = f"data:{mime};base64,{PNG}"
+    if format == "anthropic":
+        source = {"type": "base64", "media_type": mime, "data": PNG}
+        return {"role": "user", "content": [{"type": "image", "source": source}]}
+    if format == "openai-chat":
+        return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    if format == "openai-responses":
+        image = {"type": "input_image", "image_url": url, "detail": "auto"}
+        return {"type": "message", "role": "user", "content": [image]}
+    return {"role": "user", "parts": [{"inlineData": {"mimeType": mime, "data": PNG}}]}
+
+
 Step = tuple[Any, ...]  # the name of a method, and what it gets
 
 
@@ -154,10 +213,14 @@ def play(journal: list[Step], after: Callable[[Agent], None] | None = None) -> A
 
 TEXTS = st.sampled_from(["Hi.", "", " \n", "two\nlines ", "Grüße 😀", "x" * 300])
 IDS = st.lists(st.sampled_from(["new", "new", "new", "call_a", "odd id/1"]), max_size=3)
-STEPS = {
+STEPS: dict[str, list[Any]] = {
     "user": [TEXTS],
     "reply": [st.booleans(), st.sampled_from(["Done.", "So. ", ""]), IDS.map(tuple), st.booleans()],
     "result": [st.integers(0, 4), TEXTS],
+    "system": [TEXTS],
+    "picture": [st.sampled_from(["image/png", "image/png", "image/gif"])],
+    "partial": [],
+    "again": [],
     "orphan": [],
     "marker": [],
     "move": [st.integers(0, 30)],
@@ -176,6 +239,7 @@ def journals(*names: str, formats: tuple[str, ...] = FORMATS, cut: int = 0) -> A
 
 
 ALL = ("user", "reply", "reply", "result", "result", "orphan", "marker", "move", "fork", "compact")
+ODD = (*ALL, "system", "picture", "partial", "again")
 APPENDS = ("user", "reply", "reply", "result", "result", "marker")
 
 # What the properties below are about, one at a time; the rest of the check looks away from it.
@@ -210,6 +274,64 @@ def test_every_context_is_well_formed(format: str, journal: list[Step]) -> None:
     """All rules but those that the properties below are about."""
     agent = play(journal)
     assert refused(agent.thread, format, LENIENT[format]) == ""
+
+
+# What fails today: format, rule, why, and the smallest journal. A row goes when it is mended.
+FAULTS: list[tuple[str, str, str, list[Step]]] = [
+    (
+        "gemini",
+        "mime_type",
+        "a picture goes out in a type that Gemini does not take",
+        [("picture", "anthropic", "image/gif")],
+    ),
+    (
+        "gemini",
+        "one_of_data",
+        "a thought without words goes out as an empty part",
+        [("user", "gemini", "Hi."), ("partial", "gemini"), ("reply", "anthropic")],
+    ),
+    (
+        "openai-responses",
+        "unique_items",
+        "an item that was stored twice goes out twice",
+        [("user", "openai-responses", "Hi."), ("reply", "openai-responses"), ("again", "")],
+    ),
+    (
+        "anthropic",
+        "trailing_space",
+        "a system message hides that the last text is the assistant's",
+        [
+            ("user", "anthropic", "Hi."),
+            ("reply", "anthropic", False, "So. "),
+            ("system", "anthropic", "Be brief."),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(QUICK, max_examples=200)
+@given(journal=journals(*ODD, cut=2))
+def test_every_odd_context_is_well_formed_too(format: str, journal: list[Step]) -> None:
+    """With system messages, pictures, replies that were cut off, and messages stored twice."""
+    found = refused(play(journal).thread, format, LENIENT[format])
+    known = [f"[{rule}]" for name, rule, *_ in FAULTS if name == format]
+    assert found == "" or any(rule in found for rule in known)
+
+
+@pytest.mark.parametrize(
+    ("format", "journal"),
+    [
+        pytest.param(
+            *(format, journal),
+            marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason),
+            id=f"{format} {rule}",
+        )
+        for format, rule, reason, journal in FAULTS
+    ],
+)
+def test_an_odd_context_is_taken(format: str, journal: list[Step]) -> None:
+    assert refused(play(journal).thread, format, LENIENT[format]) == ""
 
 
 @settings(QUICK)
@@ -461,6 +583,7 @@ def killed_and_resumed(format: str, seed: int, appends: int) -> None:
     except Killed:
         pass
     last = thread.path(limit=1)[0]
+    thread.append("turn_marker", {"status": "started", "owner": "the next worker"})
     if last.kind == "assistant_message":
         thread.append_message(loops.user(format, "Go on."), format=format)
     run(thread, format, seed, 1000)
