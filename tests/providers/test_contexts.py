@@ -82,7 +82,8 @@ class Agent:
         calls = tuple(
             Call(
                 f"call_{self.replies}_{n}" if id == "new" else id,
-                "odd name!" if id.startswith("odd") else "run",
+                # A name that the provider itself takes, and others do not.
+                "a.b" if format == "gemini" and id.startswith("odd") else "run",
                 {} if same else {"m": mark},
             )
             for n, id in enumerate(ids)
@@ -353,7 +354,7 @@ ENDS = "a request may end with the assistant"
 
 @pytest.mark.parametrize("format", fails("anthropic", "gemini", reason=ENDS))
 @settings(FAILS)
-@given(journal=journals(*ALL, cut=2))
+@given(journal=journals(*ALL, "system", cut=2))
 def test_every_context_ends_where_the_model_may_go_on(format: str, journal: list[Step]) -> None:
     models = {
         "anthropic": anthropic_api.Model(mixed=True),
