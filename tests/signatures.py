@@ -31,7 +31,7 @@ PAIRS: list[tuple[type, type]] = [
 ]
 
 # What the layers use among themselves, and the way from one side to the other.
-INNER = {"engine", "clock", "renewer", "snapshot_caches", "trees", "save_fenced", "delete_fenced"}
+INNER = {"engine", "clock", "renewer", "snapshot_caches", "trees"}
 SYNC = {"sync"}
 # The file system, for tests that let it fail.
 SEAMS = {"system"}

@@ -24,6 +24,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 SMALL_LINES = 80
+ROOMS = "engine rows write read blobs leases purge verify doctor repair".split()
 
 # From the bottom to the top; each may import itself and what stands before it. "handles" are the
 # files that lie in the root itself, "clew" is the package's face, which all of them hang on.
@@ -209,6 +210,9 @@ def test_no_module_is_there_only_to_keep_another_one_short() -> None:
         for name, path in NAMES.items()
         if len(importers[name]) == 1
         and path.name != "__init__.py"
+        and not (
+            layer_of(name) == "engines" and path.stem in ROOMS
+        )  # small in one, large in others
         and len(path.read_text().splitlines()) < SMALL_LINES
         and not isolates(path)
     ]

@@ -195,6 +195,8 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     )
     assert_type(said, Entry)
     await thread.append_message(ANSWER)
+    wrote = await thread.write([clew.draft("event", 4)], expect=await thread.leaf, fence=None)
+    assert_type(wrote, list[Record])
     assert_type(await thread.move(one.id, id="move-1", expect=await thread.leaf, fence=None), Move)
     await thread.move(said.id)
     assert_type(await thread.get(one.id), Entry)

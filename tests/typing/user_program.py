@@ -198,6 +198,9 @@ def use_thread(thread: Thread, folder: Path) -> None:
     )
     assert_type(said, Entry)
     thread.append_message(ANSWER)
+    assert_type(
+        thread.write([clew.draft("event", 4)], expect=thread.leaf, fence=None), list[Record]
+    )
     assert_type(thread.move(one.id, id="move-1", expect=thread.leaf, fence=None), Move)
     thread.move(said.id)
     assert_type(thread.get(one.id), Entry)

@@ -38,6 +38,8 @@ def materialize(trees: Trees, tree: str, folder: str, system: System = REAL) -> 
 
 
 class _Copy:
+    """Remembers what it has made, so that a copy that failed can be taken away again."""
+
     def __init__(self, root: Root, trees: Trees) -> None:
         self._root = root
         self._system = root.system
