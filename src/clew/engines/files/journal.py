@@ -422,7 +422,13 @@ class Batch:
         expect: str | UnsetType | None,
         fence: int | None,
     ) -> list[Record]:
-        decided = plan(self.head, drafts, self.find, expect=expect, fence=fence, lease=self._lease)
+        decided = plan(
+            *(self.head, drafts, self.find),
+            expect=expect,
+            fence=fence,
+            lease=self._lease,
+            hashes=spilled,
+        )
         self._check_blobs(decided.new)
         self.head = decided.head
         self.new += decided.new
@@ -478,7 +484,7 @@ def _source(shared: Shared, origin: Origin) -> Source | None:
         entry = None if where is None else shared.records([where], journal)[0]
     if where is None or not isinstance(entry, Entry):
         raise NotFound("entry", origin.entry)
-    check_origin(origin, entry)
+    check_origin(origin, entry.hash)
     return Source(entry.thread, shared.index.key(where.no >> 32), entry.seq)
 
 
@@ -493,7 +499,7 @@ def _check_recreated(shared: Shared, journal: Journal, draft: ThreadDraft) -> No
 def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
     origin = draft.origin or Origin("", None, None)
     head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
-    facts = plan(head, draft.facts, lambda id: None).new
+    facts = plan(head, draft.facts, lambda id: None, hashes=spilled).new
     thread = draft.id.encode("utf-8")
     of = len(facts)
     lines = [

@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from clew.core.codec import digest
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, NotFound
-from clew.core.hashes import entry_hash, fact_hash, move_hash
-from clew.core.lines import Header, Source, is_sound, take_apart
-from clew.core.model import Entry, Fact, Move, Problem, Record
+from clew.core.hashes import record_hash
+from clew.core.lines import Header, Line, Source, is_sound, take_apart
+from clew.core.model import Entry, Problem, Record
 from clew.engines.files import leases
 from clew.engines.files.blobs import Stored
 from clew.engines.files.handle import Shared
@@ -212,11 +213,14 @@ class _Check:
                     yield Problem(code="gap", message=text_, thread=thread, seq=line.seq)
                 seq = line.seq
                 yield from self._check_uses(thread, line.seq, line.id, line.blobs)
-                large = None if line.spilled is None else self._shared.blobs.get(line.spilled)
-                record = line.record(thread, large)
+                if line.type == "entry":
+                    yield from self._check_body(thread, line, place)
+                    record = line.record(thread, b"")  # its hash can be told without its body
+                else:
+                    large = None if line.spilled is None else self._shared.blobs.get(line.spilled)
+                    record = line.record(thread, large)
             except NotFound:
                 yield _missing(line.spilled or "", thread, seq, line.id)
-                hashes[line.id] = line.hash
                 continue
             except ClewError as error:
                 yield _damaged(thread, seq, f"{place}: {error}")
@@ -224,6 +228,24 @@ class _Check:
             yield from self._check_hash(record, hashes, journal, place)
             if isinstance(record, Entry):
                 hashes[record.id] = record.hash
+
+    def _check_body(self, thread: str, line: Line, place: str) -> Iterator[Problem]:
+        """The body of an entry is there, in the line or as a blob, and matches its own hash."""
+        code, text = "damaged_body", None
+        try:
+            if line.lacks_body:
+                code, text = "missing_body", "its body is missing"
+            elif line.spilled is not None:
+                self._shared.blobs.get(line.spilled)
+            elif digest(bytes(line.body)) != line.body_hash:
+                text = "its body does not match its hash"
+        except NotFound:
+            yield _missing(line.spilled or "", thread, line.seq, line.id)
+        except ClewError as error:
+            text = f"its body cannot be read: {error}"
+        if text is not None:
+            text = f"{place}: {text}"
+            yield Problem(code=code, message=text, thread=thread, seq=line.seq, entry=line.id)
 
     def _check_uses(
         self, thread: str, seq: int, id: str, blobs: tuple[str, ...]
@@ -248,7 +270,7 @@ class _Check:
                     entry=record.id,
                 )
                 return
-        if _expected(record, parent_hash) != record.hash:
+        if record_hash(record, parent_hash) != record.hash:
             yield _damaged(record.thread, record.seq, f"{place} does not match its hash", record.id)
 
     def _hash(self, id: str | None, hashes: dict[str, str], journal: Journal) -> str | None:
@@ -349,19 +371,6 @@ _SUMS = (
     "id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent,"
     " status, workspace, origin, origin_entry, origin_hash, origin_no & 4294967295, hash"
 )
-
-
-def _expected(record: Record, parent_hash: str | None) -> str | None:
-    """The hash that a record should have; None if it is made of what cannot be hashed."""
-    try:
-        if isinstance(record, Entry):
-            return entry_hash(record, record.parent, parent_hash)
-        if isinstance(record, Move):
-            return move_hash(record.thread, record.seq, record)
-        assert isinstance(record, Fact)
-        return fact_hash(record.thread, record.seq, record)
-    except UnicodeEncodeError:
-        return None
 
 
 def _damaged(thread: str, seq: int, message: str, entry: str | None = None) -> Problem:

@@ -6,24 +6,7 @@ from typing import Any
 
 from clew.core.codec import decode
 from clew.core.errors import Corrupt
-from clew.core.hashes import entry_hash, fact_hash, move_hash
-from clew.core.model import Entry, Fact, Move, Origin, Record
-
-
-def hash_of(record: Record, parent_hash: str | None, body: str | None = None) -> str | None:
-    """The hash that a record should have; None if it is made of what cannot be hashed.
-
-    `body` is the digest of its body where that is known.
-    """
-    try:
-        if isinstance(record, Entry):
-            return entry_hash(record, record.parent, parent_hash, body)
-        if isinstance(record, Move):
-            return move_hash(record.thread, record.seq, record)
-        assert isinstance(record, Fact)
-        return fact_hash(record.thread, record.seq, record, body)
-    except (UnicodeEncodeError, TypeError):
-        return None
+from clew.core.model import Entry, Fact, Move, Origin
 
 
 class Sums:

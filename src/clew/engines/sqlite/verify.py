@@ -12,13 +12,13 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from clew.core.codec import digest
+from clew.core.codec import digest, to_bytes, to_hash
 from clew.core.engine import Progress
 from clew.core.errors import Corrupt
-from clew.core.hashes import thread_hash
+from clew.core.hashes import record_hash, thread_hash
 from clew.core.lease_rules import LeaseState
 from clew.core.model import Entry, Fact, Move, Origin, Problem, Record
-from clew.engines.shared.audit import Sums, hash_of
+from clew.engines.shared.audit import Sums
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, rows
 from clew.engines.shared.tables.facts import ARCHIVED, DELETED, IN_USE, PURGED
@@ -256,12 +256,14 @@ class Replay:
         for row in rows.raw(self._db, span, heads=self._quick):
             self._step()
             try:
-                record = self._to_record(row)
+                record, wrong = self._to_record(row)
             except UNREADABLE as error:
                 seq = self._sums.seq = row[0] & rows.SEQ_MAX
                 yield self._problem("damaged_record", f"it cannot be read: {error}", seq)
                 continue
             yield from self._check_record(record)
+            if wrong is not None:
+                yield wrong
         yield from self._check_sums()
 
     def _check_row(self) -> Iterator[Problem]:
@@ -274,23 +276,42 @@ class Replay:
         if origin is None or origin.entry is None or self._purged:
             return  # what is kept of a purged one hangs on what is kept of others
         source = one(self._db, _SOURCE, (row["origin_no"],))
-        if source != (origin.entry, origin.hash, row["space"]):
+        if source != (origin.entry, to_bytes(origin.hash or ""), row["space"]):
             yield self._problem("broken_origin", f"the origin {origin.entry!r} is not there")
 
     # --- records ---
 
-    def _to_record(self, row: Row) -> Record:
-        """The record; in the quick form an entry without its body, which need only be there."""
-        blob, type = row[11], row[12]
-        if blob is not None and not self._has_blob(blob):
-            raise Corrupt(f"blob no. {blob}", "it is missing")
-        if not self._quick or type != rows.ENTRY:
-            return rows.to_record(self._db, self._name, row)
-        return rows.to_record(self._db, self._name, (*row[:6], b"", *row[7:]))
+    def _to_record(self, row: Row) -> tuple[Record, Problem | None]:
+        """The record, an entry without its body, and what is wrong with that.
 
-    def _has_blob(self, no: int) -> bool:
-        query = "SELECT 1 FROM blobs WHERE no = ? AND space = ?"
-        return one(self._db, query, (no, self._row["space"])) is not None
+        The hash of an entry can be told without its body, and so can those of all that follow it.
+        """
+        blob, body = row[12:]
+        held = None if blob is None else self._hash_of_blob(blob)
+        if row[1] != rows.ENTRY:
+            if blob is not None and held is None:
+                raise Corrupt(f"blob no. {blob}", "it is missing")
+            return rows.to_record(self._db, self._name, row), None
+        entry = rows.to_record(self._db, self._name, (*row[:13], b""))
+        assert isinstance(entry, Entry)
+        code, text = "damaged_body", None
+        try:
+            if body is None and held is None:
+                code, text = "missing_body", "its body is missing"
+            elif body is None and not self._quick:
+                fetch_blob(self._db, blob)
+            elif not self._quick:
+                held = digest(body)
+        except UNREADABLE as error:
+            text = f"its body cannot be read: {error}"
+        if text is None and held not in (None, entry.body_hash):
+            text = "its body does not match its hash"
+        return entry, None if text is None else self._problem(code, text, entry.seq, entry.id)
+
+    def _hash_of_blob(self, no: int) -> str | None:
+        query = "SELECT hash FROM blobs WHERE no = ? AND space = ?"
+        row = one(self._db, query, (no, self._row["space"]))
+        return None if row is None else str(row[0])
 
     def _check_record(self, record: Record) -> Iterator[Problem]:
         gap = None if self._purged else self._sums.lacks(record.seq)
@@ -298,7 +319,7 @@ class Replay:
             yield self._problem("gap", gap)
         if isinstance(record, Entry):
             yield from self._check_entry(record)
-        elif hash_of(record, None) != record.hash:
+        elif record_hash(record) != record.hash:
             yield self._damaged(record)
         if isinstance(record, Move):
             leaf_hash = None if record.leaf is None else self._find(record.leaf)
@@ -313,7 +334,7 @@ class Replay:
             if parent_hash is None:
                 text = f"its parent {entry.parent!r} is not there"
                 yield self._problem("broken_chain", text, entry.seq, entry.id)
-        if not self._quick and hash_of(entry, parent_hash) != entry.hash:
+        if record_hash(entry, parent_hash) != entry.hash:
             yield self._damaged(entry)
         yield from self._check_uses(entry)
         if not self._sums.continues(entry):
@@ -342,8 +363,8 @@ class Replay:
         if tail is not None and id == tail.id:
             return tail.hash
         no = rows.locate(self._db, self._no, self._lineage, id)
-        found: str | None = value(self._db, "SELECT hash FROM records WHERE no = ?", (no,))
-        return found
+        hash = value(self._db, "SELECT hash FROM records WHERE no = ?", (no,))
+        return None if hash is None else to_hash(hash)
 
     def _damaged(self, record: Record) -> Problem:
         id = record.id if isinstance(record, Entry) else None

@@ -8,14 +8,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from clew.core.codec import digest
 from clew.core.errors import Corrupt
-from clew.core.hashes import thread_hash
+from clew.core.hashes import record_hash, thread_hash
 from clew.core.model import DEFAULT_NAMESPACE, Entry, Fact, Move, Origin, Problem, Record
 from clew.engines.postgres.leases import lease_check
 from clew.engines.postgres.rows import ENTRY, FACT, Place, to_bytes, to_hash, to_lease
 from clew.engines.postgres.verify.streams import Beside, Link, RecordRow, Tables
 from clew.engines.postgres.write import LISTED_FACTS
-from clew.engines.shared.audit import Sums, hash_of
+from clew.engines.shared.audit import Sums
 
 NOWHERE = (None, None)
 
@@ -158,6 +159,8 @@ class Replay:
             text = f"its {what} {row.parent!r} is not there"
             yield self._problem("broken_chain", text, row.seq, _entry_id(record))
         yield from self._check_hash(row, record, link)
+        if isinstance(record, Entry):
+            yield from self._check_body(row, record)
         yield from self._check_uses(row, record)
         if isinstance(record, Entry):
             self._check_segment(record, link)
@@ -181,19 +184,33 @@ class Replay:
 
     def _check_hash(self, row: RecordRow, record: Record, link: Link | None) -> Iterator[Problem]:
         text = None
-        body = None if row.blob is None else to_hash(row.blob)
-        if row.blob is not None and row.blob not in self._tables.records.there:
-            text = f"it cannot be read: blob {body}: it is missing"
-        elif row.blob in self._damaged_blobs:
-            text = f"it cannot be read: blob {body}: it is damaged"
+        blob = None if row.type == ENTRY else row.blob  # an entry's hash is told without its body
+        if blob is not None and blob not in self._tables.records.there:
+            text = f"it cannot be read: blob {to_hash(blob)}: it is missing"
+        elif blob in self._damaged_blobs:
+            text = f"it cannot be read: blob {to_hash(blob)}: it is damaged"
         elif row.is_odd or row.seq < 1:
             text = "it is not as a record is written"
-        elif row.type != ENTRY or not self._quick:
+        else:
             parent_hash = None if link is None else link.hash
-            if hash_of(record, parent_hash, body) != record.hash:
+            if record_hash(record, parent_hash, to_hash(blob)) != record.hash:
                 text = "it does not match its hash"
         if text is not None:
             yield self._problem("damaged_record", text, row.seq, _entry_id(record))
+
+    def _check_body(self, row: RecordRow, entry: Entry) -> Iterator[Problem]:
+        """The body of an entry is there, in the row or as a blob, and matches its own hash."""
+        code, text = "damaged_body", None
+        if row.blob is not None and row.blob not in self._tables.records.there:
+            code, text = "missing_body", f"its body is blob {entry.body_hash}, which is missing"
+        elif row.blob in self._damaged_blobs:
+            text = f"its body is blob {entry.body_hash}, which is damaged"
+        elif row.blob is None and row.body is None:
+            code, text = "missing_body", "its body is missing"
+        elif row.blob is None and not self._quick and digest(entry.data) != entry.body_hash:
+            text = "its body does not match its hash"
+        if text is not None:
+            yield self._problem(code, text, row.seq, entry.id)
 
     def _check_uses(self, row: RecordRow, record: Record) -> Iterator[Problem]:
         """The blobs that a record names are there, and noted as used by it."""
