@@ -109,8 +109,12 @@ def _stored(folder: Path) -> dict[str, str]:
     engine.close()
     names = {"t": "thread", "f": "fork", "m1": "move", "f1": "fact"}
     with database(path) as db:
-        rows = db.execute("SELECT id, hash FROM threads UNION ALL SELECT id, hash FROM records")
-        return {names.get(id, id): hash for id, hash in rows}
+        found = dict(db.execute("SELECT id, hash FROM threads").fetchall())
+        rows = db.execute("SELECT id, type, hash, body_hash, body FROM records").fetchall()
+    for id, type, hash, body_hash, body in rows:
+        found[id] = codec.to_hash(hash)
+        assert body_hash == (codec.to_bytes(codec.digest(body)) if type == 0 else None)
+    return {names.get(id, id): hash for id, hash in found.items()}
 
 
 def _shown() -> dict[str, str]:

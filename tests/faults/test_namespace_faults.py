@@ -158,7 +158,8 @@ def test_damage_is_named_with_its_namespace_and_seen_there_only(store: str) -> N
     damage(store, "needle-d of acme", "needle-x of acme")
     found = problems(store)
     assert {problem.namespace for problem in found} == {"acme"}
-    assert ("damaged_record", "t") in {(problem.code, problem.thread) for problem in found}
+    codes = {problem.code for problem in found if problem.thread == "t"}
+    assert codes & {"damaged_body", "damaged_record"}, "in a line nothing can be told apart"
     for name in NAMES:
         with clew.open(store, namespace=name) as opened:
             assert bool(opened.verify()) == (name == "acme")
@@ -307,10 +308,10 @@ def test_rows_are_told_apart_by_how_many_columns_they_have() -> None:
         for table in tables
         if not table.startswith("sqlite_")
     }
-    for count, table in pages._TABLES.items():
-        same = {name for name, width in widths.items() if width == count}
-        assert same <= {table, *WITHOUT_ROWS_LIKE_THESE}, count
-    assert {widths[table] for table in pages._TABLES.values()} <= set(pages._TABLES)
+    for table in pages._TABLES:
+        same = {name for name, width in widths.items() if width == widths[table]}
+        assert same <= {table, *WITHOUT_ROWS_LIKE_THESE}, table
+    assert widths.keys() - WITHOUT_ROWS_LIKE_THESE == set(pages._TABLES)
 
 
 # --- files ---

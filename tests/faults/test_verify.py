@@ -71,7 +71,7 @@ def test_flipping_any_byte_of_a_blob_is_found(copy: Path) -> None:
             assert problems(copy) != [], f"byte {offset - start} of a blob"
 
 
-@pytest.mark.parametrize("column", ["id", "kind", "hash"])
+@pytest.mark.parametrize("column", ["id", "kind", "parent"])
 def test_text_that_cannot_be_decoded_any_more_is_an_error_of_ours(copy: Path, column: str) -> None:
     db = apsw.Connection(str(copy))
     query = f"SELECT {column} FROM records WHERE type = 0 AND no >> 32 = 2"
@@ -100,6 +100,9 @@ CHANGES = [
     "UPDATE records SET id = 'renamed' WHERE no >> 32 = 2 AND type = 0",
     "UPDATE records SET hash = (SELECT hash FROM records WHERE no = (1 << 32) + 4)"
     " WHERE no = (1 << 32) + 5",
+    "UPDATE records SET body_hash = hash WHERE no = (1 << 32) + 5",
+    "UPDATE records SET body_hash = NULL WHERE no = (1 << 32) + 5",
+    "UPDATE records SET body = NULL WHERE no = (1 << 32) + 4",
     "UPDATE records SET no = no + 77 WHERE no >> 32 = 2 AND type = 0",
     "DELETE FROM records WHERE no = (1 << 32) + 3",
     "DELETE FROM records WHERE type = 1",
@@ -169,7 +172,7 @@ def test_a_problem_names_its_place(copy: Path) -> None:
     db.execute("UPDATE records SET body = CAST('1' AS BLOB) WHERE id = ?", (id,))
     db.close()
     found = problems(copy)
-    assert [(p.code, p.thread, p.entry) for p in found] == [("damaged_record", "f", id)]
+    assert [(p.code, p.thread, p.entry) for p in found] == [("damaged_body", "f", id)]
     assert found[0].seq is not None
 
 
@@ -192,6 +195,10 @@ def test_a_broken_index_is_found(copy: Path) -> None:
 QUICKLY = [
     "UPDATE records SET parent = NULL WHERE type = 1",
     "UPDATE records SET id = 'renamed' WHERE no = (1 << 32) + 4",
+    "UPDATE records SET time_us = time_us + 1 WHERE no = (1 << 32) + 4",
+    "UPDATE records SET meta = NULL WHERE meta IS NOT NULL",
+    "UPDATE records SET body_hash = hash WHERE no = (1 << 32) + 4",
+    "UPDATE records SET body = NULL WHERE no = (1 << 32) + 4",
     "DELETE FROM records WHERE no = (1 << 32) + 3",
     "DELETE FROM segments WHERE first >> 32 = 2",
     "DELETE FROM facts WHERE key = 'tags'",

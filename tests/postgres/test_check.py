@@ -40,9 +40,9 @@ def copy(postgres_cluster: Cluster, whole: str) -> Iterator[Damaged]:
 
 # The change, then what it is called, and in which thread.
 CHANGES = [
-    ("UPDATE {records} SET body = '{{}}' WHERE id = 'c'", "damaged_record", "t"),
+    ("UPDATE {records} SET body = '{{}}' WHERE id = 'c'", "damaged_body", "t"),
     ("UPDATE {records} SET body = body || ' ' WHERE kind = 'title'", "damaged_record", "t"),
-    ("UPDATE {records} SET body = NULL WHERE id = 'c'", "damaged_record", "t"),
+    ("UPDATE {records} SET body = NULL WHERE id = 'c'", "missing_body", "t"),
     ("UPDATE {records} SET kind = 'event' WHERE id = 'a'", "damaged_record", "t"),
     ("UPDATE {records} SET kind = 'other' WHERE kind = 'title'", "damaged_record", "t"),
     ("UPDATE {records} SET time_us = time_us + 1 WHERE id = 'c'", "damaged_record", "t"),
@@ -63,6 +63,9 @@ CHANGES = [
     ("UPDATE {records} SET parent = 'b' WHERE id = 'd'", "broken_chain", "f"),  # not on its path
     ("UPDATE {records} SET id = 'renamed' WHERE id = 'a'", "broken_chain", "f"),
     ("UPDATE {records} SET hash = '\\x00' WHERE id = 'c'", "damaged_record", "t"),
+    ("UPDATE {records} SET body_hash = '\\x00' WHERE id = 'c'", "damaged_record", "t"),
+    ("UPDATE {records} SET body_hash = NULL WHERE id = 'c'", "damaged_record", "t"),
+    ("UPDATE {records} SET body_hash = hash WHERE type = 1", "damaged_record", "t"),
     ("UPDATE {records} SET seq = seq + 77 WHERE id = 'd'", "gap", "f"),
     ("UPDATE {records} SET seq = -seq WHERE id = 'd'", "damaged_record", "f"),
     ("UPDATE {records} SET thread = 999 WHERE id = 'd'", "orphans", None),
@@ -71,7 +74,7 @@ CHANGES = [
     ("DELETE FROM {records} WHERE type = 1", "gap", "t"),
     ("DELETE FROM {records} WHERE id = 'd'", "wrong_sum", "f"),
     ("DELETE FROM {records} WHERE id = 'p1'", "broken_chain", "p"),
-    ("UPDATE {records} SET body = '1' WHERE id = 'p3'", "damaged_record", "p"),
+    ("UPDATE {records} SET body = '1' WHERE id = 'p3'", "damaged_body", "p"),
     ("DELETE FROM {segments} WHERE thread > 1 AND space = 1", "wrong_sum", "f"),
     ("UPDATE {segments} SET parent_seq = parent_seq - 1 WHERE parent_seq > 1", "wrong_sum", "f"),
     ("UPDATE {segments} SET parent_seq = first + 5 WHERE parent_seq > 1", "wrong_sum", "f"),
@@ -128,7 +131,7 @@ CHANGES = [
     ("DELETE FROM {threads} WHERE id = 't'", "orphans", None),
     ("DELETE FROM {threads} WHERE id = 'gone'", "orphans", None),
     ("DELETE FROM {threads} WHERE id = 'p'", "orphans", None),
-    ("DELETE FROM {blobs} WHERE size > 1000", "damaged_record", "t"),
+    ("DELETE FROM {blobs} WHERE size > 1000", "missing_body", "t"),
     ("DELETE FROM {blobs} WHERE size > 1000", "damaged_record", "many"),
     ("DELETE FROM {blobs} WHERE size < 1000", "missing_blob", "t"),
     ("UPDATE {blobs} SET hash = '\\x00' WHERE size = 250", "damaged_blob", None),
@@ -137,7 +140,7 @@ CHANGES = [
     ("UPDATE {blobs} SET codec = 'raw' WHERE size > 1000", "damaged_blob", None),
     ("UPDATE {blobs} SET codec = 'rav' WHERE codec = 'raw'", "damaged_blob", None),
     ("UPDATE {blobs} SET stored = '\\x00' WHERE size > 1000", "damaged_blob", None),
-    ("UPDATE {blobs} SET data = data || '\\x00' WHERE size > 1000", "damaged_record", "t"),
+    ("UPDATE {blobs} SET data = data || '\\x00' WHERE size > 1000", "damaged_body", "t"),
     ("UPDATE {blobs} SET space = 999 WHERE size = 5", "orphans", None),  # nobody uses it
     ("DELETE FROM {blob_uses}", "wrong_sum", "t"),
     ("UPDATE {blob_uses} SET seq = seq + 1", "wrong_sum", "t"),
@@ -169,12 +172,32 @@ def test_any_bit_that_flips_is_found_or_means_nothing(copy: Damaged) -> None:
 def test_a_problem_names_its_place(copy: Damaged) -> None:
     copy.change("UPDATE {records} SET body = '1' WHERE id = 'd'")
     found = copy.problems()
-    assert [(p.code, p.thread, p.seq, p.entry) for p in found] == [("damaged_record", "f", 3, "d")]
+    assert [(p.code, p.thread, p.seq, p.entry) for p in found] == [("damaged_body", "f", 3, "d")]
 
 
-def test_one_damaged_entry_is_not_blamed_on_those_that_hang_on_it(copy: Damaged) -> None:
-    copy.change("UPDATE {records} SET body = '1' WHERE id = 'a'")
-    assert [(p.code, p.entry) for p in copy.problems()] == [("damaged_record", "a")]
+@pytest.mark.parametrize(
+    ("change", "code"), [("body = '1'", "damaged_body"), ("kind = 'x'", "damaged_record")]
+)
+def test_one_damaged_entry_is_not_blamed_on_those_that_hang_on_it(
+    copy: Damaged, change: str, code: str
+) -> None:
+    copy.change(f"UPDATE {{records}} SET {change} WHERE id = 'a'")
+    assert [(p.code, p.entry) for p in copy.problems()] == [(code, "a")]
+
+
+BODIES = [
+    "UPDATE {records} SET body = NULL WHERE id = 'a'",
+    "DELETE FROM {blobs} WHERE size > 1000",
+]
+
+
+@pytest.mark.parametrize("change", BODIES, ids=["in its row", "in a blob"])
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_chain_verifies_without_a_body(copy: Damaged, change: str, quick: bool) -> None:
+    """An entry's hash covers the hash of its body, so nothing but the body is missing."""
+    copy.change(change)
+    found = [problem for problem in copy.problems(quick=quick) if problem.entry is not None]
+    assert {problem.code for problem in found} == {"missing_body"}
 
 
 def test_a_missing_blob_is_called_that_and_nothing_else(copy: Damaged) -> None:
@@ -241,7 +264,7 @@ def test_damage_in_one_namespace_is_not_told_of_another(copy: Damaged) -> None:
     copy.change("UPDATE {records} SET body = '1' WHERE space = 2 AND type = 0")
     assert copy.problems() == []
     (found,) = copy.problems("acme")
-    assert (found.code, found.thread, found.namespace) == ("damaged_record", "t", "acme")
+    assert (found.code, found.thread, found.namespace) == ("damaged_body", "t", "acme")
 
 
 def test_a_thread_that_was_put_into_another_namespace_is_found(copy: Damaged) -> None:
@@ -256,6 +279,10 @@ def test_a_thread_that_was_put_into_another_namespace_is_found(copy: Damaged) ->
 QUICKLY = [
     "UPDATE {records} SET parent = NULL WHERE type = 1",
     "UPDATE {records} SET id = 'renamed' WHERE id = 'a'",
+    "UPDATE {records} SET time_us = time_us + 1 WHERE id = 'c'",
+    "UPDATE {records} SET meta = NULL WHERE meta IS NOT NULL",
+    "UPDATE {records} SET body_hash = hash WHERE id = 'c'",
+    "UPDATE {records} SET hash = '\\x00' WHERE id = 'c'",
     "DELETE FROM {records} WHERE id = 'a'",
     "DELETE FROM {segments}",
     "DELETE FROM {facts} WHERE key = 'tags'",

@@ -263,7 +263,7 @@ def test_damage_in_the_source_does_not_get_a_fresh_hash(two: tuple[Engine, Engin
     grow(source, "t", "a", "b")
     grow(source, "u", "c")
     state = source._threads["t"]  # type: ignore[attr-defined]
-    state.records[1] = Entry("t", 2, "b", T0, state.records[1].hash, "a", "user_message", b"{}")
+    state.records[1] = replace(state.records[1], data=b"{}")
     found = {done.thread: done for done in copy(source, target).threads}
     assert (found["t"].outcome, found["u"].outcome) == ("damaged", "copied")
     assert "record 2" in (found["t"].reason or "")
@@ -282,14 +282,14 @@ def test_a_fork_of_a_damaged_thread_is_not_said_to_meet_another_thread(
     grow(source, "f", "d")
     fork_of(source, "f", "d", "g")
     state = source._threads["t"]  # type: ignore[attr-defined]
-    state.records[1] = Entry("t", 2, "b", T0, state.records[1].hash, "a", "user_message", b"{}")
+    state.records[1] = replace(state.records[1], data=b"{}")
     found = {done.thread: done for done in copy(source, target).threads}
     assert [found[id].outcome for id in "tufg"] == ["damaged", "copied", "blocked", "blocked"]
     reasons = {id: found[id].reason or "" for id in "tfg"}
     assert reasons["t"].endswith("0 of its 2 records were copied")
     for id in "fg":
         assert reasons[id].startswith("it was forked from 't', which was not copied to the end")
-        assert "record 2: it does not match its hash" in reasons[id]
+        assert "record 2: its body does not match its hash" in reasons[id]
         assert reasons[id].endswith("nothing of it was copied")
 
 

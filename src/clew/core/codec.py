@@ -199,6 +199,20 @@ def digest_fields(*fields: str | int | None) -> str:
     return digest(text.encode("utf-8"))
 
 
+def to_hash(data: bytes) -> str:
+    """A hash as text; where there are many, engines keep its bytes, which are half as long."""
+    return "b3:" + data.hex()
+
+
+def to_bytes(hash: str) -> bytes:
+    """The bytes of a hash; of a text that is none, bytes that no hash has."""
+    try:
+        data = bytes.fromhex(hash[3:])  # takes capitals and blanks too, which no hash has
+    except ValueError:
+        data = b""
+    return data if to_hash(data) == hash else hash.encode("utf-8", "surrogatepass")
+
+
 # --- ids ------------------------------------------------------------------------------------
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: sorts like the number, no i l o u

@@ -198,8 +198,8 @@ class Engine(Protocol):
         """Read everything, recompute every hash, and name each thing that is not as written.
 
         Problems come as they are found. `quick` reads the structure only: threads, the order
-        and the chain of records, that blobs are there; not the bodies, and so not the hashes
-        over them. `progress` is told of it in records, or whatever the engine counts.
+        and the chain of records, that bodies and blobs are there; not what is in them.
+        `progress` is told of it in records, or whatever the engine counts.
 
         It runs beside writers of any process, and none of them waits until it ends. What they
         write, fork or purge meanwhile is no problem; whether it is checked as well is open.

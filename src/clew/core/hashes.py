@@ -1,4 +1,9 @@
-"""What a record's hash covers. docs/format.md says the same for other languages."""
+"""What a record's hash covers. docs/format.md says the same for other languages.
+
+An entry's hash covers its body by the body's own hash, which is stored beside it. So the chain of
+entries can be checked without any body, and a body can be erased, or moved into a pack, while the
+chain goes on to verify.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +17,33 @@ from clew.core.model import (
     Move,
     MoveDraft,
     Origin,
+    Record,
 )
 
 
-def entry_hash(
-    draft: EntryDraft | Entry,
-    parent: str | None,
-    parent_hash: str | None,
-    body: str | None = None,
-) -> str:
-    """The hash of an entry: its own fields, the digests of body and meta, its parent's hash.
+def record_hash(
+    record: Record, parent_hash: str | None = None, value_hash: str | None = None
+) -> str | None:
+    """The hash that a record should have; None if damage made it of what cannot be hashed.
 
-    `body` is the digest of the body where that is known: a blob is named by it.
+    `parent_hash` is that of an entry's parent. An entry's body is not looked at, only its hash;
+    nor is a fact's value, if `value_hash` is given.
     """
+    try:
+        if isinstance(record, Entry):
+            return entry_hash(record, record.parent, parent_hash, record.body_hash)
+        if isinstance(record, Move):
+            return move_hash(record.thread, record.seq, record)
+        assert isinstance(record, Fact)
+        return fact_hash(record.thread, record.seq, record, value_hash)
+    except (UnicodeEncodeError, TypeError):
+        return None
+
+
+def entry_hash(
+    draft: EntryDraft | Entry, parent: str | None, parent_hash: str | None, body_hash: str
+) -> str:
+    """The hash of an entry: its own fields, the hashes of body and meta, its parent's hash."""
     return digest_fields(
         "entry",
         parent_hash,
@@ -36,7 +55,7 @@ def entry_hash(
         draft.time_us,
         ",".join(draft.blobs),
         None if draft.meta_data is None else digest(draft.meta_data),
-        digest(draft.data) if body is None else body,
+        body_hash,
     )
 
 
@@ -44,9 +63,11 @@ def move_hash(thread: str, seq: int, move: MoveDraft | Move) -> str:
     return digest_fields("move", thread, seq, move.id, move.leaf, move.time_us)
 
 
-def fact_hash(thread: str, seq: int, fact: FactDraft | Fact, body: str | None = None) -> str:
-    value = digest(fact.data) if body is None else body
-    return digest_fields("fact", thread, seq, fact.id, fact.key, fact.time_us, value)
+def fact_hash(thread: str, seq: int, fact: FactDraft | Fact, value_hash: str | None = None) -> str:
+    """The hash of a fact. `value_hash` is that of its value, where it is known already."""
+    if value_hash is None:
+        value_hash = digest(fact.data)
+    return digest_fields("fact", thread, seq, fact.id, fact.key, fact.time_us, value_hash)
 
 
 def thread_hash(

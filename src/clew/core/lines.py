@@ -66,6 +66,7 @@ class Line(Struct, frozen=True):
     meta: Raw = _NOTHING
     blobs: tuple[str, ...] = ()
     body: Raw = _NOTHING
+    body_hash: str = ""
     body_blob: str | None = None
     leaf: str | None = None
     key: str = ""
@@ -89,7 +90,7 @@ class Line(Struct, frozen=True):
     @property
     def is_complete(self) -> bool:
         if self.type == "entry":
-            return bool(self.kind and (self.body_blob or bytes(self.body)))
+            return bool(self.kind and (self.body_blob or self.body_hash))
         if self.type == "fact":
             return bool(self.key and (self.value_blob or bytes(self.value)))
         return self.type == "move"
@@ -99,9 +100,16 @@ class Line(Struct, frozen=True):
         """The blob that holds the body or value, if it was too large for the line."""
         return self.body_blob or self.value_blob
 
+    @property
+    def lacks_body(self) -> bool:
+        """Whether it is an entry's line with the hash of a body, but without the body."""
+        return self.type == "entry" and self.body_blob is None and not bytes(self.body)
+
     def record(self, thread: str, large: bytes | None = None) -> Record:
-        """The record; `large` is what `spilled` names."""
+        """The record; `large` is what `spilled` names, or what to put for a missing body."""
         time_us = self.time_us
+        if large is None and self.lacks_body:
+            raise Corrupt(f"record {self.seq} of {thread!r}", "its body is missing")
         if self.type == "entry":
             return Entry(
                 thread,
@@ -112,6 +120,7 @@ class Line(Struct, frozen=True):
                 self.parent,
                 self.kind,
                 _bytes(large, self.body),
+                self.body_blob or self.body_hash,
                 self.turn,
                 self.format,
                 bytes(self.meta) or None,
@@ -204,6 +213,8 @@ def _entry(entry: Entry, blob: str | None) -> bytes:
     if entry.blobs:
         parts.append(b'"blobs":' + _encode(entry.blobs))
     parts.append(_inline(b"body", entry.data, blob))
+    if blob is None:  # a blob is named by the hash of the body
+        parts.append(b'"body_hash":"%s"' % entry.body_hash.encode())
     parts.append(b'"hash":"%s"' % entry.hash.encode())
     return b",".join(parts)
 

@@ -81,11 +81,15 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Entry(Record, frozen=True, gc=False):
-    """An immutable record in the tree. `hash` covers its content and its parent's hash."""
+    """An immutable record in the tree. `hash` covers its content and its parent's hash.
+
+    The body is covered by `body_hash`, its own hash.
+    """
 
     parent: str | None
     kind: str
     data: bytes
+    body_hash: str
     turn: str | None = None
     format: str | None = None
     meta_data: bytes | None = None

@@ -7,12 +7,13 @@ other engines are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from clew.core.codec import decode
+from clew.core.codec import decode, digest
 from clew.core.drafts import check_fact
 from clew.core.errors import (
     AlreadyExists,
@@ -42,6 +43,7 @@ from clew.core.model import (
 )
 
 Find = Callable[[str], Record | None]
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Head(Struct, frozen=True):
@@ -76,10 +78,12 @@ def plan(
     expect: str | UnsetType | None = UNSET,
     fence: int | None = None,
     lease: Lease | None = None,
+    hashes: Mapping[str, str] = _NONE,
 ) -> Plan:
     """Decide a batch as a whole, or raise and change nothing.
 
-    `find` looks up a record by id among those visible in the thread; `lease` is the live one.
+    `find` looks up a record by id among those visible in the thread; `lease` is the live one;
+    `hashes` are those of bodies that the engine has hashed already, by the ids of their drafts.
     What is stored already is answered before any other check, so that a retry after an unknown
     outcome succeeds even if the thread has moved on.
     """
@@ -98,7 +102,7 @@ def plan(
                 expected=expect,
                 actual=head.leaf,
             )
-    planner = _Planner(head, find, stored)
+    planner = _Planner(head, find, stored, hashes)
     records = [planner.take(draft) for draft in drafts]
     return Plan(planner.head, records, planner.new, planner.starts)
 
@@ -118,12 +122,15 @@ def _check_lease(
 class _Planner:
     """The head as it moves through a batch."""
 
-    def __init__(self, head: Head, find: Find, known: dict[str, Record]) -> None:
+    def __init__(
+        self, head: Head, find: Find, known: dict[str, Record], hashes: Mapping[str, str]
+    ) -> None:
         self.head = head
         self.new: list[Record] = []
         self.starts: dict[str, str | None] = {}
         self._find = find
         self._known = known
+        self._hashes = hashes
         # Where the next entry without a parent hangs: on the entry before it in the batch.
         self._at = (head.leaf, head.leaf_hash)
 
@@ -157,7 +164,8 @@ class _Planner:
         if draft.parent is not UNSET:
             parent, parent_hash = draft.parent, self._hash_of(draft.parent, "parent")
         seq = head.seq + 1
-        hash = entry_hash(draft, parent, parent_hash)
+        body_hash = self._hashes.get(draft.id) or digest(draft.data)
+        hash = entry_hash(draft, parent, parent_hash, body_hash)
         entry = Entry(
             head.thread,
             seq,
@@ -167,6 +175,7 @@ class _Planner:
             parent,
             draft.kind,
             draft.data,
+            body_hash,
             draft.turn,
             draft.format,
             draft.meta_data,
@@ -185,8 +194,8 @@ class _Planner:
         self.head = replace(
             self.head, seq=seq, leaf=draft.leaf, leaf_hash=hash, updated_us=draft.time_us
         )
-        digest = move_hash(self.head.thread, seq, draft)
-        return Move(self.head.thread, seq, draft.id, draft.time_us, digest, draft.leaf)
+        own_hash = move_hash(self.head.thread, seq, draft)
+        return Move(self.head.thread, seq, draft.id, draft.time_us, own_hash, draft.leaf)
 
     def _take_fact(self, draft: FactDraft) -> Fact:
         value = decode(draft.data)
@@ -194,8 +203,8 @@ class _Planner:
         seq = self.head.seq + 1
         deleted_us = value if draft.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=seq, deleted_us=deleted_us)
-        digest = fact_hash(self.head.thread, seq, draft)
-        return Fact(self.head.thread, seq, draft.id, draft.time_us, digest, draft.key, draft.data)
+        hash = fact_hash(self.head.thread, seq, draft, self._hashes.get(draft.id))
+        return Fact(self.head.thread, seq, draft.id, draft.time_us, hash, draft.key, draft.data)
 
     def _hash_of(self, id: str | None, field: str) -> str | None:
         if id is None:
@@ -233,13 +242,13 @@ def _check_same(draft: Draft, record: Record) -> None:
         )
 
 
-def check_origin(origin: Origin, entry: Entry) -> None:
-    """A fork names the hash of the entry that it begins at; it must be that very entry."""
-    if origin.hash != entry.hash:
+def check_origin(origin: Origin, hash: str) -> None:
+    """A fork names the hash of the entry that it begins at; the stored entry must have it."""
+    if origin.hash != hash:
         raise Conflict(
-            f"entry {entry.id!r} has another hash than the fork expects",
+            f"entry {origin.entry!r} has another hash than the fork expects",
             expected=origin.hash,
-            actual=entry.hash,
+            actual=hash,
         )
 
 

@@ -95,7 +95,7 @@ class MemoryEngine:
         source = self._state(draft.origin.thread)
         if draft.origin.entry is None:
             return []
-        check_origin(draft.origin, source.entry(draft.origin.entry))
+        check_origin(draft.origin, source.entry(draft.origin.entry).hash)
         return source.path(draft.origin.entry)
 
     def thread(self, id: str) -> ThreadInfo:

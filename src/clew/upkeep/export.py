@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from clew.core.codec import new_id
 from clew.core.errors import AlreadyExists
-from clew.core.hashes import fact_hash, move_hash
+from clew.core.hashes import record_hash
 from clew.core.lines import Header, file_stem, header_line, record_line
-from clew.core.model import Entry, Fact, Move, Record, ThreadDraft
+from clew.core.model import Entry, Record, ThreadDraft
 from clew.thread import Thread
 
 
@@ -69,9 +69,4 @@ def _records(thread: Thread) -> Iterator[Record]:
 def _renumbered(record: Record, thread: str, seq: int) -> Record:
     """A record at its new place. Only moves and facts have the place in their hash."""
     moved = replace(record, thread=thread, seq=seq)
-    if isinstance(moved, Entry):
-        return moved
-    if isinstance(moved, Move):
-        return replace(moved, hash=move_hash(thread, seq, moved))
-    assert isinstance(moved, Fact)
-    return replace(moved, hash=fact_hash(thread, seq, moved))
+    return moved if isinstance(moved, Entry) else replace(moved, hash=record_hash(moved) or "")

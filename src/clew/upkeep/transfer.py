@@ -13,10 +13,10 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.core.codec import new_id
+from clew.core.codec import digest, new_id
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, Corrupt, NotFound
-from clew.core.hashes import entry_hash, fact_hash, move_hash
+from clew.core.hashes import record_hash
 from clew.core.model import (
     PAGE_MAX,
     Draft,
@@ -145,25 +145,23 @@ class Carrier:
     def check(self, records: Sequence[Record]) -> None:
         """Corrupt if one does not match its hash. A thread's batches come in their order."""
         for record in records:
-            if self._hash_of(record) != record.hash:
+            wrong = None
+            if record_hash(record, self._parent_hash(record)) != record.hash:
+                wrong = "it"
+            elif isinstance(record, Entry) and digest(record.data) != record.body_hash:
+                wrong = "its body"
+            if wrong is not None:
                 place = f"thread {record.thread!r}, record {record.seq}"
-                raise Corrupt(place, "it does not match its hash; run clew verify on the source")
+                text = f"{wrong} does not match its hash; run clew verify on the source"
+                raise Corrupt(place, text)
             self._hashes[record.id] = record.hash
 
-    def _hash_of(self, record: Record) -> str:
-        if isinstance(record, Entry):
-            return entry_hash(record, record.parent, self._parent_hash(record))
-        if isinstance(record, Move):
-            return move_hash(record.thread, record.seq, record)
-        assert isinstance(record, Fact)
-        return fact_hash(record.thread, record.seq, record)
-
-    def _parent_hash(self, entry: Entry) -> str | None:
-        if entry.parent is None:
+    def _parent_hash(self, record: Record) -> str | None:
+        if not isinstance(record, Entry) or record.parent is None:
             return None
-        known = self._hashes.get(entry.parent)
+        known = self._hashes.get(record.parent)
         if known is None:  # it came before the first batch, or is inherited
-            parent = find_entry(self._source, self._thread, entry.parent)
+            parent = find_entry(self._source, self._thread, record.parent)
             known = "" if parent is None else parent.hash
         return known
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import apsw
 from msgspec import Struct, UnsetType
 
+from clew.core.codec import to_bytes, to_hash
 from clew.core.errors import Corrupt
 from clew.core.hashes import thread_hash
 from clew.core.lines import Header, Line
@@ -369,8 +370,8 @@ def _add_thread(
     place = None if source is None else rows.number(index.number(source.key), source.seq)
     db.execute(
         "INSERT INTO threads (no, id, created_us, updated_us, listed_us, seq, leaf, leaf_hash,"
-        " shelf, parent, origin, origin_entry, origin_hash, origin_no, hash)"
-        " VALUES (?1,?2,?3,?3,?3,0,?4,?5,?6,?7,?8,?4,?5,?9,?10)",
+        " shelf, parent, origin, origin_entry, origin_hash, origin_no, hash, space)"
+        " VALUES (?1,?2,?3,?3,?3,0,?4,?5,?6,?7,?8,?4,?5,?9,?10,?11)",
         (
             no,
             draft.id,
@@ -382,6 +383,7 @@ def _add_thread(
             origin.thread or None,
             place,
             thread_hash(draft.id, draft.created_us, draft.parent, draft.origin),
+            SPACE,
         ),
     )
     db.execute(
@@ -421,7 +423,7 @@ def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...
         _TYPES[line.type],
         line.id,
         line.time_us,
-        line.hash,
+        to_bytes(line.hash),
         parent,
         line.key or line.kind or None,
         body,
@@ -450,7 +452,8 @@ def _sum_up(
         updated_us = line.time_us
         if line.type == "move":
             leaf = line.leaf
-            leaf_hash = value(db, "SELECT hash FROM records WHERE no = ?", (locate(leaf),))
+            hash = value(db, "SELECT hash FROM records WHERE no = ?", (locate(leaf),))
+            leaf_hash = None if hash is None else to_hash(hash)
             continue
         if line.parent is None or line.parent != tail:
             db.execute(

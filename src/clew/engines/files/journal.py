@@ -411,7 +411,13 @@ class Batch:
         expect: str | UnsetType | None,
         fence: int | None,
     ) -> list[Record]:
-        decided = plan(self.head, drafts, self.find, expect=expect, fence=fence, lease=self._lease)
+        decided = plan(
+            *(self.head, drafts, self.find),
+            expect=expect,
+            fence=fence,
+            lease=self._lease,
+            hashes=spilled,
+        )
         for record in decided.new:
             for hash in record.blobs if isinstance(record, Entry) else ():
                 if self._store.blobs.find(hash) is None:
@@ -471,14 +477,14 @@ def _source(store: OpenStore, origin: Origin) -> Source | None:
         entry = None if where is None else store.records([where], journal)[0]
     if where is None or not isinstance(entry, Entry):
         raise NotFound("entry", origin.entry)
-    check_origin(origin, entry)
+    check_origin(origin, entry.hash)
     return Source(entry.thread, store.index.key(where.no >> 32), entry.seq)
 
 
 def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
     origin = draft.origin or Origin("", None, None)
     head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
-    facts = plan(head, draft.facts, lambda id: None).new
+    facts = plan(head, draft.facts, lambda id: None, hashes=spilled).new
     thread = draft.id.encode("utf-8")
     of = len(facts)
     lines = [

@@ -272,7 +272,7 @@ class _Lines:
                 return ReadRecord(self._seq, None, where=where, flaw=_NOT_SOUND)
             self._seq = line.seq
             missing = [blob for blob in line.blobs if self._blobs.find(blob) is None]
-            large = None
+            large, body_flaw = None, None
             if line.spilled is not None:
                 large = b""
                 try:
@@ -280,13 +280,18 @@ class _Lines:
                 except NotFound:
                     missing.append(line.spilled)
                 except ClewError as error:
-                    flaw = f"it cannot be read: {error}"
+                    if line.type == "entry":
+                        body_flaw = "damaged_body", f"its body cannot be read: {error}"
+                    else:
+                        flaw = f"it cannot be read: {error}"
+            elif line.lacks_body:
+                large, body_flaw = b"", ("missing_body", "its body is missing")
             record = line.record(self.thread.id, large)
         except ClewError as error:
             flaw = f"it cannot be read: {error}" if is_sound(self._name, text) else _NOT_SOUND
             return ReadRecord(self._seq, None, where=where, flaw=flaw)
         body = line.spilled  # a blob is named by the digest of what is in it
-        return ReadRecord(line.seq, record, None, where, flaw, body, missing)
+        return ReadRecord(line.seq, record, None, where, flaw, body, missing, body_flaw=body_flaw)
 
     def find(self, record: Entry | Move, id: str) -> Link | None:
         if id in self._hashes:

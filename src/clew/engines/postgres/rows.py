@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from clew.core import codec
 from clew.core.errors import Corrupt
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
@@ -21,40 +22,34 @@ Position = tuple[int, int]  # a thread's number and a seq
 # What `to_record` takes, of records r and the blobs b that hold large bodies; more may follow.
 RECORD = (
     "r.thread, {name}, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind, r.turn, r.format,"
-    " r.meta, r.blobs, r.body, r.blob, b.size, b.codec, b.data"
+    " r.meta, r.blobs, r.body_hash, r.blob, r.body, b.size, b.codec, b.data"
 )
 WITH_BODY = "LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob"
 
 
 def to_hash(data: bytes | None) -> Any:
-    """Hashes are kept as bytes, half as long as their text."""
-    return None if data is None else "b3:" + data.hex()
+    return None if data is None else codec.to_hash(data)
 
 
 def to_bytes(hash: str | None) -> bytes | None:
-    """The bytes of a hash; of a text that is none, bytes that no hash has."""
-    if hash is None:
-        return None
-    try:
-        data = bytes.fromhex(hash[3:])  # takes capitals and blanks too, which no hash has
-    except ValueError:
-        data = b""
-    return data if to_hash(data) == hash else hash.encode("utf-8", "surrogatepass")
+    return None if hash is None else codec.to_bytes(hash)
 
 
 def to_record(row: Row) -> Record:
-    (_, name, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body) = row[
-        :14
-    ]
+    _, name, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, *rest = row[:19]
+    own, blob, body, *stored = rest
     if type == MOVE:
         return Move(name, seq, id, time_us, to_hash(hash), parent)
     if body is None:
-        body = _body(*row[14:18])
+        if blob is None:
+            raise Corrupt(f"record {seq} of {name!r}", "its body is missing")
+        body = _body(blob, *stored)
     if type == FACT:
         return Fact(name, seq, id, time_us, to_hash(hash), kind, body)
     names = () if blobs is None else tuple(blobs.split(","))
     return Entry(
-        name, seq, id, time_us, to_hash(hash), parent, kind, body, turn, format, meta, names
+        *(name, seq, id, time_us, to_hash(hash), parent, kind, body, to_hash(blob or own)),
+        *(turn, format, meta, names),
     )
 
 

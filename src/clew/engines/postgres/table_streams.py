@@ -309,6 +309,7 @@ class RecordRow(NamedTuple):
     format: str | None
     meta: bytes | None
     blobs: str | None
+    body_hash: bytes | None
     blob: bytes | None
     body: bytes | None
 
@@ -329,28 +330,27 @@ class RecordRow(NamedTuple):
         """Whether columns are filled that should not be, or empty ones that should be filled."""
         texts = (self.id, self.parent, self.kind, self.turn, self.format, self.blobs)
         bodies = (self.body is not None) + (self.blob is not None)
-        extra = (self.turn, self.format, self.meta, self.blobs)
+        extra: tuple[Any, ...] = (self.turn, self.format, self.meta, self.blobs)
         if "" in texts:
             return True
-        if self.type == ENTRY:
-            return bodies != 1
+        if self.type == ENTRY:  # its body may be missing, but not the hash of it
+            return bodies == 2 or (self.body_hash is None) == (self.blob is None)
+        extra = (*extra, self.body_hash)
         if self.type == FACT:
-            return bodies != 1 or (self.parent, *extra) != (None,) * 5
-        return self.type != MOVE or bodies != 0 or (self.kind, *extra) != (None,) * 5
+            return bodies != 1 or (self.parent, *extra) != (None,) * 6
+        return self.type != MOVE or bodies != 0 or (self.kind, *extra) != (None,) * 6
 
     def to_record(self, thread: str) -> Record:
         body = b"" if self.body is None else self.body
-        middle = (self.parent, self.kind, self.turn, self.format, self.meta, self.blobs, body)
-        start = (self.thread, thread, self.seq, self.type, self.id, self.time_us, self.hash)
-        return rows.to_record((*start, *middle))
+        return rows.to_record((self.thread, thread, *self[1:-1], body))
 
 
 _FIELDS = RecordRow._fields[2:]
 _COLUMNS = ", ".join(f"r.{name}" for name in _FIELDS)
-# The quick form reads no body and no meta, only whether they are there.
-_HEADS = _COLUMNS.replace(
-    "r.body", "CASE WHEN r.type = 0 AND r.body IS NOT NULL THEN ''::bytea ELSE r.body END"
-).replace("r.meta", "NULL::bytea")
+# The quick form reads no body, only whether there is one.
+_HEADS = _COLUMNS.removesuffix("r.body") + (
+    "CASE WHEN r.type = 0 AND r.body IS NOT NULL THEN ''::bytea ELSE r.body END"
+)
 
 # LIMIT 1 as each is looked up by an index, in its own partition, however few there are.
 _OWN = """

@@ -319,20 +319,29 @@ class _Rows:
 
     def _read(self, row: RecordRow) -> ReadRecord:
         there = self._tables.records.there
-        flaw = None
-        body = None if row.blob is None else to_hash(row.blob)
-        if row.blob is not None and row.blob not in there:
-            flaw = f"it cannot be read: blob {body}: it is missing"
+        flaw = body_flaw = None
+        blob = None if row.blob is None else to_hash(row.blob)
+        gone = row.blob is not None and row.blob not in there
+        if row.type == ENTRY:  # its hash can be told without its body
+            if gone:
+                body_flaw = "missing_body", f"its body is blob {blob}, which is missing"
+            elif row.blob in self._damaged:
+                body_flaw = "damaged_body", f"its body is blob {blob}, which is damaged"
+            elif row.blob is None and row.body is None:
+                body_flaw = "missing_body", "its body is missing"
+        elif gone:
+            flaw = f"it cannot be read: blob {blob}: it is missing"
         elif row.blob in self._damaged:
-            flaw = f"it cannot be read: blob {body}: it is damaged"
-        elif row.is_odd or row.seq < 1:
+            flaw = f"it cannot be read: blob {blob}: it is damaged"
+        if flaw is None and (row.is_odd or row.seq < 1):
             flaw = "it is not as a record is written"
         return ReadRecord(
             row.seq,
             self._with_value(row, row.to_record(self.thread.id)),
             (row.thread, row.seq),
             flaw=flaw,
-            body=body,
+            body=blob,
+            body_flaw=body_flaw,
             missing=sorted(hash for hash in set(row.named) if to_bytes(hash) not in there),
             uses_noted={blob for _, _, blob in self._uses.at(row.seq)} == row.uses,
             segments=[_place(*parent) for _, _, *parent in self._segments.at(row.seq)],

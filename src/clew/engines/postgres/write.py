@@ -73,6 +73,7 @@ class Append:
         self.packed = packed
         self.expect = expect
         self.fence = fence
+        self.hashes = {id: blob.hash for id, blob in packed.items()}
 
     def run(self, wire: Wire, again: bool) -> list[Record]:
         try:
@@ -108,7 +109,7 @@ class Append:
         finder = Finder(wire, self.book, stand, unheard={draft.id for draft in self.drafts})
         try:
             decided = plan(
-                stand.head, self.drafts, finder, expect=self.expect, fence=None, lease=None
+                *(stand.head, self.drafts, finder), expect=self.expect, hashes=self.hashes
             )
         except ClewError:
             return None
@@ -121,7 +122,11 @@ class Append:
             finder = Finder(wire, self.book, stand)
             finder.fetch(_mentioned(self.drafts))
             decided = plan(
-                stand.head, self.drafts, finder, expect=self.expect, fence=self.fence, lease=lease
+                *(stand.head, self.drafts, finder),
+                expect=self.expect,
+                fence=self.fence,
+                lease=lease,
+                hashes=self.hashes,
             )
             if not decided.new:
                 settle(wire, self.book, stand.no)
@@ -171,7 +176,7 @@ class Append:
             *(self.book.space, stand.no, stand.head.thread, stand.head.seq),
             *(to_bytes(stand.head.leaf_hash), self.fence),
             *(entry.id, entry.time_us, to_bytes(entry.hash), entry.parent, entry.kind),
-            *(entry.data, entry.turn, entry.format, entry.meta_data),
+            *(entry.turn, entry.format, entry.meta_data, to_bytes(entry.body_hash), entry.data),
         )
         return wire.call(self.book.sql(APPEND_ENTRY), values) == TRUE
 
@@ -203,7 +208,7 @@ def settle(wire: Wire, book: Book, no: int) -> None:
     wire.change(book.sql(sql), (book.space, no))
 
 
-APPEND_ENTRY = f"SELECT clew.append_entry({', '.join(f'${n}' for n in range(1, 16))})"
+APPEND_ENTRY = f"SELECT clew.append_entry({', '.join(f'${n}' for n in range(1, 17))})"
 
 
 def write(
@@ -233,7 +238,7 @@ def write(
         *(book.space, stand.no, before.thread, before.seq, to_bytes(before.leaf_hash)),
         *(before.tail, fence, facts_only),
         *(head.seq, head.leaf, to_bytes(head.leaf_hash), *leaf, head.tail, head.updated_us),
-        *columns([_record_row(record, packed) for record in decided.new], 13),
+        *columns([_record_row(record, packed) for record in decided.new], 14),
         *columns([(first[1], *parent) for first, parent in starts if first is not None], 3),
         *columns([(fact.key, fact.seq, listed_value(fact)) for fact in facts], 3),
         *columns(uses, 2),
@@ -243,7 +248,7 @@ def write(
 
 
 _ARRAYS = (
-    *("bigint bigint text bigint bytea text text text text bytea text bytea bytea".split()),
+    *("bigint bigint text bigint bytea text text text text bytea text bytea bytea bytea".split()),
     *("bigint bigint bigint".split()),
     *("text bigint text".split()),
     *("bytea bigint".split()),
@@ -267,13 +272,14 @@ def _record_row(record: Record, packed: Mapping[str, Packed]) -> tuple[Any, ...]
     if isinstance(record, Entry):
         middle = (record.parent, record.kind, record.turn, record.format, record.meta_data)
         names = ",".join(record.blobs) or None
-        body = record.data if blob is None else None
-        return (record.seq, rows.ENTRY, *start, *middle, names, body, held)
+        own = (to_bytes(record.body_hash), None, record.data)
+        body = own if blob is None else (None, held, None)  # the same hash
+        return (record.seq, rows.ENTRY, *start, *middle, names, *body)
     if isinstance(record, Move):
-        return (record.seq, rows.MOVE, *start, record.leaf, *(None,) * 7)
+        return (record.seq, rows.MOVE, *start, record.leaf, *(None,) * 8)
     assert isinstance(record, Fact)
-    body = record.data if blob is None else None
-    return (record.seq, rows.FACT, *start, None, record.key, *(None,) * 4, body, held)
+    value = record.data if blob is None else None
+    return (record.seq, rows.FACT, *start, None, record.key, *(None,) * 5, held, value)
 
 
 def uses_of(record: Record, packed: Mapping[str, Packed]) -> list[tuple[bytes | None, int]]:
@@ -365,7 +371,8 @@ def _make(wire: Wire, book: Book, draft: ThreadDraft, packed: Mapping[str, Packe
     """Where the new thread stands; None if there is one of that id."""
     origin = draft.origin or Origin("", None, None)
     head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
-    decided = plan(head, draft.facts, lambda id: None)
+    hashes = {id: blob.hash for id, blob in packed.items()}
+    decided = plan(head, draft.facts, lambda id: None, hashes=hashes)
     load = list(packed.values())
     if blobs.weigh(load) > blobs.LOAD_BYTES:
         # Too much for one statement: it lies there already when the facts refer to it.
@@ -402,7 +409,7 @@ def _facts(records: Sequence[Record], packed: Mapping[str, Packed]) -> Sequence[
     for fact in records:
         assert isinstance(fact, Fact)
         blob = packed.get(fact.id)
-        body = (fact.data, None) if blob is None else (None, to_bytes(blob.hash))
+        body = (None, fact.data) if blob is None else (to_bytes(blob.hash), None)
         start = (fact.seq, fact.id, fact.time_us, to_bytes(fact.hash), fact.key)
         rows.append((*start, listed_value(fact), *body))
     uses = [use for fact in records for use in uses_of(fact, packed)]
@@ -417,7 +424,7 @@ def _check_origin(origin: Origin, source: int | None, actual: bytes | None) -> N
         return
     if actual is None:
         raise NotFound("entry", origin.entry)
-    check_origin(origin, Entry(origin.thread, 0, origin.entry, 0, to_hash(actual), None, "", b""))
+    check_origin(origin, to_hash(actual))
 
 
 def _info(draft: ThreadDraft, head: Head) -> ThreadInfo:

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from clew.core.codec import decode
+from clew.core.codec import decode, digest
 from clew.core.engine import Progress
 from clew.core.errors import Corrupt
-from clew.core.hashes import entry_hash, fact_hash, move_hash, thread_hash
+from clew.core.hashes import record_hash, thread_hash
 from clew.core.model import DEFAULT_NAMESPACE, Entry, Fact, Move, Origin, Problem, Record
 from clew.engines.shared.thread_list import PURGED, shelf_of
 
@@ -55,10 +55,13 @@ class ReadRecord(Struct, frozen=True):
     place: Any = None
     where: str = ""  # for people: the file and the line, where there are such
     flaw: str | None = None  # what is wrong with it, as far as reading it has shown
-    body: str | None = None  # the digest of its body where that is known: a blob is named by it
+    body: str | None = None  # the digest of its body or value where it is known: a blob's name
     missing: Sequence[str] = ()  # blobs that it names, and that are not there
     uses_noted: bool = True  # the blobs that it uses are noted as used, and no others
     segments: Sequence[Any] = ()  # segments that are said to begin with it: what they hang on
+    # Code and sentence for an entry's body that is not there, or cannot be read. Its record is
+    # sound without it.
+    body_flaw: tuple[str, str] | None = None
 
 
 class Link(Struct, frozen=True):
@@ -102,7 +105,8 @@ class ThreadRows(Protocol):
 class Audit:
     """Goes through the records of one thread. `meter` counts them, except those of a purged one.
 
-    The quick form reads no bodies of entries, so it cannot tell whether their hashes are right.
+    The hash of an entry can be told without its body, and so can those of all that follow it. So
+    the quick form, which reads no bodies, checks the whole chain.
     """
 
     def __init__(self, rows: ThreadRows, *, quick: bool, meter: Meter | None) -> None:
@@ -177,12 +181,18 @@ class Audit:
             yield self._problem("broken_chain", f"its {what} {above!r} is not there", read)
         if read.flaw is not None:
             yield self._problem("damaged_record", read.flaw, read)
-        elif not (self._quick and isinstance(record, Entry)):
-            right = _hash_of(record, None if link is None else link.hash, read.body)
+        else:
+            right = record_hash(record, None if link is None else link.hash, read.body)
             # Without its parent's hash that of an entry cannot be told; the chain was reported.
             untold = isinstance(record, Entry) and link is None and above is not None
             if right is None or (right != record.hash and not untold):
                 yield self._problem("damaged_record", "it does not match its hash", read)
+        if isinstance(record, Entry):
+            held = read.body or (None if self._quick else digest(record.data))
+            if read.body_flaw is not None:
+                yield self._problem(*read.body_flaw, read)
+            elif held not in (None, record.body_hash):
+                yield self._problem("damaged_body", "its body does not match its hash", read)
         for hash in read.missing:
             yield self._problem("missing_blob", MISSING_BLOB.format(hash), read, blob=hash)
         if not read.uses_noted:
@@ -299,19 +309,6 @@ class Audit:
             entry=read.record.id if isinstance(read.record, Entry) else None,
             blob=blob,
         )
-
-
-def _hash_of(record: Record, parent_hash: str | None, body: str | None) -> str | None:
-    """The hash that a record should have; None if it is made of what cannot be hashed."""
-    try:
-        if isinstance(record, Entry):
-            return entry_hash(record, record.parent, parent_hash, body)
-        if isinstance(record, Move):
-            return move_hash(record.thread, record.seq, record)
-        assert isinstance(record, Fact)
-        return fact_hash(record.thread, record.seq, record, body)
-    except (UnicodeEncodeError, TypeError):
-        return None
 
 
 # --- problems that are not of one thread's records ---

@@ -90,6 +90,7 @@ CREATE TABLE clew.records (
   format  text COLLATE "C",
   meta    bytea,
   blobs   text COLLATE "C",                       -- hashes that an entry names, comma-separated
+  body_hash bytea,                                -- entry: the hash of its body, unless blob says it
   blob    bytea,                                  -- the body's hash, when it is in a blob
   body    bytea,
   PRIMARY KEY (space, thread, seq)
@@ -184,7 +185,7 @@ END $$;
 -- acknowledged, and use seqs and numbers once more: so the name and the leaf's hash count as well.
 CREATE FUNCTION clew.append_entry(
   _space bigint, _thread bigint, _name text, _at bigint, _on bytea, _fence bigint, _id text, _time_us bigint, _hash bytea,
-  _parent text, _kind text, _body bytea, _turn text, _format text, _meta bytea
+  _parent text, _kind text, _turn text, _format text, _meta bytea, _body_hash bytea, _body bytea
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   watched bigint;
@@ -199,8 +200,8 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  INSERT INTO clew.records (thread, time_us, space, seq, type, id, hash, parent, kind, turn, format, meta, body)
-  VALUES (_thread, _time_us, _space, _at + 1, 0, _id, _hash, _parent, _kind, _turn, _format, _meta, _body);
+  INSERT INTO clew.records (thread, time_us, space, seq, type, id, hash, parent, kind, turn, format, meta, body_hash, body)
+  VALUES (_thread, _time_us, _space, _at + 1, 0, _id, _hash, _parent, _kind, _turn, _format, _meta, _body_hash, _body);
   IF watched > 0 THEN
     PERFORM clew.tell(_space, _thread, _at + 1, watched);
   END IF;
@@ -256,7 +257,7 @@ CREATE FUNCTION clew.append(
   _space bigint, _thread bigint, _name text, _at bigint, _on bytea, _on_tail text, _fence bigint, _facts_only boolean,
   _seq bigint, _leaf text, _leaf_hash bytea, _leaf_thread bigint, _leaf_seq bigint, _tail text, _updated_us bigint,
   _seqs bigint[], _types bigint[], _ids text[], _times bigint[], _hashes bytea[], _parents text[], _kinds text[],
-  _turns text[], _formats text[], _metas bytea[], _names text[], _bodies bytea[], _body_blobs bytea[],
+  _turns text[], _formats text[], _metas bytea[], _names text[], _body_hashes bytea[], _body_blobs bytea[], _bodies bytea[],
   _firsts bigint[], _parent_threads bigint[], _parent_seqs bigint[],
   _keys text[], _key_seqs bigint[], _values text[],
   _uses bytea[], _use_seqs bigint[],
@@ -290,10 +291,12 @@ BEGIN
     INSERT INTO clew.blob_uses (space, thread, blob, seq)
     SELECT DISTINCT _space, _thread, u.hash, u.seq FROM unnest(_uses, _use_seqs) AS u (hash, seq);
   END IF;
-  INSERT INTO clew.records (space, thread, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body, blob)
-  SELECT _space, _thread, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind, r.turn, r.format, r.meta, r.names, r.body, r.blob
-    FROM unnest(_seqs, _types, _ids, _times, _hashes, _parents, _kinds, _turns, _formats, _metas, _names, _bodies, _body_blobs)
-      AS r (seq, type, id, time_us, hash, parent, kind, turn, format, meta, names, body, blob);
+  INSERT INTO clew.records (space, thread, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body_hash, blob, body)
+  SELECT _space, _thread, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind, r.turn, r.format, r.meta, r.names,
+         r.body_hash, r.blob, r.body
+    FROM unnest(_seqs, _types, _ids, _times, _hashes, _parents, _kinds, _turns, _formats, _metas, _names,
+                _body_hashes, _body_blobs, _bodies)
+      AS r (seq, type, id, time_us, hash, parent, kind, turn, format, meta, names, body_hash, blob, body);
   INSERT INTO clew.segments (space, thread, first, parent_thread, parent_seq)
   SELECT _space, _thread, s.* FROM unnest(_firsts, _parent_threads, _parent_seqs) AS s (first, parent_thread, parent_seq);
   FOR i IN 1..cardinality(_keys) LOOP
@@ -309,7 +312,7 @@ END $$;
 CREATE FUNCTION clew.create_thread(
   _space bigint, _id text, _created_us bigint, _parent text, _hash bytea, _origin text, _origin_entry text, _origin_hash bytea,
   _seq bigint, _updated_us bigint,
-  _seqs bigint[], _ids text[], _times bigint[], _hashes bytea[], _keys text[], _values text[], _bodies bytea[], _body_blobs bytea[],
+  _seqs bigint[], _ids text[], _times bigint[], _hashes bytea[], _keys text[], _values text[], _body_blobs bytea[], _bodies bytea[],
   _uses bytea[], _use_seqs bigint[],
   _put bytea[], _put_sizes bigint[], _put_codecs text[], _put_stored bytea[], _put_data bytea[],
   OUT made bigint, OUT source bigint, OUT at_thread bigint, OUT at_seq integer, OUT actual bytea
@@ -348,7 +351,7 @@ BEGIN
       _space, made, _id, 0, _origin_hash, NULL, NULL, true,
       _seq, _origin_entry, _origin_hash, at_thread, at_seq, NULL, _updated_us,
       _seqs, array_fill(2::bigint, ARRAY[cardinality(_seqs)]), _ids, _times, _hashes, '{}', _keys,
-      '{}', '{}', '{}', '{}', _bodies, _body_blobs, '{}', '{}', '{}',
+      '{}', '{}', '{}', '{}', '{}', _body_blobs, _bodies, '{}', '{}', '{}',
       _keys, _seqs, _values, _uses, _use_seqs, _put, _put_sizes, _put_codecs, _put_stored, _put_data) THEN
       RAISE EXCEPTION 'the first facts of thread no. % were not taken', made;
     END IF;
@@ -401,7 +404,7 @@ CREATE FUNCTION clew.path(
   _space bigint, _thread bigint, _seq bigint, _after_thread bigint, _after_seq bigint, _limit bigint
 ) RETURNS TABLE (
   thread bigint, name text, seq integer, type smallint, id text, time_us bigint, hash bytea, parent text, kind text,
-  turn text, format text, meta bytea, blobs text, body bytea, blob bytea, size bigint, codec text, data bytea
+  turn text, format text, meta bytea, blobs text, body_hash bytea, blob bytea, body bytea, size bigint, codec text, data bytea
 ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
   at_thread bigint := _thread;
@@ -422,7 +425,7 @@ BEGIN
       SELECT t.id INTO thread_name FROM clew.threads t WHERE t.space = _space AND t.no = at_thread;
       RETURN QUERY
         SELECT r.thread, thread_name, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind,
-               r.turn, r.format, r.meta, r.blobs, r.body, r.blob, b.size, b.codec, b.data
+               r.turn, r.format, r.meta, r.blobs, r.body_hash, r.blob, r.body, b.size, b.codec, b.data
           FROM clew.records r LEFT JOIN clew.blobs b ON b.space = _space AND b.hash = r.blob
          WHERE r.space = _space AND r.thread = at_thread AND r.seq BETWEEN low AND at_seq AND r.type = 0
          ORDER BY r.seq DESC LIMIT left_over;

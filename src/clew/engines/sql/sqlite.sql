@@ -1,4 +1,4 @@
--- The schema of a SQLite store: equal to the sum of the migrations beside it (tested).
+-- The schema of a SQLite store, format 1: equal to the sum of the migrations beside it (tested).
 --
 --   namespaces  tenants; no. 1 is 'default'
 --   threads     one row a thread: where it stands (seq, leaf, tail) and the columns lists filter by
@@ -12,16 +12,26 @@
 --   blobs       bytes by their hash, compressed; bodies over 8 KiB are here
 --   blob_uses   blobs that an entry says it refers to
 --
--- threads, segments, facts, tags are sums over records: verify compares them with a replay.
+-- The life of a record. An append puts large bodies into blobs, writes the records under the next
+-- seqs of their thread, a segment where an entry does not follow the one before it, facts and tags
+-- as they are now, and last the thread's row: all in one transaction. A record is never changed.
+-- A fork writes one row, in threads, and reads the records of its origin in place. A purge removes
+-- the records of a thread, except for entries on the path of a fork, and the blobs that only those
+-- records used.
+--
+-- threads, segments, facts, tags and blob_uses are sums over records: verify compares them with a
+-- replay.
+--
+-- An entry's hash covers its parent's hash, and its body by body_hash. So a chain is checked without
+-- its bodies, and one body can be erased while every hash stays as it is.
 --
 -- A namespace sees nothing of another one. Whatever is entered by a name from outside (an id of a
 -- thread, a hash, a filter of a list) has the namespace in its key: threads, tags, blobs. The rest is
 -- entered by the number of a thread, a record or a blob, which only ever comes from a row that was
 -- found in its namespace: there it would say the same thing again, and cost every append.
 --
--- (A comma at the beginning of a line: SQLite puts columns that were added later there.)
---
--- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON.
+-- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON. Hashes are text, with
+-- their algorithm in front ('b3:…'); the two of a record, of which there are the most, are bytes.
 
 CREATE TABLE namespaces (
   no   INTEGER PRIMARY KEY,
@@ -32,6 +42,7 @@ INSERT INTO namespaces (no, name) VALUES (1, 'default');
 
 CREATE TABLE threads (
   no            INTEGER PRIMARY KEY AUTOINCREMENT,
+  space         INTEGER NOT NULL,           -- namespaces.no
   id            TEXT    NOT NULL,
   created_us    INTEGER NOT NULL,
   updated_us    INTEGER NOT NULL,
@@ -50,31 +61,32 @@ CREATE TABLE threads (
   origin_hash   TEXT,                       --   its hash,
   origin_no     INTEGER,                    --   and the number of its record
   hash          TEXT    NOT NULL            -- over what the thread was created with
-, space         INTEGER NOT NULL DEFAULT 1  /* namespaces.no */) STRICT;
+) STRICT;
 
-CREATE UNIQUE INDEX threads_by_id        ON threads (space, id) WHERE shelf < 3;
+CREATE UNIQUE INDEX threads_by_id        ON threads (space, id)                             WHERE shelf < 3;
 CREATE INDEX        threads_by_created   ON threads (space, shelf, created_us DESC, id);
 CREATE INDEX        threads_by_updated   ON threads (space, shelf, listed_us DESC, id)      WHERE listed_us IS NOT NULL;
 CREATE INDEX        threads_unlisted     ON threads (space, shelf)                          WHERE listed_us IS NULL;
 CREATE INDEX        threads_by_parent    ON threads (space, parent, created_us DESC, id)    WHERE parent IS NOT NULL;
 CREATE INDEX        threads_by_workspace ON threads (space, workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
 CREATE INDEX        threads_by_origin    ON threads (space, origin, created_us DESC, id)    WHERE origin IS NOT NULL;
-CREATE INDEX        threads_by_source    ON threads (origin_no)                      WHERE origin_no IS NOT NULL;
+CREATE INDEX        threads_by_source    ON threads (origin_no)                             WHERE origin_no IS NOT NULL;
 
 CREATE TABLE records (
-  no      INTEGER PRIMARY KEY,              -- the thread's number << 32 | seq
-  type    INTEGER NOT NULL,                 -- 0 entry, 1 move, 2 fact
-  id      TEXT    NOT NULL,
-  time_us INTEGER NOT NULL,
-  hash    TEXT    NOT NULL,
-  parent  TEXT,                             -- entry: its parent; move: the new leaf
-  kind    TEXT,                             -- entry: its kind; fact: its key
-  turn    TEXT,
-  format  TEXT,
-  meta    BLOB,
-  blobs   TEXT,                             -- hashes of blob_uses, comma-separated
-  body    BLOB,                             -- NULL when it is in a blob
-  blob    INTEGER
+  no        INTEGER PRIMARY KEY,            -- the thread's number << 32 | seq
+  type      INTEGER NOT NULL,               -- 0 entry, 1 move, 2 fact
+  id        TEXT    NOT NULL,
+  time_us   INTEGER NOT NULL,
+  hash      BLOB    NOT NULL,
+  parent    TEXT,                           -- entry: its parent; move: the new leaf
+  kind      TEXT,                           -- entry: its kind; fact: its key
+  turn      TEXT,
+  format    TEXT,
+  meta      BLOB,
+  blobs     TEXT,                           -- hashes of blob_uses, comma-separated
+  body_hash BLOB,                           -- entry: the hash of its body, wherever that is
+  blob      INTEGER,                        -- blobs.no of the body, when it is large
+  body      BLOB                            -- last, so that the rest is read without it
 ) STRICT;
 
 CREATE UNIQUE INDEX records_by_id   ON records (id, no >> 32);
@@ -115,15 +127,16 @@ CREATE TABLE leases (
 
 CREATE TABLE blobs (
   no     INTEGER PRIMARY KEY,
+  space  INTEGER NOT NULL,                  -- namespaces.no
   hash   TEXT    NOT NULL,
   size   INTEGER NOT NULL,                  -- of the bytes themselves
   codec  TEXT    NOT NULL,                  -- raw or zstd
   stored TEXT    NOT NULL,                  -- the hash of `data` as it is stored
   put_us INTEGER NOT NULL,
   data   BLOB    NOT NULL
-, space  INTEGER NOT NULL DEFAULT 1         /* namespaces.no */) STRICT;
+) STRICT;
 
-CREATE UNIQUE INDEX blobs_by_hash        ON blobs (space, hash);
+CREATE UNIQUE INDEX blobs_by_hash ON blobs (space, hash);
 
 CREATE TABLE blob_uses (
   blob   INTEGER NOT NULL,

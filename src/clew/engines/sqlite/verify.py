@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from clew.core.codec import digest
+from clew.core.codec import digest, to_hash
 from clew.core.engine import Progress
 from clew.core.errors import Corrupt
 from clew.core.lease_rules import LeaseState
@@ -215,9 +215,14 @@ class _Rows:
             hash=row["hash"],
             namespace=namespace,
             purged=row["shelf"] == PURGED,
-            source=db.execute(_SOURCE, (self._origin_no, self._space)).fetchone(),
+            source=self._source(),
             sums={name: row[name] for name in _SUMS.split(", ")},
         )
+
+    def _source(self) -> tuple[str, str] | None:
+        """Id and hash of the entry that lies where the thread was forked."""
+        row = self._db.execute(_SOURCE, (self._origin_no, self._space)).fetchone()
+        return None if row is None else (row[0], to_hash(row[1]))
 
     def pages(self) -> Iterator[list[ReadRecord]]:
         beside = "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
@@ -240,16 +245,18 @@ class _Rows:
         yield page
 
     def _read(self, row: Row) -> ReadRecord:
-        """A record; in the quick form an entry without its body, which need only be there."""
-        no, blob, type = row[0], row[11], row[12]
+        no, type, blob, body = row[0], row[1], row[12], row[13]
         seq = no & rows.SEQ_MAX
-        if self._quick and type == rows.ENTRY:
-            row = (*row[:6], b"", *row[7:])
+        body_flaw = held = None
         try:
             if blob is not None:
-                here = "SELECT 1 FROM blobs WHERE no = ? AND space = ?"
-                if self._db.execute(here, (blob, self._space)).get is None:
-                    raise Corrupt(f"blob no. {blob}", "it is missing")
+                here = "SELECT hash FROM blobs WHERE no = ? AND space = ?"
+                held = self._db.execute(here, (blob, self._space)).get
+            if type == rows.ENTRY and body is None:
+                body_flaw = self._body_flaw(blob, held)
+                row = (*row[:13], b"")  # its hash can be told without its body
+            elif blob is not None and held is None:
+                raise Corrupt(f"blob no. {blob}", "it is missing")
             record = rows.to_record(self._db, self.thread.id, row)
         except UNREADABLE as error:
             return ReadRecord(seq, None, flaw=f"it cannot be read: {error}")
@@ -264,12 +271,25 @@ class _Rows:
             # Where a blob is missing, what is noted of it cannot be right either.
             uses_noted=bool(missing) or self._uses.get(no, set()) == set(found.values()),
             segments=[self._segments.pop(no)] if no in self._segments else (),
+            body=held,
+            body_flaw=body_flaw,
         )
+
+    def _body_flaw(self, blob: int | None, held: str | None) -> tuple[str, str] | None:
+        """What is wrong with a body that does not stand in the row itself."""
+        if held is None:
+            return "missing_body", "its body is missing"
+        try:
+            if not self._quick:
+                fetch_blob(self._db, blob)
+        except UNREADABLE as error:
+            return "damaged_body", f"its body cannot be read: {error}"
+        return None
 
     def find(self, record: Entry | Move, id: str) -> Link | None:
         no = rows.locate(self._db, self._no, self._inherited(), id)
         hash = self._db.execute("SELECT hash FROM records WHERE no = ?", (no,)).get
-        return None if no is None else Link(no, hash)
+        return None if no is None else Link(no, to_hash(hash))
 
     def _inherited(self) -> tuple[rows.Range, ...]:
         if self._lineage is None:

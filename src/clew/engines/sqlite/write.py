@@ -53,6 +53,7 @@ def append(
         expect=expect,
         fence=fence,
         lease=None if row[10] is None else LeaseState(*row[10:]).live(thread, clock()),
+        hashes={id: blob.hash for id, blob in packed.items()},
     )
     if decided.new:
         if row[2] is not None and decided.head.updated_us != row[2]:
@@ -155,7 +156,9 @@ def create(
             leaf_hash=hash,
             updated_us=draft.created_us,
         )
-        _write(db, space.no, no, (), plan(head, draft.facts, lambda id: None), packed, clock)
+        hashes = {id: blob.hash for id, blob in packed.items()}
+        decided = plan(head, draft.facts, lambda id: None, hashes=hashes)
+        _write(db, space.no, no, (), decided, packed, clock)
     return rows.thread_row(db, space.no, draft.id).info(db)
 
 
@@ -186,5 +189,5 @@ def _origin_place(
     entry = rows.find(db, source.no, source.id, lineages.of(db, source.origin_no), origin.entry)
     if not isinstance(entry, Entry):
         raise NotFound("entry", origin.entry)
-    check_origin(origin, entry)
+    check_origin(origin, entry.hash)
     return rows.locate(db, source.no, lineages.of(db, source.origin_no), origin.entry)

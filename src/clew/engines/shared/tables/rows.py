@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
+from clew.core.codec import to_bytes
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.engines.shared.compression import unpack
@@ -19,11 +20,14 @@ SEQ_MAX = 0xFFFF_FFFF
 
 Range = tuple[int, int]  # the numbers of the first and the last record
 
-_COLUMNS = "no, id, time_us, hash, parent, kind, body, turn, format, meta, blobs, blob, type"
-_HEADS = _COLUMNS.replace("body", "iif(type = 0, NULL, body)").replace("meta", "NULL")
-_INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_COLUMNS = (
+    "no, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body_hash, blob, body"
+)
+# Whether a body is there can be told without reading it.
+_HEADS = _COLUMNS.removesuffix("body") + "iif(type = 0, iif(body IS NULL, NULL, x''), body)"
+_INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _FIND = f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?"
-# The rows of a range, as `to_record` takes them; the second one has entries without body and meta.
+# The rows of a range, as `to_record` takes them; the second one has entries without their bodies.
 IN_RANGE = f"SELECT {_COLUMNS} FROM records WHERE no BETWEEN ? AND ?"
 HEADS_IN_RANGE = f"SELECT {_HEADS} FROM records WHERE no BETWEEN ? AND ?"
 
@@ -37,35 +41,38 @@ def number(thread: int, seq: int) -> int:
 
 
 def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
-    no, id, time_us, hash, parent, kind, body, turn, format, meta, uses, blob, type = row
-    seq = no & SEQ_MAX
+    no, type, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = row
+    seq, hash = no & SEQ_MAX, "b3:" + hash.hex()  # written out: it is done for every record read
     if type == MOVE:
         return Move(thread, seq, id, time_us, hash, parent)
     if body is None:
+        if blob is None:
+            raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
         body = fetch_blob(db, blob)
     if type == FACT:
         return Fact(thread, seq, id, time_us, hash, kind, body)
+    own = "b3:" + own.hex()
     names = () if uses is None else tuple(uses.split(","))
-    return Entry(thread, seq, id, time_us, hash, parent, kind, body, turn, format, meta, names)
+    return Entry(thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, names)
 
 
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
-    start = (no, record.id, record.time_us, record.hash)
+    start = (record.id, record.time_us, to_bytes(record.hash))
     if isinstance(record, Entry):
         body = record.data if blob is None else None
         uses = ",".join(record.blobs) or None
         row: Row = (
-            *start,
-            *(record.parent, record.kind, body, record.turn, record.format, record.meta_data),
-            *(uses, blob, ENTRY),
+            *(no, ENTRY, *start),
+            *(record.parent, record.kind, record.turn, record.format, record.meta_data, uses),
+            *(to_bytes(record.body_hash), blob, body),
         )
     elif isinstance(record, Move):
-        row = (*start, record.leaf, *(None,) * 7, MOVE)
+        row = (no, MOVE, *start, record.leaf, *(None,) * 8)
     else:
         assert isinstance(record, Fact)
         body = record.data if blob is None else None
-        row = (*start, None, record.key, body, *(None,) * 4, blob, FACT)
+        row = (no, FACT, *start, None, record.key, *(None,) * 5, blob, body)
     db.execute(_INSERT, row)
 
 
@@ -153,6 +160,7 @@ def scan(
     name = name_of(db, span[0] >> 32)
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
+    # Row by row: thousands of tuples at once would set off Python's garbage collector.
     found = raw(db, span, f"{only} ORDER BY no {direction} LIMIT ?", limit)
     return (to_record(db, name, row) for row in found)
 

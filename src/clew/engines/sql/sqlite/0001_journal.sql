@@ -1,21 +1,15 @@
--- The journal on SQLite, format 1.
---
---   threads     one row a thread: where it stands (seq, leaf, tail) and the columns lists filter by
---   records     every entry, leaf move and fact; the one truth. A record's number is its thread's
---               number and its seq, so that a thread lies together and a range is one scan
---   segments    where a run of consecutive entries begins, and what it hangs on; a path is a few
---               ranges of records, from segment to segment
---   facts       the record that holds a thread's latest value of a key
---   tags        the tags fact, one row a tag, to list by
---   leases      who may write a thread; the row stays, so that the fence grows
---   blobs       bytes by their hash, compressed; bodies over 8 KiB are here
---   blob_uses   blobs that an entry says it refers to
---
--- threads, segments, facts, tags are sums over records: verify compares them with a replay.
--- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON.
+-- The journal on SQLite, format 1. What each table is for, ../sqlite.sql says.
+
+CREATE TABLE namespaces (
+  no   INTEGER PRIMARY KEY,
+  name TEXT    NOT NULL UNIQUE
+) STRICT;
+
+INSERT INTO namespaces (no, name) VALUES (1, 'default');
 
 CREATE TABLE threads (
   no            INTEGER PRIMARY KEY AUTOINCREMENT,
+  space         INTEGER NOT NULL,           -- namespaces.no
   id            TEXT    NOT NULL,
   created_us    INTEGER NOT NULL,
   updated_us    INTEGER NOT NULL,
@@ -36,29 +30,30 @@ CREATE TABLE threads (
   hash          TEXT    NOT NULL            -- over what the thread was created with
 ) STRICT;
 
-CREATE UNIQUE INDEX threads_by_id        ON threads (id) WHERE shelf < 3;
-CREATE INDEX        threads_by_created   ON threads (shelf, created_us DESC, id);
-CREATE INDEX        threads_by_updated   ON threads (shelf, listed_us DESC, id)      WHERE listed_us IS NOT NULL;
-CREATE INDEX        threads_unlisted     ON threads (shelf)                          WHERE listed_us IS NULL;
-CREATE INDEX        threads_by_parent    ON threads (parent, created_us DESC, id)    WHERE parent IS NOT NULL;
-CREATE INDEX        threads_by_workspace ON threads (workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
-CREATE INDEX        threads_by_origin    ON threads (origin, created_us DESC, id)    WHERE origin IS NOT NULL;
-CREATE INDEX        threads_by_source    ON threads (origin_no)                      WHERE origin_no IS NOT NULL;
+CREATE UNIQUE INDEX threads_by_id        ON threads (space, id)                             WHERE shelf < 3;
+CREATE INDEX        threads_by_created   ON threads (space, shelf, created_us DESC, id);
+CREATE INDEX        threads_by_updated   ON threads (space, shelf, listed_us DESC, id)      WHERE listed_us IS NOT NULL;
+CREATE INDEX        threads_unlisted     ON threads (space, shelf)                          WHERE listed_us IS NULL;
+CREATE INDEX        threads_by_parent    ON threads (space, parent, created_us DESC, id)    WHERE parent IS NOT NULL;
+CREATE INDEX        threads_by_workspace ON threads (space, workspace, created_us DESC, id) WHERE workspace IS NOT NULL;
+CREATE INDEX        threads_by_origin    ON threads (space, origin, created_us DESC, id)    WHERE origin IS NOT NULL;
+CREATE INDEX        threads_by_source    ON threads (origin_no)                             WHERE origin_no IS NOT NULL;
 
 CREATE TABLE records (
-  no      INTEGER PRIMARY KEY,              -- the thread's number << 32 | seq
-  type    INTEGER NOT NULL,                 -- 0 entry, 1 move, 2 fact
-  id      TEXT    NOT NULL,
-  time_us INTEGER NOT NULL,
-  hash    TEXT    NOT NULL,
-  parent  TEXT,                             -- entry: its parent; move: the new leaf
-  kind    TEXT,                             -- entry: its kind; fact: its key
-  turn    TEXT,
-  format  TEXT,
-  meta    BLOB,
-  blobs   TEXT,                             -- hashes of blob_uses, comma-separated
-  body    BLOB,                             -- NULL when it is in a blob
-  blob    INTEGER
+  no        INTEGER PRIMARY KEY,            -- the thread's number << 32 | seq
+  type      INTEGER NOT NULL,               -- 0 entry, 1 move, 2 fact
+  id        TEXT    NOT NULL,
+  time_us   INTEGER NOT NULL,
+  hash      BLOB    NOT NULL,
+  parent    TEXT,                           -- entry: its parent; move: the new leaf
+  kind      TEXT,                           -- entry: its kind; fact: its key
+  turn      TEXT,
+  format    TEXT,
+  meta      BLOB,
+  blobs     TEXT,                           -- hashes of blob_uses, comma-separated
+  body_hash BLOB,                           -- entry: the hash of its body, wherever that is
+  blob      INTEGER,                        -- blobs.no of the body, when it is large
+  body      BLOB                            -- last, so that the rest is read without it
 ) STRICT;
 
 CREATE UNIQUE INDEX records_by_id   ON records (id, no >> 32);
@@ -77,9 +72,10 @@ CREATE TABLE facts (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE tags (
+  space  INTEGER NOT NULL,
   tag    TEXT    NOT NULL,
   thread INTEGER NOT NULL,
-  PRIMARY KEY (tag, thread)
+  PRIMARY KEY (space, tag, thread)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX tags_by_thread ON tags (thread);
@@ -98,6 +94,7 @@ CREATE TABLE leases (
 
 CREATE TABLE blobs (
   no     INTEGER PRIMARY KEY,
+  space  INTEGER NOT NULL,                  -- namespaces.no
   hash   TEXT    NOT NULL,
   size   INTEGER NOT NULL,                  -- of the bytes themselves
   codec  TEXT    NOT NULL,                  -- raw or zstd
@@ -106,7 +103,7 @@ CREATE TABLE blobs (
   data   BLOB    NOT NULL
 ) STRICT;
 
-CREATE UNIQUE INDEX blobs_by_hash ON blobs (hash);
+CREATE UNIQUE INDEX blobs_by_hash ON blobs (space, hash);
 
 CREATE TABLE blob_uses (
   blob   INTEGER NOT NULL,

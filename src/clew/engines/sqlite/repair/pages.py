@@ -124,16 +124,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 # --- a second view of a damaged SQLite store: the rows on its pages, in a database of their own ---
 
-# By how many columns a row has. Rows that were written before a column was added lack it.
-_TABLES = {
-    13: "records",
-    19: "threads",
-    20: "threads",
-    7: "blobs",
-    8: "blobs",
-    9: "leases",
-    2: "namespaces",
-}
+_TABLES = ("records", "threads", "blobs", "leases", "namespaces")
 
 
 def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
@@ -143,9 +134,16 @@ def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
     db = apsw.Connection(str(path))
     db.pragma("journal_mode", "off")
     db.pragma("synchronous", "off")
+    # A row tells its table by how many columns it has. It has those of the format in which it was
+    # written: SQLite does not rewrite a table to add a column to it.
+    inserts: dict[int, str] = {}
     for migration in migrations("sqlite"):
         db.execute(migration.sql)
-    inserts = {count: _insert(db, table, count) for count, table in _TABLES.items()}
+        for table in _TABLES:
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            marks = ",".join("?" * len(columns))
+            insert = f"INSERT OR IGNORE INTO {table} ({','.join(columns)}) VALUES ({marks})"
+            inserts[len(columns)] = insert
     with damaged.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data, db:
         for number, values in rows(data):
             if len(values) == 2 and not isinstance(values[1], str):
@@ -164,12 +162,6 @@ def _is_sound(path: Path) -> bool:
         return False
     finally:
         db.close(True)
-
-
-def _insert(db: apsw.Connection, table: str, count: int) -> str:
-    columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")][:count]
-    marks = ",".join("?" * count)
-    return f"INSERT OR IGNORE INTO {table} ({','.join(columns)}) VALUES ({marks})"
 
 
 def _try(db: apsw.Connection, sql: str, values: tuple[Any, ...]) -> None:

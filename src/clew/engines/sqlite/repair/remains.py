@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
+from clew.core.codec import digest
 from clew.core.drafts import check_namespace
 from clew.core.errors import ClewError
-from clew.core.hashes import entry_hash, fact_hash, move_hash
+from clew.core.hashes import record_hash
 from clew.core.maintenance import Lost, SalvagedThread, Sort
-from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft
+from clew.core.model import Entry, Origin, Record, ThreadDraft
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.namespaces import DEFAULT
 from clew.engines.shared.tables.rows import Row
@@ -176,17 +178,15 @@ class RemainingThread:
         return record if good else self._lost(seq, "it does not match its hash", row)
 
     def _is_good(self, record: Record, hashes: dict[str, tuple[str, ...]]) -> bool:
-        if self._invented and not isinstance(record, Entry):
-            return True  # its hash covers the thread's id, which is not known
-        if isinstance(record, Move):
-            return move_hash(self.draft.id, record.seq, record) == record.hash
-        if isinstance(record, Fact):
-            return fact_hash(self.draft.id, record.seq, record) == record.hash
-        assert isinstance(record, Entry)
+        if not isinstance(record, Entry):
+            # The hash of a move or a fact covers the thread's id, which may be lost.
+            return self._invented or record_hash(record) == record.hash
+        # By the body itself: if only the hash beside it is damaged, nothing is lost.
+        entry = replace(record, body_hash=digest(record.data))
         above: tuple[str | None, ...] = (None,)
         if record.parent is not None:
             above = hashes.get(record.parent) or self._salvage.hashes_elsewhere(record.parent)
-        right = [entry_hash(record, record.parent, parent) for parent in above]
+        right = [hash for parent in above if (hash := record_hash(entry, parent)) is not None]
         if record.hash in right:
             hashes[record.id] = (record.hash,)
             return True
@@ -200,8 +200,8 @@ class RemainingThread:
         no = rows.number(self._no, seq)
         id, parent, sort = self._salvage.id_of(no), UNSET, self._salvage.sort_of(no)
         if row is not None:
-            sort = _SORTS.get(row[12], sort)
-            id = row[1] if isinstance(row[1], str) and row[1] else id
-            parent = row[4] if sort == "entry" else UNSET
+            sort = _SORTS.get(row[1], sort)
+            id = row[2] if isinstance(row[2], str) and row[2] else id
+            parent = row[5] if sort == "entry" else UNSET
         place = f"records row {no}"
         return Lost(place=place, reason=reason, seq=seq, id=id, sort=sort, parent=parent)

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import apsw
 
+from clew.core.codec import to_hash
 from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.maintenance import Sort
 from clew.core.model import Record
-from clew.engines.shared.tables import namespaces, rows
+from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import Row, every, fetch_blob, one
 from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs
@@ -37,7 +38,7 @@ _SLACK = 10_000  # a seq in a thread's row that is further out than this is dama
 _NAMES_INDEX = "sqlite_autoindex_namespaces_1"
 _THREAD = (
     "no, id, created_us, parent, origin, origin_entry, origin_hash, origin_no, hash, shelf, leaf,"
-    " seq, {space}"
+    " seq, space"
 )
 
 
@@ -49,11 +50,6 @@ class SQLiteSalvage:
         self._rescued = rescued  # rows that SQLite does not find in the damaged file any more
         self.notes: list[str] = []
         self.unverified: set[tuple[int, str, str]] = set()
-        # A store of format 1 that is too damaged to be migrated has no such column.
-        old = isinstance(
-            self._one(lambda: one(db, "SELECT space FROM blobs LIMIT 0")), apsw.SQLError
-        )
-        self._space = str(namespaces.DEFAULT.no) if old else "space"
         self._names = self._find_names()
         self._ids = self._indexed("SELECT no, id FROM records INDEXED BY records_by_id")
         self._tops = self._find_tops()
@@ -186,10 +182,7 @@ class SQLiteSalvage:
         }
 
     def _listed(self) -> dict[int, Row]:
-        sql = (
-            f"SELECT no, shelf, created_us, {self._space}, id"
-            " FROM threads INDEXED BY threads_by_created"
-        )
+        sql = "SELECT no, shelf, created_us, space, id FROM threads INDEXED BY threads_by_created"
         return {
             row[0]: row
             for row in self._legible(sql)
@@ -205,8 +198,7 @@ class SQLiteSalvage:
         return number if isinstance(number, int) and 0 < number < _THREADS_MAX else 0
 
     def _thread_row(self, db: apsw.Connection, no: int) -> Remains | None:
-        columns = _THREAD.format(space=self._space)
-        row = one(db, f"SELECT {columns} FROM threads WHERE no = ?", (no,))
+        row = one(db, f"SELECT {_THREAD} FROM threads WHERE no = ?", (no,))
         if row is None:
             return None
         texts = (row[1], *(row[n] or "" for n in (3, 4, 5, 6, 8, 10)))
@@ -231,17 +223,17 @@ class SQLiteSalvage:
 
     def _first_time(self, no: int) -> int:
         for _, row in self.rows(no, min(self._tops.get(no, 0), 100)):
-            if isinstance(row, tuple) and isinstance(row[2], int):
-                return row[2]
+            if isinstance(row, tuple) and isinstance(row[3], int):
+                return row[3]
         return 0
 
     def _find_origin(self, row: Remains, known: dict[int, Remains]) -> None:
         """A fork shows by its first entry, whose parent is in another thread."""
         for _, found in self.rows(row.no, min(self._tops.get(row.no, 0), 100)):
-            if not isinstance(found, tuple) or found[12] != rows.ENTRY:
+            if not isinstance(found, tuple) or found[1] != rows.ENTRY:
                 continue
             query = "SELECT no FROM records WHERE id = ? AND type = 0 AND no >> 32 < ? ORDER BY no"
-            places = self._one(lambda: every(self._db, query, (found[4], row.no)))  # noqa: B023
+            places = self._one(lambda: every(self._db, query, (found[5], row.no)))  # noqa: B023
             if isinstance(places, list):
                 self._choose_origin(row, known, [place for (place,) in places])
             return
@@ -292,8 +284,8 @@ class SQLiteSalvage:
         found = self._one(lambda: one_of(self._db, row.origin_no or 0))
         if source is not None:
             row.origin = source.id
-        if isinstance(found, tuple) and isinstance(found[1], str):
-            row.origin_entry, row.origin_hash = found[1], found[3]
+        if isinstance(found, tuple) and isinstance(found[2], str) and isinstance(found[4], bytes):
+            row.origin_entry, row.origin_hash = found[2], to_hash(found[4])
 
     def _last(self, row: Remains) -> int:
         top = self._tops.get(row.no, 0)
@@ -323,7 +315,7 @@ class SQLiteSalvage:
             if self._rescued is None:
                 raise
             record = rows.to_record(self._rescued, name, row)
-        if not isinstance(record.id, str) or not isinstance(record.hash, str):
+        if not isinstance(record.id, str):
             raise TypeError("its row has values of the wrong type")
         return record
 
@@ -331,10 +323,10 @@ class SQLiteSalvage:
         """The hashes of entries with this id, in any thread."""
         query = "SELECT hash FROM records WHERE id = ? AND type = 0"
         found = self._one(lambda: self._db.execute(query, (id,)).fetchall())
-        hashes = [str(row[0]) for row in found] if isinstance(found, list) else []
+        hashes = [hash for (hash,) in found] if isinstance(found, list) else []
         if self._rescued is not None:
             hashes += [hash for (hash,) in self._rescued.execute(query, (id,))]
-        return tuple(hashes)
+        return tuple(to_hash(hash) for hash in hashes if isinstance(hash, bytes))
 
     # --- blobs ---
 
@@ -379,7 +371,7 @@ class SQLiteSalvage:
         """By hash, and by namespace."""
         if self._blobs is None:
             self._blobs = {}
-            select = f"SELECT hash, {self._space}, no FROM blobs"
+            select = "SELECT hash, space, no FROM blobs"
             for rest in ("ORDER BY no", "ORDER BY no DESC", "INDEXED BY blobs_by_hash"):
                 for hash, space, no in self._legible(f"{select} {rest}"):
                     self._blobs.setdefault(hash, {})[space] = no
