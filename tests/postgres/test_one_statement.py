@@ -15,8 +15,8 @@ from servers.processes import wait_until
 
 import clew
 from clew.core import drafts
-from clew.core.errors import AlreadyExists, Conflict, Corrupt, NotFound
-from clew.core.model import Origin, ThreadDraft
+from clew.core.errors import AlreadyExists, Conflict, Corrupt, InvalidInput, NotFound
+from clew.core.model import FactDraft, Origin, ThreadDraft
 from clew.engines.postgres import blobs
 
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -238,3 +238,12 @@ def test_what_is_left_of_a_thread_that_hangs_on_itself_ends_the_search_of_a_purg
         assert family.purge(name).kept == 0
     for table in ("threads", "records", "segments"):
         assert sql(f"SELECT count(*) FROM clew.{table}") == [(0,)]
+
+
+def test_a_thread_that_is_there_goes_before_facts_that_are_wrong(family: clew.Store) -> None:
+    """As on every engine: the id is taken, whatever else is the matter with the draft."""
+    wrong = FactDraft(id="f", key="tags", data=b"5", time_us=1)
+    with pytest.raises(AlreadyExists):
+        family.engine.create(ThreadDraft(id="t", created_us=1, facts=(wrong,)))
+    with pytest.raises(InvalidInput):
+        family.engine.create(ThreadDraft(id="new", created_us=1, facts=(wrong,)))

@@ -343,8 +343,9 @@ def _look(wire: Wire, book: Book, thread: str, in_line: bool) -> tuple[Stand, An
 def create(wire: Wire, book: Book, draft: ThreadDraft, packed: Mapping[str, Packed]) -> ThreadInfo:
     try:
         stand = _make(wire, book, draft, packed)
-    except (Conflict, NotFound) as error:
-        # What is there goes before what is missing: the source may be gone since it was forked.
+    except (Conflict, InvalidInput, NotFound) as error:
+        # What is there goes before what is missing or wrong: the source may be gone since it was
+        # forked.
         try:
             return _existing(wire, book, draft)
         except NotFound:
