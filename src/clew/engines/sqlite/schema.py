@@ -14,7 +14,8 @@ APPLICATION_ID = 0x434C4557  # "CLEW": how a store is told from any other SQLite
 
 def recognise(db: apsw.Connection, path: Path, *, create: bool) -> None:
     """Leave alone any database that holds something and is not a store."""
-    # In this order: whoever makes it at this moment commits its tables and its mark together.
+    # Tables first: a process that makes the store at this moment commits them with the mark, so
+    # tables without it are never those of a store in the making.
     tables = db.execute("SELECT count(*) FROM sqlite_schema").get
     if db.pragma("application_id") == APPLICATION_ID:
         _version(db, path, len(migrations("sqlite")))

@@ -266,7 +266,7 @@ def every(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> list[Row]:
 
 
 def each(db: apsw.Connection, sql: str, bindings: Bindings = ()) -> Iterator[Row]:
-    """Row after row, for those who may stop early or keep little."""
+    """Row after row, for a caller that may stop early or keep little."""
     try:
         yield from db.execute(sql, bindings)
     except UnicodeDecodeError as error:
@@ -295,7 +295,7 @@ def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
 def patience(seconds: float) -> Callable[[int], bool]:
     """A busy handler: wait for other processes in short random naps, up to a limit.
 
-    SQLite's own backs off to 100 ms, which starves whoever has waited longest.
+    SQLite's own backs off to 100 ms, which starves the process that has waited longest.
     """
     deadline = 0.0
 
