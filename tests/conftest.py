@@ -12,6 +12,7 @@ from places import PLACES, MemoryPlace, PostgresPlace, SQLitePlace
 from servers.cluster import Cluster
 from servers.fixtures import postgres_cluster, postgres_dsn  # noqa: F401
 
+from clew.engines.shared import migrations
 from clew.store import Store
 
 # Deadlines measure the machine, not the code; examples are derived from the test itself.
@@ -60,3 +61,17 @@ def store(place: MemoryPlace | SQLitePlace) -> Iterator[Store]:
     opened = Store(place.open(), clock=lambda: next(ticks))
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Clew that knows a second format: the folder of its schema and migrations."""
+    folder = tmp_path / "sql"
+    (folder / "sqlite").mkdir(parents=True)
+    first = migrations.migrations("sqlite")[0]
+    (folder / "sqlite" / "0001_journal.sql").write_text(first.sql, "utf-8")
+    second = (Path(__file__).parent / "migrations" / "made_up_2.sql").read_text("utf-8")
+    (folder / "sqlite" / "0002_made_up.sql").write_text(second, "utf-8")
+    (folder / "sqlite.sql").write_text(first.sql + second, "utf-8")
+    monkeypatch.setattr(migrations, "_FOLDER", folder)
+    return folder

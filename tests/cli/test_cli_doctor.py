@@ -62,6 +62,7 @@ def test_looking_does_not_make_a_store(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("newer")
 def test_looking_does_not_bring_a_store_up_to_date(run: Run, tmp_path: Path) -> None:
     place = tmp_path / "old.db"
     clew.open(place).close()

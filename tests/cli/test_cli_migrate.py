@@ -28,6 +28,7 @@ def old(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.usefixtures("newer")
 def test_an_old_file_is_brought_up_to_date_and_not_by_a_check(run: Run, old: Path) -> None:
     newest = len(migrations("sqlite"))
     checked = run("migrate", old, "--check")

@@ -28,46 +28,7 @@ from clew.upkeep.repair import repair
 from clew.upkeep.transfer import everything
 
 DUMP = Path(__file__).with_name("format_1.sql").read_text("utf-8")
-MADE_UP = """
-CREATE TABLE colours (
-  no    INTEGER PRIMARY KEY,
-  name  TEXT    NOT NULL UNIQUE,
-  shade INTEGER NOT NULL
-) STRICT;
-
-INSERT INTO colours (no, name, shade) VALUES (1, 'grey', 5);
-
-ALTER TABLE threads ADD COLUMN colour INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE records ADD COLUMN weight INTEGER;
-
-DROP INDEX threads_by_id;
-DROP INDEX threads_by_created;
-DROP INDEX threads_by_updated;
-DROP INDEX threads_unlisted;
-DROP INDEX blobs_by_hash;
-
-CREATE UNIQUE INDEX threads_by_id ON threads (space, id, colour) WHERE shelf < 3;
-CREATE INDEX threads_by_created ON threads (space, shelf, created_us DESC, id, colour);
-CREATE INDEX threads_by_updated ON threads (space, shelf, listed_us, id) WHERE listed_us > 0;
-CREATE INDEX threads_unlisted ON threads (space, shelf, colour) WHERE listed_us IS NULL;
-CREATE UNIQUE INDEX blobs_by_hash ON blobs (space, hash, size);
-
--- A table that is made anew.
-DROP INDEX tags_by_thread;
-ALTER TABLE tags RENAME TO tags_before;
-
-CREATE TABLE tags (
-  thread INTEGER NOT NULL,
-  tag    TEXT    NOT NULL,
-  space  INTEGER NOT NULL,
-  PRIMARY KEY (space, tag, thread)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX tags_by_thread ON tags (thread);
-
-INSERT INTO tags (space, tag, thread) SELECT space, tag, thread FROM tags_before;
-DROP TABLE tags_before;
-"""
+MADE_UP = Path(__file__).with_name("made_up_2.sql").read_text("utf-8")
 SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name"
 TABLES = ("threads", "records", "segments", "facts", "leases", "blobs", "blob_uses")
 
@@ -90,19 +51,6 @@ def old(tmp_path: Path) -> Path:
         db.execute(DUMP)
         db.pragma("journal_mode", "wal")
     return path
-
-
-@pytest.fixture
-def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Clew that knows a second format: the folder of its schema and migrations."""
-    folder = tmp_path / "sql"
-    (folder / "sqlite").mkdir(parents=True)
-    first = migrations.migrations("sqlite")[0]
-    (folder / "sqlite" / "0001_journal.sql").write_text(first.sql, "utf-8")
-    (folder / "sqlite" / "0002_made_up.sql").write_text(MADE_UP, "utf-8")
-    (folder / "sqlite.sql").write_text(first.sql + MADE_UP, "utf-8")
-    monkeypatch.setattr(migrations, "_FOLDER", folder)
-    return folder
 
 
 def rows(path: Path) -> dict[str, list[Any]]:

@@ -132,8 +132,8 @@ class Fact(Record, frozen=True, gc=False):
 class EntryDraft(Struct, frozen=True, kw_only=True):
     """An entry to append. Without `parent` it becomes a child of the leaf.
 
-    `fresh` says that the id was minted for this one call, so that nobody need look whether it is
-    stored already.
+    `fresh` says that the id was minted for this one call, so that an engine need not look whether
+    it is stored already.
     """
 
     id: str

@@ -110,7 +110,7 @@ def plan(
 def _check_lease(
     thread: str, drafts: Sequence[Draft], fence: int | None, lease: Lease | None
 ) -> None:
-    """Entries and moves need the lease while there is one; facts may be set by anybody."""
+    """Entries and moves need the lease while there is one; facts may be set without it."""
     if fence is not None:
         if lease is None or lease.fence != fence:
             current = None if lease is None else lease.fence

@@ -14,6 +14,9 @@
 --   blob_uses   which records a blob is the body of, or is named by
 --
 -- segments, facts, tags and what threads says of them are sums over records: verify compares.
+-- An entry's hash covers its parent's hash, and its body by the body's own (body_hash or blob): so a chain is
+-- checked without its bodies, and one body can be erased while every hash stays as it is.
+-- Columns of a fixed width stand first, the widest at the front, so that no row has gaps between them.
 -- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON. Hashes are bytes.
 -- Texts are compared byte by byte (COLLATE "C"), as on every other engine.
 
@@ -45,7 +48,7 @@ CREATE TABLE clew.threads (
   leased_us     bigint  NOT NULL DEFAULT 0,       --   when it was taken,
   until_us      bigint  NOT NULL DEFAULT 0,       --   and until when, both on this server's clock
   lease_check   bigint  NOT NULL DEFAULT 0,       --   what vouches for it; 0: there never was one
-  watched_us    bigint  NOT NULL DEFAULT 0,       -- until when somebody waits to be told of appends
+  watched_us    bigint  NOT NULL DEFAULT 0,       -- until when a reader waits to be told of appends
   archived      boolean NOT NULL DEFAULT false,
   purged        boolean NOT NULL DEFAULT false,   -- but for what forks share
   shelf         smallint GENERATED ALWAYS AS      -- what lists tell apart
@@ -77,22 +80,22 @@ CREATE INDEX        threads_by_origin    ON clew.threads (space, origin, created
 CREATE INDEX        threads_by_source    ON clew.threads (space, origin_thread, origin_seq)      WHERE origin_thread IS NOT NULL;
 
 CREATE TABLE clew.records (
-  thread  bigint   NOT NULL,
-  time_us bigint   NOT NULL,
-  space   integer  NOT NULL,
-  seq     integer  NOT NULL,
-  type    smallint NOT NULL,                      -- 0 entry, 1 move, 2 fact
-  id      text COLLATE "C" NOT NULL,
-  hash    bytea    NOT NULL,
-  parent  text COLLATE "C",                       -- entry: its parent; move: the new leaf
-  kind    text COLLATE "C",                       -- entry: its kind; fact: its key
-  turn    text COLLATE "C",
-  format  text COLLATE "C",
-  meta    bytea,
-  blobs   text COLLATE "C",                       -- hashes that an entry names, comma-separated
-  body_hash bytea,                                -- entry: the hash of its body, unless blob says it
-  blob    bytea,                                  -- the body's hash, when it is in a blob
-  body    bytea,
+  thread    bigint   NOT NULL,
+  time_us   bigint   NOT NULL,
+  space     integer  NOT NULL,
+  seq       integer  NOT NULL,
+  type      smallint NOT NULL,                    -- 0 entry, 1 move, 2 fact
+  id        text COLLATE "C" NOT NULL,
+  hash      bytea    NOT NULL,
+  parent    text COLLATE "C",                     -- entry: its parent; move: the new leaf
+  kind      text COLLATE "C",                     -- entry: its kind; fact: its key
+  turn      text COLLATE "C",
+  format    text COLLATE "C",
+  meta      bytea,
+  blobs     text COLLATE "C",                     -- hashes that an entry names, comma-separated
+  body_hash bytea,                                -- entry: the hash of its body, when that is not in a blob
+  blob      bytea,                                -- the hash of the body, when it is in a blob
+  body      bytea,
   PRIMARY KEY (space, thread, seq)
 ) PARTITION BY HASH (thread);
 
@@ -171,7 +174,8 @@ RETURNS boolean LANGUAGE sql VOLATILE AS $$
   END
 $$;
 
--- Whoever waits for a thread is told; nobody else pays, because telling takes turns with every commit.
+-- A reader that waits for a thread is told of an append to it. Other appends pay nothing: to tell takes turns
+-- with every commit.
 CREATE FUNCTION clew.tell(_space bigint, _thread bigint, _seq bigint, _watched_us bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -220,7 +224,7 @@ BEGIN
   ON CONFLICT (space, hash) DO UPDATE SET put_us = EXCLUDED.put_us;
 END $$;
 
--- Nobody begins to use a blob, or to rely on one, while a sweep decides which ones go.
+-- No writer begins to use a blob, or to rely on one, while a sweep decides which ones go.
 CREATE FUNCTION clew.hold_off_sweep(_space bigint) RETURNS void LANGUAGE sql AS
   $$ SELECT pg_advisory_xact_lock_shared('clew.blobs'::regclass::oid::integer, _space::integer) $$;
 
@@ -554,7 +558,7 @@ BEGIN
     IF left_over.kept = 0 THEN
       PERFORM clew.drop_thread(_space, source);
     ELSIF first AND left_over.removed = 0 THEN
-      EXIT;  -- somebody else needs what it began at, and so all that is above
+      EXIT;  -- another fork needs what it began at, and so all that is above
     END IF;
     EXIT WHEN above >= source;  -- damage, which could lead in a circle
     first := false;

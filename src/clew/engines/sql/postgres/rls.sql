@@ -1,4 +1,4 @@
--- Row-level security, for those who give tenants roles of their own: `clew migrate --rls` runs this.
+-- Row-level security, for a server where each tenant has a role of its own: `clew migrate --rls` runs this.
 -- Optional, and can be run again at any time. It is written for the schema "clew", like the rest.
 --
 --   grants              which namespaces a role may use
@@ -9,12 +9,12 @@
 -- A role sees and writes the rows of the namespaces that were granted to it. It sees the names of no
 -- others, and can make none. The owner of the tables is not held to this (no FORCE), so that upkeep
 -- works; nor are superusers, and roles with BYPASSRLS. Partitions have no policy, which leaves them to
--- the owner: everybody else goes through the table that they are part of.
+-- the owner: every other role goes through the table that they are part of.
 --
 -- What a role may use is looked up once a statement, by an index, and not once a row: the subquery
 -- depends on no row. A login that is only a member of the role does SET ROLE first.
 
--- Whoever uses a table is waited for, and everybody else behind us: not for long, rather try again.
+-- This waits for statements that use a table, and later ones wait behind it: not for long, rather try again.
 SET LOCAL lock_timeout = '2s';
 
 CREATE TABLE IF NOT EXISTS clew.grants (
