@@ -90,6 +90,11 @@ def kind_for(body: Any, format: str | None = None) -> str:
 def _draft(
     body: Any, format: str | None, unknown_calls: UnknownCalls | None, fields: dict[str, Any]
 ) -> EntryDraft:
+    if format is None and type(body) is dict and body.keys() == _WORDS:
+        # What is said most often needs no reader: a text, and who says it.
+        role, text = body["role"], body["content"]
+        if type(text) is str and type(role) is str and role in _KINDS:
+            return drafts.draft(_KINDS[role], body, **fields)
     found = _read(body, format)
     if unknown_calls is not None and format is not None:
         answered = tool_ids(found)[1]
@@ -162,6 +167,7 @@ def _claimed_kind(body: dict[str, Any]) -> str:
     return _KINDS.get(role, "custom")
 
 
+_WORDS = {"role", "content"}
 _CALLS = {"tool_use", "functionCall", "function_call"}
 _RESULTS = {"tool_result", "functionResponse", "function_response"}
 _KINDS = {

@@ -82,7 +82,7 @@ class Append:
             raise self._missing_blob(wire, missing.records) from None
 
     def _run(self, wire: Wire, again: bool) -> list[Record]:
-        if blobs.weigh(self.packed.values()) > blobs.LOAD_BYTES:
+        if self.packed and blobs.weigh(self.packed.values()) > blobs.LOAD_BYTES:
             # Too much for one statement: it lies there already when the append refers to it.
             blobs.put(wire, self.book, list(self.packed.values()))
         if again:
@@ -174,9 +174,9 @@ class Append:
     def _write_one(self, wire: Wire, stand: Stand, entry: Any) -> bool:
         values = (
             *(self.book.space, stand.no, stand.head.thread, stand.head.seq),
-            *(to_bytes(stand.head.leaf_hash), self.fence),
-            *(entry.id, entry.time_us, to_bytes(entry.hash), entry.parent, entry.kind),
-            *(entry.turn, entry.format, entry.meta_data, to_bytes(entry.body_hash), entry.data),
+            *(_own_bytes(stand.head.leaf_hash), self.fence),
+            *(entry.id, entry.time_us, _own_bytes(entry.hash), entry.parent, entry.kind),
+            *(entry.turn, entry.format, entry.meta_data, _own_bytes(entry.body_hash), entry.data),
         )
         return wire.call(self.book.sql(APPEND_ENTRY), values) == TRUE
 
@@ -206,6 +206,11 @@ def settle(wire: Wire, book: Book, no: int) -> None:
     """
     sql = "UPDATE clew.threads SET watched_us = watched_us WHERE space = %s AND no = %s"
     wire.change(book.sql(sql), (book.space, no))
+
+
+def _own_bytes(hash: str | None) -> bytes | None:
+    """The bytes of a hash that we made, which need not be checked as those of callers."""
+    return None if hash is None else bytes.fromhex(hash[3:])
 
 
 APPEND_ENTRY = f"SELECT clew.append_entry({', '.join(f'${n}' for n in range(1, 17))})"

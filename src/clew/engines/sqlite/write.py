@@ -45,7 +45,7 @@ def append(
     row = one(db, _HEAD, (space, thread))
     if row is None:
         raise NotFound("thread", thread)
-    no, lineage = row[0], lineages.of(db, row[1])
+    no, lineage = row[0], () if row[1] is None else lineages.of(db, row[1])
     decided = plan(
         Head(*row[3:10]),
         drafts,
@@ -75,7 +75,7 @@ def _write(
 ) -> None:
     uses = _find_blobs(db, space, decided.new)
     for record in decided.new:
-        record_no = rows.number(no, record.seq)
+        record_no = no << 32 | record.seq  # as `rows.number` says
         blob = packed.get(record.id)
         body = None if blob is None else blobs.put(db, space, blob, clock().wall_us)
         rows.insert(db, record_no, record, body)

@@ -10,7 +10,6 @@ from typing import Any
 import apsw
 from msgspec import Struct
 
-from clew.core.codec import to_bytes
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.engines.shared.compression import unpack
@@ -58,14 +57,15 @@ def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
 
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
-    start = (record.id, record.time_us, to_bytes(record.hash))
+    # Written out as in `to_record`: these hashes are our own, and it is done for every record.
+    start = (record.id, record.time_us, bytes.fromhex(record.hash[3:]))
     if isinstance(record, Entry):
         body = record.data if blob is None else None
         uses = ",".join(record.blobs) or None
         row: Row = (
             *(no, ENTRY, *start),
             *(record.parent, record.kind, record.turn, record.format, record.meta_data, uses),
-            *(to_bytes(record.body_hash), blob, body),
+            *(bytes.fromhex(record.body_hash[3:]), blob, body),
         )
     elif isinstance(record, Move):
         row = (no, MOVE, *start, record.leaf, *(None,) * 8)
