@@ -208,8 +208,13 @@ class _Check:
         )
         thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
         if there is None:
-            text = "the index remembers it, but its file is not there"
-            yield Problem(code="missing_thread", message=text, thread=thread[0])
+            place = self._store.place
+            path = place.husk(key) if name is None else f"{place.threads}/{name}.jsonl"
+            # In this order: a thread may have been made since the files were listed, and a purge
+            # takes it out of the index before it removes the file.
+            if not os.path.lexists(path) and index.known(key) is not None:
+                text = "the index remembers it, but its file is not there"
+                yield Problem(code="missing_thread", message=text, thread=thread[0])
         elif there[1] < size:
             text = f"the index remembers {thread[1]} records, the file has fewer"
             yield Problem(code="missing_records", message=text, thread=thread[0])
