@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     from clew.cli import _exits
     from clew.cli._screen import Screen
 
+    # Here every error becomes one line and an exit code: a traceback would tell a user nothing.
     screen = Screen.for_terminal()
     try:
         code = _run(sys.argv[1:] if argv is None else argv, screen)
@@ -71,6 +72,7 @@ def _run(arguments: list[str], screen: Screen) -> int:
         below = family.parse_args(rest)
         name, rest = f"{name} {below.command}", below.rest
         module = import_module(f"clew.cli.{name.replace(' ', '.')}")
+    # Intermixed, so that options may stand before, between and after STORE and THREAD.
     options = _arguments.command_parser(name, module).parse_intermixed_args(rest)
     _quiet_logs()
     if top.no_color or options.no_color:

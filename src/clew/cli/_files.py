@@ -60,6 +60,7 @@ def find(thread: Thread, prefix: str | None) -> Snapshot:
 
 def short_ids(snapshots: list[Snapshot]) -> dict[str, str]:
     """Of each id as many letters as tell it from the others."""
+    # Ids of one second share their first letters, so a fixed length would not do.
     size = SHORT_ID
     ids = [snapshot.id for snapshot in snapshots]
     while len({id[:size] for id in ids}) < len(ids):

@@ -74,6 +74,8 @@ class Screen:
     def line(self, *parts: Part, fit: bool = True) -> None:
         """One line, cut at the width of the terminal unless `fit` is false."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+        # Cleaned here and not by the commands: the one that forgot would open the terminal to
+        # whatever a tool has printed.
         pairs = [(_flat(text), style) for text, style in pairs]
         if fit:
             pairs = _fitted(pairs, self.width)
@@ -95,6 +97,7 @@ class Screen:
         self._out.write(escape_json(text) + "\n")
 
     def error(self, message: str) -> None:
+        # What was printed before comes first, also where both streams go to one terminal.
         try:
             self.flush()
         except BrokenPipeError:
@@ -103,6 +106,7 @@ class Screen:
 
     def ask(self, question: str) -> bool | None:
         """Whether the person at the terminal says yes; None if there is no terminal."""
+        # A pipe must not say yes by accident, so only a terminal is asked.
         if self._answers is None or not self._answers.isatty():
             return None
         self.flush()

@@ -35,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_existing(options.store, options.namespace) as store:
+        # One more than is shown, to know whether there are more.
         found = list(islice(_threads(store, options), options.limit + 1))
         shown = found[: options.limit]
         if options.json:

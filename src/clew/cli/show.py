@@ -184,6 +184,7 @@ class Row(Struct, frozen=True):
 def rows(entries: Iterable[Entry], current: set[str]) -> Iterator[Row]:
     """Every entry once, parents before children. `current` are the ids of the current path."""
     children = _children(list(entries))
+    # A stack of its own: a thread of 100,000 entries is as deep as it is long.
     todo = _stacked(children[None], "", current)
     while todo:
         row, below = todo.pop()
@@ -198,6 +199,7 @@ def _stacked(siblings: list[Entry], lead: str, current: set[str]) -> list[tuple[
     """
     if not siblings:
         return []
+    # The branch that goes on is drawn below the others, so that the current path stays a line.
     onward = next((entry for entry in siblings if entry.id in current), siblings[-1])
     branches = [entry for entry in siblings if entry is not onward]
     stack = [(Row(onward, lead), lead)]

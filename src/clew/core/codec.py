@@ -43,6 +43,7 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
     try:
         data = _encode(value)
         _pack(value)  # MessagePack has 64-bit integers only: refuses in C what would lose value
+        # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
         exact = bool(_decode(data) == value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         exact = False
@@ -50,6 +51,7 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
         data = _encode_with_care(value, field)
     if len(data) > limit:
         raise TooLarge(field, size=len(data), limit=limit)
+    # Counting brackets is quick, and only a body with many of them can be nested too deeply.
     if data.count(b"[") + data.count(b"{") > NESTING_MAX:
         _check(value, field)
     return data
@@ -106,6 +108,7 @@ def _encode_with_care(value: Any, field: str) -> bytes:
 
 def _check(value: Any, field: str) -> None:
     """Raise InvalidInput at the first value that JSON cannot carry exactly."""
+    # With a list of its own instead of recursion, which a deep value would exhaust.
     todo: list[tuple[Any, str, int]] = [(value, "$", 0)]
     while todo:
         item, path, depth = todo.pop()
@@ -164,6 +167,7 @@ def _refuse(field: str, reason: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]], field: str) -> dict[str, Any]:
+    # Parsers disagree on which of two equal keys counts, so neither is chosen here.
     value = dict(pairs)
     if len(value) != len(pairs):
         seen: set[str] = set()

@@ -89,11 +89,13 @@ def plan(
     """
     stored: dict[str, Record] = {}
     for draft in drafts:
+        # An id that was minted for this call cannot be stored yet, and a look costs an index.
         if isinstance(draft, EntryDraft) and draft.fresh:
             continue
         record = find(draft.id)
         if record is not None:
             stored[draft.id] = record
+    # All stored: the answer is known, and neither the lease nor the leaf can change it.
     if len(stored) < len(drafts):
         _check_lease(head.thread, drafts, fence, lease)
         if expect is not UNSET and expect != head.leaf:
@@ -154,6 +156,7 @@ class _Planner:
 
     def _check_alive(self, draft: Draft) -> None:
         deleted_us = self.head.deleted_us
+        # The tombstone is a fact, so the fact that takes it away must be let through.
         restoring = isinstance(draft, FactDraft) and draft.key == "deleted_us"
         if deleted_us is not None and not restoring:
             raise NotFound("thread", self.head.thread, deleted_at=to_time(deleted_us))
@@ -181,6 +184,7 @@ class _Planner:
             draft.meta_data,
             draft.blobs,
         )
+        # A path is read as ranges of consecutive entries, so every break in them is noted.
         if parent is None or parent != head.tail:
             self.starts[entry.id] = parent
         self._at = (entry.id, hash)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import apsw
 from msgspec import UnsetType
@@ -49,7 +50,7 @@ def append(
     decided = plan(
         Head(*row[3:10]),
         drafts,
-        lambda id: rows.find(db, no, thread, lineage, id),
+        partial(rows.find, db, no, thread, lineage),
         expect=expect,
         fence=fence,
         lease=None if row[10] is None else LeaseState(*row[10:]).live(thread, clock()),

@@ -204,7 +204,7 @@ def a_lease_holds_in_its_own_namespace(place: Place) -> None:
 
 
 @CASES
-def a_blob_is_there_for_whoever_put_it(place: Place) -> None:
+def a_blob_is_there_for_the_namespace_that_put_it(place: Place) -> None:
     default, acme = two(place)
     default.create(thread("t"))
     acme.create(thread("t"))
