@@ -34,7 +34,8 @@ Row = tuple[str, str]
 SMALL_MODULE_LINES = 80
 LONG_FUNCTION_LINES = 70
 VAGUE_WORDS = ("somebody", "nobody", "whoever")
-PRAGMA = re.compile(r"#\s*(noqa|type:|pragma|mypy:|ruff:|fmt:)")
+# Orders to tools, and the rules between sections: neither says why.
+PRAGMA = re.compile(r"#\s*(noqa|type:|pragma|mypy:|ruff:|fmt:|---)")
 
 # One turn of an agent, with a tool. Nothing is left open, so a context needs no repair.
 MESSAGES = (
