@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
@@ -88,7 +89,7 @@ class Turn:
             self.thread.leases.release(self.lease)
             self._lease = None
             raise
-        self.thread.store.renewer.add(self.lease, self._ttl_seconds)
+        self.thread.store.renewer.add(self.lease, self._ttl_seconds, self)
         return self
 
     def __exit__(
@@ -233,7 +234,11 @@ class Leases:
 
 
 class Renewer:
-    """Keeps the leases of running turns alive: one sleeping thread for all turns of a store."""
+    """Keeps the leases of running turns alive: one sleeping thread for all turns of a store.
+
+    It holds no turn itself. One that was thrown away without being left, with its task or its
+    program, is no longer renewed, so that its lease ends by its time.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -242,16 +247,18 @@ class Renewer:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._due: dict[tuple[str, int], tuple[float, float]] = {}  # lease → (when, ttl)
+        # Lease → when it is due, for how long it is renewed, and the turn or run that holds it.
+        self._due: dict[tuple[str, int], tuple[float, float, weakref.ref[object]]] = {}
         self._running: threading.Thread | None = None
 
-    def add(self, lease: Lease, ttl_seconds: float) -> None:
+    def add(self, lease: Lease, ttl_seconds: float, holder: object) -> None:
         if self._pid != os.getpid():  # a forked child: the thread stayed with the parent
             self._reset()
         with self._changed:
             key = (lease.thread, lease.fence)
             # After a third of its time: two attempts may fail before the lease is lost.
-            self._due[key] = (time.monotonic() + ttl_seconds / 3, ttl_seconds)
+            due = time.monotonic() + ttl_seconds / 3
+            self._due[key] = (due, ttl_seconds, weakref.ref(holder))
             if self._running is None:
                 self._running = threading.Thread(target=self._run, name="clew-leases", daemon=True)
                 self._running.start()
@@ -275,9 +282,9 @@ class Renewer:
                     self._running = None  # nothing to do for a while: the next turn starts anew
                     return
                 now = time.monotonic()
-                ready = [key for key, (when, _) in self._due.items() if when <= now]
+                ready = [key for key, (when, *_) in self._due.items() if when <= now]
                 if not ready:
-                    soonest = min((when for when, _ in self._due.values()), default=now + 5.0)
+                    soonest = min((when for when, *_ in self._due.values()), default=now + 5.0)
                     self._changed.wait(timeout=max(0.0, soonest - now))
                     continue
             for key in ready:
@@ -286,9 +293,13 @@ class Renewer:
     def _renew(self, key: tuple[str, int]) -> None:
         thread, fence = key
         with self._changed:
-            _, ttl_seconds = self._due.get(key, (0.0, 0.0))
-        if not ttl_seconds:
-            return
+            found = self._due.get(key)
+            if found is None:
+                return
+            _, ttl_seconds, holder = found
+            if holder() is None:
+                del self._due[key]
+                return
         try:
             self._engine.lease(thread, Renew(fence, ttl_seconds))
             pause = ttl_seconds / 3
@@ -301,4 +312,4 @@ class Renewer:
             pause = ttl_seconds / 10
         with self._changed:
             if key in self._due:
-                self._due[key] = (time.monotonic() + pause, ttl_seconds)
+                self._due[key] = (time.monotonic() + pause, ttl_seconds, holder)

@@ -19,18 +19,48 @@ _CHUNK = 500  # items of an iterator a hop
 
 
 async def hop(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Run a call in a worker thread, and see it through even if this task is cancelled."""
+    """Run a call in a worker thread. Cancelled before it begins, it never does; after, it ends."""
     errand = _Errand(partial(call, *args, **options))
     try:
-        return await anyio.to_thread.run_sync(errand.run)
-    except BaseException:
+        await anyio.to_thread.run_sync(errand.run)
+    except anyio.get_cancelled_exc_class():
         # asyncio's own cancellation does not wait for the thread as anyio's does, so this does:
         # otherwise the task would go on while its write is still on the way to the disk.
-        if errand.begun():
-            with anyio.CancelScope(shield=True):
-                while not errand.done:
-                    await anyio.sleep(0.001)
+        if errand.drop():
+            await _finished(errand)
         raise
+    return errand.result()
+
+
+async def see_through(call: Callable[[], T]) -> T:
+    """Run a call in a worker thread to its end, however often this task is cancelled meanwhile.
+
+    It begins also in a task that is cancelled already. The cancellation is raised when it is over.
+    """
+    errand = _Errand(call)
+    cancelled = await _finished(errand)
+    if cancelled is not None:
+        raise cancelled
+    return errand.result()
+
+
+async def _finished(errand: _Errand[Any]) -> BaseException | None:
+    """Begin an errand, if need be, and wait for its end; the cancellation that came meanwhile.
+
+    A shield holds off anyio's and trio's cancellation. asyncio's `Task.cancel` goes through it,
+    once for each call, so the wait begins again after each of them.
+    """
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not errand.done:
+            try:
+                if errand.is_begun:
+                    await anyio.sleep(0.001)
+                else:
+                    await anyio.to_thread.run_sync(errand.run)
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = cancelled or error
+    return cancelled
 
 
 async def enter(block: AbstractContextManager[Any]) -> None:
@@ -53,36 +83,50 @@ async def enter(block: AbstractContextManager[Any]) -> None:
 
 async def leave(block: AbstractContextManager[Any], error: BaseException | None) -> None:
     """Leave it again, also from a task that is cancelled: its end has to be written."""
-    with anyio.CancelScope(shield=True):
-        trace = None if error is None else error.__traceback__
-        await hop(block.__exit__, None if error is None else type(error), error, trace)
+    kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
+    if kind is GeneratorExit:
+        # The task is thrown away, perhaps with its loop: it cannot wait for a worker any more.
+        block.__exit__(kind, error, trace)
+    else:
+        await see_through(partial(block.__exit__, kind, error, trace))
 
 
 class _Errand(Generic[T]):
-    """A call that either never begins or is seen through."""
+    """A call that runs once at the most, in whichever thread takes it first, and keeps its result.
+
+    A cancelled task cannot tell whether a worker has taken the call, so it may hand it over twice.
+    """
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
         self._lock = threading.Lock()
-        self._begun = False
         self._dropped = False
+        self._outcome: tuple[T | None, BaseException | None] = (None, None)
+        self.is_begun = False
         self.done = False
 
-    def run(self) -> T:
+    def run(self) -> None:
         with self._lock:
-            if self._dropped:
-                raise RuntimeError("the task that made this call was cancelled before it began")
-            self._begun = True
+            if self.is_begun or self._dropped:
+                return
+            self.is_begun = True
         try:
-            return self._call()
-        finally:
-            self.done = True
+            self._outcome = (self._call(), None)
+        except BaseException as error:
+            self._outcome = (None, error)
+        self.done = True
 
-    def begun(self) -> bool:
-        """Whether it has begun; if it has not, it never will."""
+    def drop(self) -> bool:
+        """Keep it from beginning; true if it has begun already."""
         with self._lock:
-            self._dropped = not self._begun
-            return self._begun
+            self._dropped = not self.is_begun
+            return self.is_begun
+
+    def result(self) -> T:
+        value, error = self._outcome
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
 
 
 async def iterate(items: Iterator[T]) -> AsyncIterator[T]:

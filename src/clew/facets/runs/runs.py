@@ -294,7 +294,7 @@ class Run:
                 setattr(self, name, getattr(checkpoint, name))
             if self._given_name is None:
                 self.task_name = checkpoint.task_name
-        store.renewer.add(self._lease, self._ttl_seconds)
+        store.renewer.add(self._lease, self._ttl_seconds, self)
         return self
 
     def save(
