@@ -202,7 +202,7 @@ def sessions_page() -> str:
     for name in ("Sessions", "Session", "SessionInfo", "Event"):
         parts += _class(name, getattr(sessions, name))
     names = ["has_user_interaction", "export_session_markdown", *WORKSPACES]
-    parts += _functions((f"clew.sessions.{name}", getattr(sessions, name)) for name in names)
+    parts += _functions((f"clew.facets.sessions.{name}", getattr(sessions, name)) for name in names)
     return _join(parts)
 
 

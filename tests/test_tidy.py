@@ -162,14 +162,11 @@ def test_no_two_modules_of_a_folder_are_forms_of_one_word(folder: Path) -> None:
 
 
 def test_the_same_room_has_the_same_name_in_every_engine() -> None:
-    """What only one of them has may be called anything; what another has too, only that."""
-    other_words = {
-        *("reading", "reader", "writing", "writer", "journal_write", "queries", "query"),
-        *("check", "examine", "examining", "salvage", "mend", "lease", "blob", "row", "purges"),
-    }
+    """No engine has a room under another form of its name, such as `reading` for `read`."""
+    rooms = {stem(room): room for room in ROOMS}
     for name in ("sqlite", "files", "postgres"):
         found = {path.stem for path in (SOURCE / "engines" / name).iterdir()} - {"__init__"}
-        assert not found & other_words, name
+        assert {room for room in found if rooms.get(stem(room), room) != room} == set(), name
         # What two engines do with the same tables is in a room that both of them enter.
         tables = {path.stem for path in (SOURCE / "engines" / "shared" / "tables").iterdir()}
         assert {"engine", "blobs", "leases", "purge", "verify", "doctor"} <= found | tables

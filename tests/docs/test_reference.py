@@ -49,6 +49,14 @@ def test_page_is_up_to_date(name: str) -> None:
     assert page.read_text("utf-8") == PAGES[name], "run: make docs"
 
 
+def test_every_name_in_a_heading_can_be_imported() -> None:
+    named = re.findall(r"^#+ (clew(?:\.\w+)+)$", "\n".join(PAGES.values()), re.MULTILINE)
+    assert named
+    for name in named:
+        module, _, last = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), last), name
+
+
 def test_no_page_is_left_over() -> None:
     assert {page.name for page in REFERENCE.iterdir()} == set(PAGES), "run: make docs"
 

@@ -123,9 +123,13 @@ class _Errand(Generic[T]):
             return self.is_begun
 
     def result(self) -> T:
-        value, error = self._outcome
+        """What the call gave, or raised. For one caller: it is let go of here."""
+        (value, error), self._outcome = self._outcome, (None, None)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or it and its traceback, which knows this frame, would hold each other
         return value  # type: ignore[return-value]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -12,7 +13,7 @@ from clew.core.errors import ClewError
 from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
 
 
-class OneByOne:
+class OneByOne(ABC):
     """The part of `Maintenance` that goes from namespace to namespace.
 
     An engine's own class says which there are (`_names`) and how one is opened (`_open`).
@@ -21,11 +22,11 @@ class OneByOne:
     place: str
     _held: Engine | None = None
 
-    def _names(self) -> Iterable[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _names(self) -> Iterable[str]: ...
 
-    def _open(self, namespace: str) -> Engine:
-        raise NotImplementedError
+    @abstractmethod
+    def _open(self, namespace: str) -> Engine: ...
 
     def namespaces(self) -> list[str]:
         return self._in_order({self._hold().properties.namespace, *self._names()})
