@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from context import dialogues as say
 
 from clew import InvalidInput, NotFound, messages
-from clew.context.normalise import INTERRUPTED
+from clew.context.normalise import CONTINUE, INTERRUPTED, OpenCall
 from clew.messages.incoming import kind_for
 from clew.store import Store
 from clew.thread import Thread
@@ -51,25 +52,58 @@ def test_the_real_result_takes_the_place_of_the_marked_one(store: Store) -> None
 
 def test_an_orphan_result_is_left_out(store: Store) -> None:
     thread = store.create()
-    _, orphan, _ = add(thread, USER, RESULT, ANSWER)
+    _, orphan, _, _ = add(thread, USER, RESULT, ANSWER, USER)
     assert codes(thread) == [("orphan_result", orphan)]
     assert "tool_result" not in str(thread.context("anthropic").messages)
 
 
-def test_a_late_result_goes_to_its_call(store: Store) -> None:
+def test_what_the_turn_itself_says_beside_its_calls_does_not_end_them(store: Store) -> None:
+    """A message that comes while the tools run is told behind their results."""
     thread = store.create()
-    add(thread, USER, CALL, say.user("anthropic", "hurry"), RESULT, ANSWER)
+    for body in (USER, CALL, say.user("anthropic", "hurry"), RESULT, ANSWER, USER):
+        thread.append(kind_for(body), body, format="anthropic", turn="t1")
+        if body is not CALL:
+            continue
+        assert thread.context("anthropic").next == "tools"
     shown = thread.context("anthropic").messages
-    assert [m["role"] for m in shown] == ["user", "assistant", "user", "assistant"]
-    blocks = shown[2]["content"]
-    assert [b["type"] for b in blocks] == ["tool_result", "text"]
-    assert messages.validate("anthropic", shown) == []
+    assert [b["type"] for b in shown[2]["content"]] == ["tool_result", "text"]
+    assert shown[2]["content"][0]["content"] == "fine"
+    assert codes(thread) == []
+
+
+@pytest.mark.parametrize("before", [say.user("anthropic", "hurry"), ANSWER])
+def test_a_result_that_comes_after_the_dialogue_went_on_is_told_there(
+    store: Store, before: Any
+) -> None:
+    """In the place of the result that said "interrupted" it would rewrite what was sent."""
+    thread = store.create()
+    _, call, _ = add(thread, USER, CALL, before)
+    sent = thread.context("anthropic").messages
+    if sent[-1]["content"][0] == {"type": "text", "text": CONTINUE}:
+        sent.pop()  # nobody sends a request when it is the user's turn
+    [late] = add(thread, say.result("anthropic", "c1", "it worked"))
+    context = thread.context("anthropic")
+    assert json.dumps(context.messages).startswith(json.dumps(sent)[:-3])
+    assert context.messages[-1]["content"][-1]["text"] == "it worked"
+    assert context.next == "model"
+    repairs = [(r.code, r.entry, r.call) for r in context.report.repairs]
+    assert repairs == [("interrupted_call", call, "c1"), ("late_result", late, "c1")]
+    [again] = add(thread, say.result("anthropic", "c1", "it worked"))
+    assert ("duplicate_result", again) in codes(thread)
 
 
 def test_a_result_before_its_call_is_moved(store: Store) -> None:
     thread = store.create()
     _, early, _ = add(thread, USER, RESULT, CALL)
     assert codes(thread) == [("result_moved", early)]
+    assert thread.context("anthropic").next == "model"
+
+
+def test_a_result_without_a_call_does_not_answer_a_later_one(store: Store) -> None:
+    """Some models count their ids from 1 in each reply."""
+    thread = store.create()
+    _, orphan, _, _, call = add(thread, USER, RESULT, ANSWER, USER, CALL)
+    assert codes(thread) == [("orphan_result", orphan), ("interrupted_call", call)]
 
 
 def test_results_of_parallel_calls_come_together_in_order(store: Store) -> None:
@@ -79,22 +113,116 @@ def test_results_of_parallel_calls_come_together_in_order(store: Store) -> None:
     assert [b["tool_use_id"] for b in blocks] == ["c1", "c2"]
 
 
-def test_calls_written_one_by_one_become_one_message(store: Store) -> None:
+def test_pieces_of_one_reply_become_one_message(store: Store) -> None:
+    """Claude Code stores a reply block by block, with results between; its id holds it together."""
     thread = store.create()
     second = say.calls("anthropic", ("c2", "run", {"n": 2}))
-    ids = add(thread, USER, CALL, second, RESULT, RESULT_2)
+    pieces = [{**body, "id": "msg_1"} for body in (CALL, second)]
+    add(thread, USER, pieces[0], RESULT, pieces[1], RESULT_2)
     shown = thread.context("anthropic").messages
     assert [m["role"] for m in shown] == ["user", "assistant", "user"]
-    assert codes(thread) == [("merged", ids[2])]
+    assert [block["id"] for block in shown[1]["content"]] == ["c1", "c2"]
+    assert codes(thread) == []
 
 
-def test_duplicates_are_folded(store: Store) -> None:
+@pytest.mark.parametrize("target", say.FORMATS)
+def test_two_replies_are_two_messages(store: Store, target: str) -> None:
     thread = store.create()
-    ids = add(thread, USER, CALL, CALL, RESULT, RESULT, ANSWER)
-    found = codes(thread)
-    assert ("duplicate_call", ids[2]) in found
-    assert ("duplicate_result", ids[4]) in found
+    second = say.calls("anthropic", ("c2", "run", {"n": 2}))
+    ids = add(thread, USER, CALL, second, RESULT_2)
+    context = thread.context(target)
+    assert [(r.code, r.entry) for r in context.report.repairs] == [("interrupted_call", ids[1])]
+    shown = json.dumps(context.messages)
+    assert shown.index("c1") < shown.index(INTERRUPTED) < shown.index("c2")
+
+
+def test_what_was_written_twice_is_told_once(store: Store) -> None:
+    thread = store.create()
+    ids = add(thread, USER, CALL, CALL, RESULT, RESULT, ANSWER, ANSWER, USER)
+    assert codes(thread) == [
+        ("duplicate_message", ids[2]),
+        ("duplicate_result", ids[4]),
+        ("duplicate_message", ids[6]),
+    ]
     assert messages.validate("anthropic", thread.context("anthropic").messages) == []
+
+
+def test_a_call_item_that_was_written_twice_is_sent_once(store: Store) -> None:
+    thread = store.create()
+    item = {"type": "function_call", "call_id": "c1", "name": "run", "arguments": "{}"}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    add(thread, say.user("openai-responses", "Hi"), thought, item, format="openai-responses")
+    [again] = add(thread, item, format="openai-responses")
+    assert ("duplicate_message", again) in codes(thread, "openai-responses")
+    add(thread, thought, format="openai-responses")
+    [again] = add(thread, item, format="openai-responses")
+    assert ("duplicate_call", again) in codes(thread, "openai-responses")
+
+
+# --- who goes on ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", say.FORMATS)
+def test_a_context_tells_who_goes_on(store: Store, target: str) -> None:
+    thread = store.create()
+    assert thread.context(target).next == "user"
+    add(thread, say.system("anthropic", "Be brief."))
+    assert thread.context(target).next == "user"
+    add(thread, USER)
+    assert thread.context(target).next == "model"
+    [call] = add(thread, CALLS)
+    context = thread.context(target)
+    assert context.next == "tools"
+    assert context.calls == (
+        OpenCall("c1", "run", {"n": 1}, call),
+        OpenCall("c2", "run", {"n": 2}, call),
+    )
+    add(thread, RESULT_2)
+    assert [open_call.id for open_call in thread.context(target).calls] == ["c1"]
+    add(thread, RESULT)
+    assert (thread.context(target).next, thread.context(target).calls) == ("model", ())
+    add(thread, ANSWER)
+    assert thread.context(target).next == "user"
+    [second] = add(thread, say.calls("anthropic", ("c1", "run", {"n": 3})))
+    assert thread.context(target).calls == (OpenCall("c1", "run", {"n": 3}, second),)
+    add(thread, USER)
+    assert thread.context(target).next == "model", "the user went on, so the call was interrupted"
+
+
+def test_arguments_that_are_not_json_are_given_as_text(store: Store) -> None:
+    thread = store.create()
+    function = {"name": "run", "arguments": '{"n": 1'}
+    body = {"role": "assistant", "tool_calls": [{"id": "c1", "function": function}]}
+    add(thread, body, format="openai-chat")
+    assert [call.arguments for call in thread.context().calls] == ['{"n": 1']
+
+
+@pytest.mark.parametrize("target", ["anthropic", "gemini"])
+def test_a_request_ends_with_the_user_where_the_provider_wants_it(
+    store: Store, target: str
+) -> None:
+    thread = store.create()
+    _, answer = add(thread, USER, say.assistant("anthropic", "I look "))
+    context = thread.context(target)
+    assert messages.validate(target, context.messages) == []
+    assert CONTINUE in json.dumps(context.messages[-1])
+    assert codes(thread, target) == [("user_added", answer)]
+    for options in ({"purpose": "compaction"}, {"purpose": "display"}):
+        assert CONTINUE not in json.dumps(thread.context(target, **options).messages)
+    assert CONTINUE not in json.dumps(thread.context("openai-chat").messages)
+    add(thread, USER)
+    assert CONTINUE not in json.dumps(thread.context(target).messages)
+
+
+def test_a_reply_that_the_provider_paused_goes_back_as_it_is(store: Store) -> None:
+    """It runs the tool itself, and goes on from there."""
+    thread = store.create()
+    search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+    add(thread, USER, {"role": "assistant", "content": [search]})
+    context = thread.context("anthropic")
+    assert context.messages[-1] == {"role": "assistant", "content": [search]}
+    assert context.next == "model"
+    assert messages.validate("anthropic", context.messages) == []
 
 
 def test_an_id_used_again_for_another_call_is_changed(store: Store) -> None:
@@ -120,6 +248,7 @@ def test_gemini_calls_without_ids_keep_their_results(store: Store) -> None:
         context = thread.context(target)
         assert messages.validate(target, context.messages) == []
         shown = str(context.messages)
+        assert "id_changed" not in [repair.code for repair in context.report.repairs]
         order = [shown.index(f"{word} {n}") for n in range(2) for word in ("output", "done")]
         assert order == sorted(order)
 

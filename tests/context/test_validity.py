@@ -135,6 +135,7 @@ def test_a_clean_thread_needs_no_repair_in_its_own_format(source: str, target: s
         thread.append("tool_result", say.result(source, f"c{n}", "fine"), format=source)
         thread.append("tool_result", say.result(source, f"d{n}", "fine"), format=source)
         thread.append("assistant_message", say.assistant(source, "done"), format=source)
+    thread.append("user_message", say.user(source, "thanks"), format=source)
     context = thread.context(target)
     assert context.report.repairs == ()
     assert messages.validate(target, context.messages) == []

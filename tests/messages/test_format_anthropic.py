@@ -263,6 +263,7 @@ def test_only_as_many_marks_for_the_cache_as_a_request_may_carry() -> None:
         block = {"type": "text", "text": str(number), "cache_control": mark}
         thread += reader.read({"role": "user", "content": [block]})
         thread += reader.read({"role": "assistant", "content": "ok"})
+    thread.pop()
     written = writer.write(thread)
     assert rules.validate(written.messages) == []
     marked = [

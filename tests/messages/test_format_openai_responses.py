@@ -96,10 +96,19 @@ def test_a_response_is_read_as_one_message() -> None:
 
 
 def test_items_become_messages_by_role() -> None:
-    items = [USER, USER, REASONING, SAID, CALL, {**CALL, "call_id": "call_2"}, OUTPUT]
-    found = read(*items, {**OUTPUT, "call_id": "call_2"}, SAID)
+    second = {**CALL, "id": "fc_2", "call_id": "call_2"}
+    items = [USER, USER, REASONING, SAID, CALL, second, OUTPUT, {**OUTPUT, "call_id": "call_2"}]
+    items.append({**SAID, "id": "msg_2"})
+    found = read(*items)
     assert [message.role for message in found] == ["user", "user", "assistant", "tool", "assistant"]
-    assert write(*found) == [*items, {**OUTPUT, "call_id": "call_2"}, SAID]
+    assert write(*found) == items
+
+
+def test_an_item_that_was_stored_twice_goes_out_once_under_its_id() -> None:
+    written = writer.write(read(REASONING, SAID, USER, REASONING, SAID))
+    without = {key: value for key, value in SAID.items() if key != "id"}
+    assert written.messages == [REASONING, SAID, USER, without]
+    assert [loss.code for loss in written.losses] == ["block_dropped", "id_changed"]
 
 
 def test_one_item_alone_is_a_message() -> None:
@@ -146,7 +155,7 @@ def test_a_message_that_lost_a_part_keeps_the_blocks_of_the_others() -> None:
 
 
 def test_reasoning_that_led_to_nothing_is_left_out() -> None:
-    (message,) = read(SAID, REASONING, REASONING)
+    (message,) = read(SAID, REASONING, {**REASONING, "id": "rs_2"})
     written = writer.write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"] * 2
@@ -383,5 +392,6 @@ ASKING = item(
 @given(ASKING, st.lists(st.one_of(SAYING, THINKING, SERVED), max_size=4), SAYING, objects)
 def test_items_survive(asked: Any, made: list[Any], last: Any, more: Any) -> None:
     call, output = {**CALL, "x": more}, {**OUTPUT, "x": more}
-    items = [asked, *made, last, call, output, *made, last]
+    made = [{**one, "id": f"ws_{n}"} if "id" in one else one for n, one in enumerate(made)]
+    items = [asked, *made, last, call, output, last]
     assert write(*read(*items)) == items

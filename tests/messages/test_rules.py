@@ -30,6 +30,7 @@ USE = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
 THOUGHT = {"type": "thinking", "thinking": "Hm", "signature": "s"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+SERVED = {"type": "server_tool_use", "id": "s", "name": "w"}
 MARK = {"type": "ephemeral"}
 
 
@@ -47,15 +48,15 @@ ANTHROPIC: list[Case] = [
     ("shape", [user({"type": "image"})]),
     ("shape", [user(image(type="telepathy"))]),
     ("role", [HI, {"role": "tool", "content": "x"}]),
-    ("first_user", [assistant(text())]),
+    ("first_user", [assistant(text()), HI]),
     ("alternation", [HI, HI]),
-    ("alternation", [HI, assistant(text()), assistant(text())]),
+    ("alternation", [HI, assistant(text()), assistant(text()), HI]),
     ("empty_content", [user()]),
     ("empty_text", [{"role": "user", "content": " "}]),
     ("empty_text", [user(text("\n"))]),
     ("empty_text", [HI, assistant(USE), user({**RESULT, "content": [text("")]})]),
     ("block_place", [user(THOUGHT, text())]),
-    ("block_place", [HI, assistant(IMAGE, text())]),
+    ("block_place", [HI, assistant(IMAGE, text()), HI]),
     ("block_place", [HI, assistant(USE), user({**RESULT, "content": [THOUGHT]})]),
     ("block_place", [HI, {"role": "system", "content": [IMAGE]}]),
     ("call_id", [HI, assistant({**USE, "id": "a b"}), user({**RESULT, "tool_use_id": "a b"})]),
@@ -71,11 +72,11 @@ ANTHROPIC: list[Case] = [
     ("duplicate_result", [HI, assistant(USE), user(RESULT, RESULT)]),
     ("results_first", [HI, assistant(USE), user(text(), RESULT)]),
     ("error_content", [HI, assistant(USE), user({**RESULT, "is_error": True, "content": ""})]),
-    ("thinking_signature", [HI, assistant({**THOUGHT, "signature": ""}, text())]),
-    ("thinking_signature", [HI, assistant({"type": "redacted_thinking"}, text())]),
-    ("thinking_last", [HI, assistant(text(), THOUGHT)]),
-    ("trailing_space", [HI, assistant(text("So "))]),
-    ("trailing_space", [HI, {"role": "assistant", "content": "So\n"}]),
+    ("thinking_signature", [HI, assistant({**THOUGHT, "signature": ""}, text()), HI]),
+    ("thinking_signature", [HI, assistant({"type": "redacted_thinking"}, text()), HI]),
+    ("thinking_last", [HI, assistant(text(), THOUGHT), HI]),
+    ("last_user", [HI, assistant(text("So"))]),
+    ("last_user", [HI, {"role": "assistant", "content": "So\n"}]),
     ("cache_marks", [user(*[text(cache_control=MARK)] * 5)]),
     ("media_type", [user(image(type="base64", media_type="image/tiff", data="aGk="))]),
 ]
@@ -88,7 +89,8 @@ ANTHROPIC_GOOD: list[list[Any]] = [
     [HI, assistant(USE), user({"type": "tool_result", "tool_use_id": "t1"})],
     [HI, assistant(USE), user({**RESULT, "content": [text(), IMAGE], "is_error": True})],
     [HI, assistant(THOUGHT, USE), user(RESULT), assistant(THOUGHT, text("Done.")), HI],
-    [HI, assistant({"type": "server_tool_use", "id": "s", "name": "w"}, {"type": "new"}, text())],
+    [HI, assistant(SERVED, {"type": "new"}, text()), HI],
+    [HI, assistant(text(), SERVED)],
     [user(*[text(cache_control=MARK)] * 4)],
     [HI, assistant(text("So ")), HI],
 ]
@@ -241,14 +243,14 @@ GEMINI: list[Case] = [
     ("shape", [content("user", {"inlineData": "aGk="})]),
     ("shape", [content("user", {"fileData": {"mimeType": "image/png"}})]),
     ("role", [ASK, content("assistant", {"text": "x"})]),
-    ("first_user", [TELL]),
+    ("first_user", [TELL, ASK]),
     ("alternation", [ASK, ASK]),
-    ("alternation", [ASK, TELL, TELL]),
+    ("alternation", [ASK, TELL, TELL, ASK]),
     ("empty_content", [content("user")]),
     ("one_field", [content("user", {"text": "x", "inlineData": {"mimeType": "a", "data": "b"}})]),
     ("empty_text", [content("user", {"text": ""})]),
     ("block_place", [content("user", F_CALL)]),
-    ("block_place", [ASK, content("model", F_DONE)]),
+    ("block_place", [ASK, content("model", F_DONE), ASK]),
     ("tool_name", [ASK, called(name="7zip"), responded(name="7zip")]),
     ("arguments", [ASK, called(args=[1]), content("user", F_DONE)]),
     ("response", [ASK, called(), responded(response="x")]),
@@ -260,13 +262,15 @@ GEMINI: list[Case] = [
     ("result_name", [ASK, called(), responded(name="g")]),
     ("result_name", [ASK, called(id="1"), responded(id="2")]),
     ("media_type", [content("user", {"inlineData": {"data": "aGk="}})]),
+    ("last_user", [ASK, TELL]),
 ]
+THOUGHT_PART = {"text": "x", "thought": True}
 GEMINI_GOOD: list[list[Any]] = [
     [ASK, TELL, ASK],
-    [ASK, called(), content("user", F_DONE), ASK, TELL],
+    [ASK, called(), content("user", F_DONE), ASK, TELL, ASK],
     [ASK, content("model", {"text": "x"}, F_CALL, F_CALL), content("user", F_DONE, F_DONE)],
     [ASK, called(id="1"), responded(id="1"), called(id="2"), responded(id="2")],
-    [ASK, content("model", {"text": "", "thoughtSignature": "x"}, {"text": "x", "thought": True})],
+    [ASK, content("model", {"text": "", "thoughtSignature": "x"}, THOUGHT_PART), ASK],
     [content("user", {"inline_data": {"mime_type": "image/png", "data": "aGk="}}, {"new": 1})],
     [content("user", {"fileData": {"fileUri": "gs://a"}}, {"text": " "})],
 ]

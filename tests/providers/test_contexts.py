@@ -4,8 +4,6 @@ Random journals, written through the public interface as agents do it: replies o
 providers with thinking and parallel calls, calls that were interrupted, replies of which only a
 part was stored, ids used twice, results that come late or twice, forks, moves, compactions,
 switches of provider. The strict fakes of the providers decide, not Clew's own rules.
-
-What fails today is marked, property by property; a mark falls when its cause is mended.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from providers import anthropic_api, gemini_api, loops, openai_responses_api
 from providers.loops import APIS, FORMATS, PROVIDERS, REPLIES
 from providers.refusal import JSON, Refused
@@ -27,15 +25,9 @@ from providers.responses import Call, Said
 import clew
 from clew.thread import Thread
 
-# A property that is known to fail needs no smallest example: there is one further down.
 QUICK = settings(max_examples=60)
-FAILS = settings(max_examples=200, phases=(Phase.explicit, Phase.generate))
-
-
-def fails(*formats: str, reason: str) -> list[Any]:
-    """The formats as parameters; these ones fail today."""
-    mark = pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
-    return [pytest.param(name, marks=mark if name in formats else ()) for name in FORMATS]
+THOROUGH = settings(max_examples=200)
+every_format = pytest.mark.parametrize("format", FORMATS)
 
 
 # --- journals ---------------------------------------------------------------------------------
@@ -114,7 +106,8 @@ class Agent:
         self.thread.append_message({"role": "system", "content": text})
 
     def picture(self, format: str, mime: str) -> None:
-        self._put(format, picture(format, mime))
+        # What a provider does not take, it was not given either.
+        self._put(format, picture(format, "image/png" if format == "gemini" else mime))
 
     def partial(self, format: str) -> None:
         """A reply that was cut off before it said anything."""
@@ -124,6 +117,12 @@ class Agent:
         """The last message once more: the writer did not know that it was stored."""
         for entry in self.thread.path(limit=1):
             if entry.kind in ("user_message", "assistant_message", "tool_call", "tool_result"):
+                self.thread.append(entry.kind, entry.body, format=entry.format)
+
+    def repeat(self, _: str) -> None:
+        """All that the assistant has said so far, once more."""
+        for entry in self.thread.path():
+            if entry.kind in ("assistant_message", "tool_call"):
                 self.thread.append(entry.kind, entry.body, format=entry.format)
 
     def orphan(self, format: str) -> None:
@@ -268,8 +267,8 @@ def refused(thread: Thread, format: str, model: Any = None, **more: Any) -> str:
 # --- the context is well formed ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@settings(QUICK, max_examples=120)
+@every_format
+@settings(THOROUGH)
 @given(journal=journals(*ALL, cut=2))
 def test_every_context_is_well_formed(format: str, journal: list[Step]) -> None:
     """All rules but those that the properties below are about."""
@@ -277,62 +276,44 @@ def test_every_context_is_well_formed(format: str, journal: list[Step]) -> None:
     assert refused(agent.thread, format, LENIENT[format]) == ""
 
 
-# What fails today: format, rule, why, and the smallest journal. A row goes when it is mended.
-FAULTS: list[tuple[str, str, str, list[Step]]] = [
-    (
-        "gemini",
-        "mime_type",
-        "a picture goes out in a type that Gemini does not take",
-        [("picture", "anthropic", "image/gif")],
-    ),
-    (
-        "gemini",
-        "one_of_data",
-        "a thought without words goes out as an empty part",
-        [("user", "gemini", "Hi."), ("partial", "gemini"), ("reply", "anthropic")],
-    ),
-    (
-        "openai-responses",
-        "unique_items",
-        "an item that was stored twice goes out twice",
-        [("user", "openai-responses", "Hi."), ("reply", "openai-responses"), ("again", "")],
-    ),
-    (
-        "anthropic",
-        "trailing_space",
-        "a system message hides that the last text is the assistant's",
-        [
-            ("user", "anthropic", "Hi."),
-            ("reply", "anthropic", False, "So. "),
-            ("system", "anthropic", "Be brief."),
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize("format", FORMATS)
-@settings(QUICK, max_examples=200)
+@every_format
+@settings(THOROUGH)
 @given(journal=journals(*ODD, cut=2))
 def test_every_odd_context_is_well_formed_too(format: str, journal: list[Step]) -> None:
     """With system messages, pictures, replies that were cut off, and messages stored twice."""
-    found = refused(play(journal).thread, format, LENIENT[format])
-    known = [f"[{rule}]" for name, rule, *_ in FAULTS if name == format]
-    assert found == "" or any(rule in found for rule in known)
-
-
-@pytest.mark.parametrize(
-    ("format", "journal"),
-    [
-        pytest.param(
-            *(format, journal),
-            marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason),
-            id=f"{format} {rule}",
-        )
-        for format, rule, reason, journal in FAULTS
-    ],
-)
-def test_an_odd_context_is_taken(format: str, journal: list[Step]) -> None:
     assert refused(play(journal).thread, format, LENIENT[format]) == ""
+
+
+ODDITIES: dict[str, list[Step]] = {
+    "a picture of a type that not all take": [("picture", "anthropic", "image/gif")],
+    "a thought without words": [
+        ("user", "gemini", "Hi."),
+        ("partial", "gemini"),
+        ("reply", "anthropic"),
+    ],
+    "an item stored twice": [
+        ("user", "openai-responses", "Hi."),
+        ("reply", "openai-responses"),
+        ("again", ""),
+    ],
+    "an item stored twice, later": [
+        ("user", "openai-responses", "Hi."),
+        ("reply", "openai-responses", True, "So."),
+        ("user", "openai-responses", "Well?"),
+        ("repeat", "openai-responses"),
+    ],
+    "a system message behind a text that ends with a space": [
+        ("user", "anthropic", "Hi."),
+        ("reply", "anthropic", False, "So. "),
+        ("system", "anthropic", "Be brief."),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ODDITIES)
+@every_format
+def test_an_odd_context_is_taken(format: str, name: str) -> None:
+    assert refused(play(ODDITIES[name]).thread, format, LENIENT[format]) == ""
 
 
 @settings(QUICK)
@@ -349,11 +330,9 @@ def test_with_thinking_on_a_thread_of_anthropic_alone_is_taken(journal: list[Ste
 
 # --- it ends with the user ---------------------------------------------------------------------
 
-ENDS = "a request may end with the assistant"
 
-
-@pytest.mark.parametrize("format", fails("anthropic", "gemini", reason=ENDS))
-@settings(FAILS)
+@every_format
+@settings(THOROUGH)
 @given(journal=journals(*ALL, "system", cut=2))
 def test_every_context_ends_where_the_model_may_go_on(format: str, journal: list[Step]) -> None:
     models = {
@@ -363,15 +342,13 @@ def test_every_context_ends_where_the_model_may_go_on(format: str, journal: list
     assert refused(play(journal).thread, format, models.get(format, LENIENT[format])) == ""
 
 
-@pytest.mark.parametrize("format", fails("anthropic", "gemini", reason=ENDS))
+@every_format
 def test_a_request_after_a_crash_in_the_reply_ends_with_the_user(format: str) -> None:
     agent = play([("user", format, "Hi."), ("reply", format, False, "I look", ("new",), False, 1)])
     assert refused(agent.thread, format) == ""
 
 
 # --- replies stay apart ------------------------------------------------------------------------
-
-MERGED = "two replies become one message"
 
 
 def replies_apart(format: str, messages: list[Any]) -> str:
@@ -396,15 +373,15 @@ def replies_apart(format: str, messages: list[Any]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("format", fails(*FORMATS, reason=MERGED))
-@settings(FAILS)
+@every_format
+@settings(THOROUGH)
 @given(journal=journals(*ALL))
 def test_two_replies_are_never_one_message(format: str, journal: list[Step]) -> None:
     messages = play(journal).thread.context(format).messages
     assert replies_apart(format, messages) == ""
 
 
-@pytest.mark.parametrize("format", fails(*FORMATS, reason=MERGED))
+@every_format
 def test_the_reply_after_an_interrupted_call_is_a_message_of_its_own(format: str) -> None:
     agent = play(
         [
@@ -418,8 +395,8 @@ def test_the_reply_after_an_interrupted_call_is_a_message_of_its_own(format: str
     assert refused(agent.thread, format) == ""
 
 
-@pytest.mark.parametrize("format", fails("anthropic", "gemini", reason=MERGED))
-@settings(FAILS)
+@every_format
+@settings(THOROUGH)
 @given(journal=journals(*APPENDS))
 def test_signed_content_is_never_mixed(format: str, journal: list[Step]) -> None:
     """As the test before, but by what the providers can tell themselves: their signatures."""
@@ -432,18 +409,14 @@ def test_signed_content_is_never_mixed(format: str, journal: list[Step]) -> None
 
 # --- calls stay signed -------------------------------------------------------------------------
 
-UNSIGNED = "a call that is left out as a duplicate takes its signature along"
 
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=UNSIGNED)
-@settings(FAILS)
+@settings(THOROUGH)
 @given(journal=journals(*ALL))
 def test_the_first_call_of_every_step_is_signed(journal: list[Step]) -> None:
     model = gemini_api.Model(prefill=True, mixed=True)
     assert refused(play(journal).thread, "gemini", model) == ""
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason=UNSIGNED)
 def test_a_duplicate_call_does_not_lose_the_signature_of_the_next_one() -> None:
     agent = play(
         [
@@ -459,8 +432,6 @@ def test_a_duplicate_call_does_not_lose_the_signature_of_the_next_one() -> None:
 
 
 # --- what was sent stays -----------------------------------------------------------------------
-
-REWRITTEN = "what was sent is rewritten when a call was interrupted"
 
 
 def prefix_kept(agent: Agent) -> str:
@@ -481,15 +452,30 @@ def keeps_prefix(agent: Agent) -> None:
     assert prefix_kept(agent) == ""
 
 
-@pytest.mark.parametrize("format", fails(*FORMATS, reason=REWRITTEN))
-@settings(FAILS)
+@every_format
+@settings(THOROUGH)
 @given(data=st.data())
 def test_what_was_sent_stays_a_prefix(format: str, data: st.DataObject) -> None:
     """As long as nothing but appends happened, across interruptions and late results."""
     play(data.draw(journals(*APPENDS, formats=(format,))), after=keeps_prefix)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@every_format
+@settings(THOROUGH)
+@given(data=st.data())
+def test_what_was_to_be_sent_stays_a_prefix(format: str, data: st.DataObject) -> None:
+    """Also if the reply is not stored: wherever it was the model's turn, a request may be out."""
+
+    def note(agent: Agent) -> None:
+        context = agent.thread.context(format)
+        if context.next == "model":
+            agent.sent.append((format, context.messages))
+        keeps_prefix(agent)
+
+    play(data.draw(journals(*APPENDS, "system", "partial", formats=(format,), cut=2)), after=note)
+
+
+@every_format
 def test_what_was_sent_stays_a_prefix_when_nothing_went_wrong(format: str) -> None:
     journal: list[Step] = []
     for _ in range(3):
@@ -517,25 +503,10 @@ INTERRUPTED: dict[str, list[tuple[Any, ...]]] = {
         ("result", 0, "late"),
     ],
 }
-LATE = "a result that comes late replaces the one that was sent"
-CASES = [
-    pytest.param(
-        format,
-        name,
-        marks=pytest.mark.xfail(
-            name != "and the user speaks",
-            strict=True,
-            raises=AssertionError,
-            reason=LATE if "late" in name else REWRITTEN,
-        ),
-        id=f"{format} {name}",
-    )
-    for format in FORMATS
-    for name in INTERRUPTED
-]
 
 
-@pytest.mark.parametrize(("format", "name"), CASES)
+@pytest.mark.parametrize("name", INTERRUPTED)
+@every_format
 def test_what_was_sent_stays_a_prefix_when_a_call_was_interrupted(format: str, name: str) -> None:
     begin = [("user", format, "Hi."), ("reply", format, True, "I look.", ("new",))]
     rest = [(step, format, *more) for step, *more in INTERRUPTED[name]]
@@ -590,7 +561,7 @@ def killed_and_resumed(format: str, seed: int, appends: int) -> None:
     run(thread, format, seed, 1000)
 
 
-@pytest.mark.parametrize("format", fails("anthropic", "gemini", reason=MERGED))
+@every_format
 def test_a_loop_that_was_killed_anywhere_can_go_on(format: str) -> None:
     for seed in range(4):
         for appends in range(1, 12):

@@ -59,12 +59,14 @@ def split_turns(blocks: Sequence[Block], pinned: int = 0) -> list[list[Block]]:
     """First what always stays (the pinned blocks, system messages at the start), then the turns.
 
     A turn begins with a user message that follows the assistant's work, and goes on to the next.
+    What was made for the provider's sake, and comes from no entry, begins none.
     """
     turns: list[list[Block]] = [list(blocks[:pinned])]
     for block in blocks[pinned:]:
         role = block.message.role
+        asks = role == "user" and bool(block.entries)
         if (len(turns) == 1 and role != "system") or (
-            role == "user" and any(b.message.role in ("assistant", "tool") for b in turns[-1])
+            asks and any(b.message.role in ("assistant", "tool") for b in turns[-1])
         ):
             turns.append([])
         turns[-1].append(block)

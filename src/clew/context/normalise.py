@@ -5,13 +5,19 @@ entry it concerns. The result is the normal form that `clew.messages` writes fro
 
 - every assistant message with calls is followed by one tool message that answers each of them;
 - no result without its call, no call twice, no id twice;
-- no message without content, no two assistant messages in a row.
+- no message without content; an assistant message is one reply of the model, never two.
+
+The dialogue is built from its beginning, and what the model has replied to is not touched again:
+a request that was sent once is how every later one begins, as long as the thread only grew. So a
+result that comes after the user or the model went on does not take the place of the one that said
+"interrupted"; it is told where it came.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,25 +26,47 @@ from clew.messages.neutral import Message, Other, Part, Text, Thinking, ToolCall
 
 INTERRUPTED = "[interrupted: this call has no result]"
 BEGINNING = "[the conversation begins with the assistant]"
+CONTINUE = "[continue]"
 
-_USER_FIRST = frozenset({"anthropic", "gemini"})
+Next = Literal["model", "tools", "user"]
+
+_USER_FIRST = frozenset({"anthropic", "gemini"})  # and last, and between two replies
 _SIGNED = frozenset({"anthropic"})
 _NAMED = frozenset({"gemini"})  # results carry the name of their tool
+_PAUSED = frozenset({"server_tool_use", "mcp_tool_use"})  # the provider itself goes on from there
 
 
 class Repair(Struct, frozen=True, gc=False):
-    """One thing that was changed on the way out, and the entry it concerns."""
+    """One thing that was changed on the way out, the entry it concerns, and the call if one is."""
 
     code: str
     message: str
     entry: str | None = None
+    call: str | None = None
+
+
+class OpenCall(Struct, frozen=True, gc=False):
+    """A call that waits for its result. `arguments` are text where the model wrote no JSON."""
+
+    id: str
+    name: str
+    arguments: Any
+    entry: str | None
 
 
 class Item(Struct, frozen=True, gc=False):
-    """A message and the entry that it was read from; None for what was made."""
+    """A message, and the entry that it was read from; None for what was made.
+
+    Assistant messages with the same `reply` are pieces of one reply; one without it is a whole.
+    `step` counts what came between replies: a message equal to the one before it in the same step
+    was written twice. `turn` is the turn that wrote it.
+    """
 
     entry: str | None
     message: Message
+    turn: str | None = None
+    reply: str | None = None
+    step: int = 0
 
 
 class Block(Struct, gc=False):
@@ -48,251 +76,320 @@ class Block(Struct, gc=False):
     entries: list[str | None]
 
 
+class Dialogue(Struct, frozen=True):
+    """The normal form, what was repaired for it, who goes on, and the calls that wait."""
+
+    blocks: list[Block]
+    repairs: list[Repair]
+    next: Next
+    calls: tuple[OpenCall, ...]
+
+
 class PairedCall(Struct, gc=False):
-    """A call, and the result that answers it if there is one."""
+    """A call as it is sent, the id it was made with, and the result that answers it if one does."""
 
     call: ToolCall
+    id: str
     entry: str | None
     answer: ToolResult | None = None
     answered_by: str | None = None
+    is_late: bool = False  # its result came after the dialogue had gone on
 
 
-def normalise(items: Sequence[Item], target: str) -> tuple[list[Block], list[Repair]]:
-    """The dialogue in normal form, for a format, and what had to be repaired for it."""
-    pairs = _Pairing(items)
-    builder = _Builder(target, pairs)
-    for index, item in enumerate(items):
-        builder.take(index, item)
-    blocks = builder.finish()
-    return blocks, pairs.repairs + builder.repairs
-
-
-# --- calls and results ----------------------------------------------------------------------
-
-
-class _Pairing:
-    """Finds for every call its result, wherever it stands, and the calls to be left out."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self.repairs: list[Repair] = []
-        self.paired: dict[tuple[int, int], PairedCall] = {}  # (item, part) → its call
-        self._by_id: dict[str, list[PairedCall]] = {}
-        self._used: set[str] = set()
-        self._early: dict[str, list[tuple[str | None, ToolResult]]] = defaultdict(list)
-        for index, item in enumerate(items):
-            for position, part in enumerate(item.message.parts):
-                kind = type(part)
-                if kind is Text:
-                    continue
-                if kind is ToolCall:
-                    if item.message.role == "assistant":
-                        self._take_call(index, position, part, item.entry)  # type: ignore[arg-type]
-                elif kind is ToolResult:
-                    self._take_result(part, item.entry)  # type: ignore[arg-type]
-        self._settle_early()
-
-    def _take_call(self, index: int, position: int, call: ToolCall, entry: str | None) -> None:
-        known = self._by_id.get(call.id)
-        if known is None:
-            known = self._by_id[call.id] = []
+def normalise(items: Sequence[Item], target: str, *, to_be_sent: bool = True) -> Dialogue:
+    """The dialogue in normal form, for a format; to be sent, it ends where the model may go on."""
+    builder = _Builder(target)
+    for item in items:
+        if item.message.role == "assistant":
+            builder.take_reply(item)
         else:
-            last = known[-1]
-            # A retry after a crash writes the same call again. One that was answered in between
-            # is another call, made by a model or a framework that counts its ids from 1 each turn.
-            if last.answer is None and _same_call(last.call, call):
-                self._report("duplicate_call", f"call {call.id} was written twice", entry)
-                return
-            renamed = self._free(call.id, len(known) + 1)
-            self._report(
-                "id_changed", f"call {call.id} became {renamed}: it was used before", entry
-            )
-            call = replace(call, id=renamed)
-        self._used.add(call.id)
-        pair = PairedCall(call, entry)
-        known.append(pair)
-        self.paired[index, position] = pair
-        early = self._early.get(known[0].call.id)
-        if early:
-            self._answer(pair, *early.pop(0))
-            self._report("result_moved", "a result stood before its call", pair.answered_by)
-
-    def _free(self, id: str, number: int) -> str:
-        while f"{id}-{number}" in self._used or f"{id}-{number}" in self._by_id:
-            number += 1
-        return f"{id}-{number}"
-
-    def _take_result(self, result: ToolResult, entry: str | None) -> None:
-        known = self._by_id.get(result.call)
-        if known is None:
-            self._early[result.call].append((entry, result))
-            return
-        # The newest call of that id: the ones before were left without a result by a crash.
-        for pair in reversed(known):
-            if pair.answer is None:
-                self._answer(pair, entry, result)
-                return
-        self._early[result.call].append((entry, result))
-
-    def _answer(self, pair: PairedCall, entry: str | None, result: ToolResult) -> None:
-        if result.call != pair.call.id:
-            result = replace(result, call=pair.call.id)
-        pair.answer, pair.answered_by = result, entry
-
-    def _settle_early(self) -> None:
-        """What is left over answers nothing."""
-        for id, results in self._early.items():
-            for entry, _ in results:
-                if id in self._by_id:
-                    self._report("duplicate_result", f"call {id} was answered before", entry)
-                else:
-                    self._report("orphan_result", f"no call {id} is in this context", entry)
-
-    def _report(self, code: str, message: str, entry: str | None) -> None:
-        self.repairs.append(Repair(code, message, entry))
-
-
-def _same_call(one: ToolCall, other: ToolCall) -> bool:
-    return (one.name, one.arguments, one.unparsed) == (other.name, other.arguments, other.unparsed)
-
-
-# --- the dialogue ---------------------------------------------------------------------------
+            builder.take_input(item)
+    return builder.finish(to_be_sent=to_be_sent)
 
 
 class _Builder:
-    """Puts the dialogue together, message by message."""
+    """The dialogue as it grows: what is settled, and the last reply, which waits for results."""
 
-    def __init__(self, target: str, pairs: _Pairing) -> None:
-        self.repairs: list[Repair] = []
+    def __init__(self, target: str) -> None:
         self._target = target
-        self._pairs = pairs
         self._blocks: list[Block] = []
-        self._open: Block | None = None  # the assistant's message that may still grow
-        self._paired: list[PairedCall] = []  # its calls
+        self._repairs: list[Repair] = []
+        self._last: Block | None = None  # the last block that is not the system's
+        # The last reply, its calls, and what came after it and has to stand behind their results.
+        self._open: Block | None = None
+        self._source: Item | None = None  # the last message that was taken for it
+        self._calls: list[PairedCall] = []
+        self._behind: list[Block] = []
+        # Calls that are settled, by the id they were made with, and how often an id was made.
+        self._settled: dict[str, list[PairedCall]] = {}
+        self._ids: Counter[str] = Counter()
+        # Results without a call: before the open reply, and since.
+        self._early: list[tuple[str | None, ToolResult]] = []
+        self._unclaimed: list[tuple[str | None, ToolResult]] = []
 
-    def take(self, index: int, item: Item) -> None:
-        message = item.message
-        if message.role == "assistant":
-            self._take_assistant(index, item)
+    # --- the model's side ---
+
+    def take_reply(self, item: Item) -> None:
+        if self._is_repeated(item):
+            self._report("duplicate_message", "it was written twice", item.entry)
             return
-        parts = self._carried(item)
-        rest = tuple([part for part in parts if type(part) is not ToolResult])
-        # A message with nothing but results of older calls must not end the assistant's message
-        # that is open: its own results may still come.
-        if rest or self._answers(item):
-            self._close()
-        if rest:
-            role = "user" if message.role == "tool" else message.role
-            same = len(rest) == len(message.parts)
-            kept = message if same else replace(message, parts=rest, role=role)
-            self._blocks.append(Block(kept, [item.entry]))
-        elif not parts:
-            self._report_empty(item)
-
-    def _carried(self, item: Item) -> list[Part]:
-        """The parts of a message that have content which the target can carry."""
-        kept: list[Part] = []
-        for part in item.message.parts:
-            if type(part) is Text:
-                if part.text and not part.text.isspace():
-                    kept.append(part)
-            elif self._keeps(part, item.entry):
-                kept.append(part)
-        return kept
-
-    def _answers(self, item: Item) -> bool:
-        """Whether a message holds a result for the calls of the open assistant message."""
-        for pair in self._paired:
-            if pair.answer is not None and pair.answered_by == item.entry:
-                return True
-        return False
-
-    def _take_assistant(self, index: int, item: Item) -> None:
+        known: tuple[Part, ...] = ()
+        if self._open is not None and self._is_continued(item):
+            known = self._open.message.parts
+        else:
+            self._begin_reply(item)
+        self._source = item
         parts: list[Part] = []
-        for position, part in enumerate(item.message.parts):
+        results: list[ToolResult] = []
+        for part in item.message.parts:
             kind = type(part)
             if kind is Text:
-                if part.text and not part.text.isspace():  # type: ignore[attr-defined]
+                if part.text and not part.text.isspace() and part not in known:  # type: ignore[attr-defined]
                     parts.append(part)
             elif kind is ToolCall:
-                pair = self._pairs.paired.get((index, position))
-                if pair is not None:
-                    self._paired.append(pair)
-                    parts.append(pair.call)
-            elif kind is not ToolResult and self._keeps(part, item.entry):
+                call = self._called(part, item.entry)  # type: ignore[arg-type]
+                if call is not None:
+                    parts.append(call)
+            elif kind is ToolResult:
+                results.append(part)  # type: ignore[arg-type]
+            elif self._keeps(part, item.entry) and part not in known:
                 parts.append(part)
         if not parts:
             self._report_empty(item)
-            return
-        if self._open is None:
+        elif known:
+            assert self._open is not None
+            self._open.message = replace(self._open.message, parts=(*known, *parts))
+            self._open.entries.append(item.entry)
+        else:
             whole = tuple(parts)
             same = whole == item.message.parts  # tuples compare their items by identity first
             message = item.message if same else replace(item.message, parts=whole)
             self._open = Block(message, [item.entry])
-            return
-        merged = (*self._open.message.parts, *parts)
-        self._open.message = replace(self._open.message, parts=merged)
-        self._open.entries.append(item.entry)
-        self._report("merged", "it was joined with the message before it", item.entry)
+        for result in results:
+            self._answer(result, item.entry)
+
+    def _is_repeated(self, item: Item) -> bool:
+        """Whether a writer that did not know its message was stored has written it again."""
+        last = self._source
+        if last is None or self._open is None or last.step != item.step:
+            return False
+        return last.message.parts == item.message.parts
+
+    def _is_continued(self, item: Item) -> bool:
+        """Whether a message is another piece of the open reply."""
+        last = self._source
+        return last is not None and item.reply is not None and item.reply == last.reply
+
+    def _begin_reply(self, item: Item) -> None:
+        # The model was asked with all that is here, also if there is nothing left of its reply.
+        self._close()
+        self._let_user_speak()
+        self._report_orphans(self._early)
+        self._early, self._unclaimed = self._unclaimed, []
+        self._open = Block(replace(item.message, parts=()), [])
+
+    def _called(self, call: ToolCall, entry: str | None) -> ToolCall | None:
+        """The call with an id that no other has; None if this very call was written twice."""
+        id = call.id
+        for pair in self._calls:
+            if pair.id == id and (pair.call == call or _same(pair.call.raw, call.raw)):
+                self._report("duplicate_call", f"call {id} was written twice", entry, id)
+                return None
+        self._ids[id] += 1
+        if self._ids[id] > 1:
+            # A model or a framework that counts its ids from 1 each turn, most often.
+            renamed = f"{id}-{self._ids[id]}"
+            while renamed in self._ids:
+                self._ids[id] += 1
+                renamed = f"{id}-{self._ids[id]}"
+            self._ids[renamed] += 1
+            if not call.made_id:
+                text = f"call {id} became {renamed}: it was used before"
+                self._report("id_changed", text, entry, id)
+            call = replace(call, id=renamed)
+        pair = PairedCall(call, id, entry)
+        self._calls.append(pair)
+        for index, (source, result) in enumerate(self._early):
+            if result.call == id:
+                del self._early[index]
+                self._fill(pair, result, source)
+                self._report("result_moved", "a result stood before its call", source, id)
+                break
+        return call
 
     def _keeps(self, part: Part, entry: str | None) -> bool:
         """Whether the target can carry a part that is not text."""
         if isinstance(part, Thinking):
-            foreign = part.format != self._target and self._target != "plain"
-            unsigned = self._target in _SIGNED and part.signature is None
-            if foreign or unsigned:
-                why = "is of another provider" if foreign else "was not finished"
+            why = self._why_dropped(part)
+            if why is not None:
                 self._report("thinking_dropped", f"thinking that {why} was left out", entry)
-            return not (foreign or unsigned)
+            return why is None
         if isinstance(part, ToolCall):
-            self._report("call_dropped", "a call that is not the assistant's was left out", entry)
+            text = "a call that is not the assistant's was left out"
+            self._report("call_dropped", text, entry, part.id)
             return False
         if isinstance(part, Other) and part.format != self._target:
             self._report("block_dropped", "a block that only its own format knows", entry)
             return False
         return True
 
-    def _close(self) -> None:
-        """End the open assistant message and answer its calls."""
-        block, paired = self._open, self._paired
-        self._open, self._paired = None, []
-        if block is None or not self._end_of_thinking(block):
-            return
-        self._blocks.append(block)
-        if paired:
-            results = tuple([self._result(pair) for pair in paired])
-            sources = dict.fromkeys([pair.answered_by for pair in paired if pair.answered_by])
-            self._blocks.append(Block(Message(role="tool", parts=results), list(sources)))
+    def _why_dropped(self, part: Thinking) -> str | None:
+        if part.format != self._target and self._target != "plain":
+            return "is of another provider"
+        if part.signature is None and (self._target in _SIGNED or not part.text):
+            return "was not finished"
+        return None
 
-    def _end_of_thinking(self, block: Block) -> bool:
-        """Cut thinking that leads to nothing from the end; false if nothing else is there."""
-        if type(block.message.parts[-1]) is not Thinking:
-            return True
-        parts = list(block.message.parts)
-        while parts and isinstance(parts[-1], Thinking) and self._target != "plain":
-            parts.pop()
+    # --- the other side ---
+
+    def take_input(self, item: Item) -> None:
+        """A message of the user, of a tool or of the host."""
+        parts: list[Part] = []
+        results = 0
+        for part in item.message.parts:
+            kind = type(part)
+            if kind is Text:
+                if part.text and not part.text.isspace():  # type: ignore[attr-defined]
+                    parts.append(part)
+            elif kind is ToolResult:
+                results += 1
+                self._answer(part, item.entry)  # type: ignore[arg-type]
+            elif self._keeps(part, item.entry):
+                parts.append(part)
+        if parts:
+            self._take_words(item, tuple(parts))
+        elif not results:
+            self._report_empty(item)
+
+    def _take_words(self, item: Item, parts: tuple[Part, ...]) -> None:
+        message = item.message
+        if len(parts) < len(message.parts):
+            message = replace(message, parts=parts)
+        if message.role == "tool":
+            message = replace(message, role="user")
+        block = Block(message, [item.entry])
+        if message.role == "system" or self._is_within_turn(item):
+            self._add_behind(block)
+        else:
+            # The user goes on, so the calls that have no result were interrupted.
+            self._close()
+            self._add(block)
+
+    def _is_within_turn(self, item: Item) -> bool:
+        """Whether the very turn that made the open calls says it, so that they go on beside it."""
+        source = self._source
+        if item.turn is None or source is None or source.turn != item.turn:
+            return False
+        return any(pair.answer is None for pair in self._calls)
+
+    def _answer(self, result: ToolResult, entry: str | None) -> None:
+        for pair in self._calls:
+            if pair.id == result.call and pair.answer is None:
+                self._fill(pair, result, entry)
+                return
+        for pair in reversed(self._settled.get(result.call, ())):
+            if pair.answer is None and not pair.is_late:
+                self._tell_late(pair, result, entry)
+                return
+        if result.call in self._settled or any(pair.id == result.call for pair in self._calls):
+            text = f"call {result.call} was answered before"
+            self._report("duplicate_result", text, entry, result.call)
+        else:
+            self._unclaimed.append((entry, result))
+
+    def _fill(self, pair: PairedCall, result: ToolResult, entry: str | None) -> None:
+        if result.call != pair.call.id:
+            result = replace(result, call=pair.call.id)
+        pair.answer, pair.answered_by = result, entry
+
+    def _tell_late(self, pair: PairedCall, result: ToolResult, entry: str | None) -> None:
+        """A result of a call that was said to be interrupted: words, in the place where it came."""
+        pair.is_late = True
+        kind = "error" if result.is_error else "result"
+        head = Text(text=f"[late {kind} of call {pair.call.id} of {pair.call.name}]")
+        said = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
+        self._add_behind(Block(Message(role="user", parts=(head, *said)), [entry]))
+        text = f"the result of call {pair.id} came after the dialogue had gone on"
+        self._report("late_result", text, entry, pair.id)
+
+    # --- settling ---
+
+    def _add(self, block: Block) -> None:
+        self._blocks.append(block)
+        if block.message.role != "system":
+            self._last = block
+
+    def _add_behind(self, block: Block) -> None:
+        """Add a block that leaves the open reply open."""
+        if self._open is None:
+            self._add(block)
+        else:
+            self._behind.append(block)
+
+    def _close(self) -> None:
+        """Settle the open reply, and answer its calls."""
+        block, calls, behind = self._open, self._calls, self._behind
+        if block is None:
+            return
+        self._open, self._source, self._calls, self._behind = None, None, [], []
+        self._cut_thinking(block)
+        if block.message.parts:
+            self._add(block)
+        if calls:
+            results = tuple([self._result(pair) for pair in calls])
+            sources = dict.fromkeys([pair.answered_by for pair in calls if pair.answered_by])
+            self._add(Block(Message(role="tool", parts=results), list(sources)))
+            for pair in calls:
+                self._settled.setdefault(pair.id, []).append(pair)
+        for other in behind:
+            self._add(other)
+
+    def _cut_thinking(self, block: Block) -> None:
+        """Cut thinking that led to nothing from the end."""
+        parts = block.message.parts
+        kept = len(parts)
+        while kept and type(parts[kept - 1]) is Thinking and self._target != "plain":
+            kept -= 1
+        # Gemini signs a text in an empty part behind it.
+        if kept == len(parts) or (kept and self._target == "gemini"):
+            return
+        for _ in parts[kept:]:
             text = "thinking that led to nothing was left out"
             self._report("thinking_dropped", text, block.entries[-1])
-        if len(parts) < len(block.message.parts):
-            block.message = replace(block.message, parts=tuple(parts))
-        return bool(parts)
+        block.message = replace(block.message, parts=parts[:kept])
 
     def _result(self, pair: PairedCall) -> ToolResult:
         if pair.answer is None:
-            text = f"call {pair.call.id} of {pair.call.name} has no result"
-            self._report("interrupted_call", text, pair.entry)
+            text = f"call {pair.id} of {pair.call.name} has no result"
+            self._report("interrupted_call", text, pair.entry, pair.id)
             made = (Text(text=INTERRUPTED),)
             return ToolResult(call=pair.call.id, name=pair.call.name, content=made, is_error=True)
         if pair.answer.name is None and self._target in _NAMED:
             return replace(pair.answer, name=pair.call.name)
         return pair.answer
 
-    def finish(self) -> list[Block]:
+    def _let_user_speak(self) -> None:
+        """Between two replies, and behind the last one, something must have been said."""
+        last = self._last
+        if last is not None and self._target in _USER_FIRST and _is_complete(last.message):
+            self._add(Block(Message(role="user", parts=(Text(text=CONTINUE),)), []))
+            text = "the user has to speak after the assistant"
+            self._report("user_added", text, last.entries[-1])
+
+    def finish(self, *, to_be_sent: bool) -> Dialogue:
+        waiting = [pair for pair in self._calls if pair.answer is None]
         self._close()
+        self._report_orphans([*self._early, *self._unclaimed])
+        next_: Next = "model"
+        if waiting:
+            next_ = "tools"
+        elif self._last is None or _is_complete(self._last.message):
+            next_ = "user"
+        if to_be_sent:
+            self._let_user_speak()
         if self._target in _USER_FIRST:
             self._begin_with_user()
-        if self._target in _SIGNED and self._blocks:
-            self._trim_end()
-        return self._blocks
+        return Dialogue(self._blocks, self._repairs, next_, tuple([_open(p) for p in waiting]))
 
     def _begin_with_user(self) -> None:
         for position, block in enumerate(self._blocks):
@@ -305,22 +402,39 @@ class _Builder:
                 self._report("user_added", text, block.entries[0])
                 return
 
-    def _trim_end(self) -> None:
-        """A last assistant message must not end with white space: it would be continued."""
-        block = self._blocks[-1]
-        last = block.message.parts[-1]
-        if block.message.role != "assistant" or not isinstance(last, Text):
-            return
-        text = last.text.rstrip()
-        if text != last.text:
-            parts = (*block.message.parts[:-1], Text(text=text))
-            block.message = replace(block.message, parts=parts)
-            self._report("trimmed", "white space at the end was left out", block.entries[-1])
+    # --- reporting ---
+
+    def _report_orphans(self, results: Sequence[tuple[str | None, ToolResult]]) -> None:
+        for entry, result in results:
+            text = f"no call {result.call} is in this context"
+            self._report("orphan_result", text, entry, result.call)
 
     def _report_empty(self, item: Item) -> None:
         """What had something else than blank text in it was reported when that was left out."""
         if all(isinstance(part, Text) for part in item.message.parts):
             self._report("empty", "a message without content was left out", item.entry)
 
-    def _report(self, code: str, message: str, entry: str | None) -> None:
-        self.repairs.append(Repair(code, message, entry))
+    def _report(self, code: str, message: str, entry: str | None, call: str | None = None) -> None:
+        self._repairs.append(Repair(code, message, entry, call))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is not None and one == other
+
+
+def _is_complete(message: Message) -> bool:
+    """Whether it is a reply, and the model cannot go on from it by itself.
+
+    It can where the provider runs the tool that the reply ends with.
+    """
+    if message.role != "assistant":
+        return False
+    last = message.parts[-1]
+    raw = last.raw if isinstance(last, Other) else None
+    return not (isinstance(raw, dict) and raw.get("type") in _PAUSED)
+
+
+def _open(pair: PairedCall) -> OpenCall:
+    call = pair.call
+    arguments = call.arguments if call.unparsed is None else call.unparsed
+    return OpenCall(pair.id, call.name, arguments, pair.entry)

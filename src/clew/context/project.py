@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from clew import messages
 from clew.context import budget
-from clew.context.normalise import Block, Item, Repair, normalise
+from clew.context.normalise import Block, Item, Next, OpenCall, Repair, normalise
 from clew.context.tokens import Count, count_message, estimate, shorten
 from clew.context.window import MESSAGE_KINDS, Window
 from clew.core.codec import decode, render
@@ -27,6 +27,7 @@ from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, cal
 
 Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
+_REPLIES = frozenset({"assistant_message", "tool_call"})
 RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
 
 _ROLES: dict[str, Any] = {
@@ -67,10 +68,15 @@ class ContextReport(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """Messages that the provider accepts. `system` is what it takes beside them."""
+    """Messages that the provider accepts. `system` is what it takes beside them.
+
+    `next` says who goes on: the "model", the "tools" that `calls` names, or the "user".
+    """
 
     format: str
     messages: list[Any]
+    next: Next
+    calls: tuple[OpenCall, ...] = ()
     system: Any = None
     tools: Any = None
     model: Any = None
@@ -102,9 +108,9 @@ def project(window: Window, options: Options) -> Context:
     if options.budget_tokens is not None and options.budget_tokens < 1:
         raise InvalidInput("budget_tokens", f"must be at least 1, not {options.budget_tokens}")
     reader = _Reader(window, options)
-    items = reader.items()
-    blocks, repairs = normalise(items, target)
-    repairs = [*reader.repairs, *repairs]
+    dialogue = normalise(reader.items(), target, to_be_sent=options.purpose == "provider_request")
+    blocks = dialogue.blocks
+    repairs = [*reader.repairs, *dialogue.repairs]
     if options.purpose == "compaction":
         blocks = budget.lean(blocks, RESULT_CHARACTERS)
     if options.budget_tokens is not None:
@@ -127,6 +133,8 @@ def project(window: Window, options: Options) -> Context:
     return Context(
         format=target,
         messages=written.messages,
+        next=dialogue.next,
+        calls=dialogue.calls,
         system=written.system,
         tools=reader.tools,
         model=reader.model,
@@ -161,6 +169,9 @@ class _Reader:
         self._options = options
         self._edits = _edits(window.entries)
         self._signals: set[str] = set()
+        # How often something came between two replies of the model, and the turn of the last one.
+        self._step = 0
+        self._turn: str | None = None
 
     def items(self) -> list[Item]:
         found: list[Item] = []
@@ -173,10 +184,18 @@ class _Reader:
         found += self._summary()
         for entry in self._window.entries:
             if entry.kind in MESSAGE_KINDS:
+                self._count(entry)
                 found += self._message(entry)
             else:
                 found += self._aside(entry)
         return found
+
+    def _count(self, entry: Entry) -> None:
+        if entry.kind not in _REPLIES:
+            self._step += 1
+        elif entry.turn != self._turn:
+            self._step += 1
+            self._turn = entry.turn
 
     def _message(self, entry: Entry) -> list[Item]:
         if entry.kind == "system_message" and not self._options.system:
@@ -210,7 +229,21 @@ class _Reader:
             found = [Message(role=role, parts=(Text(text=_as_text(body)),))]
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
-        return [Item(entry.id, message) for message in found]
+        reply = self._reply(body, format) if entry.kind in _REPLIES else None
+        return [Item(entry.id, message, entry.turn, reply, self._step) for message in found]
+
+    def _reply(self, body: Any, format: str | None) -> str | None:
+        """What the pieces of one reply have in common, if it may have been stored in pieces.
+
+        Items of the Responses API do not tell which response they are of. Those that are stored
+        one by one with nothing between them are taken for one; a list of them is one by itself.
+        """
+        if not isinstance(body, dict):
+            return None
+        if messages.known_format(format, body) == "openai-responses" and "output" not in body:
+            return f"step {self._step}"
+        id = body.get("id") or body.get("responseId")
+        return id if isinstance(id, str) else None
 
     def _unsignalled(self, message: Message) -> Message:
         """Calls that only tell the host something become words, and so do their answers."""
@@ -231,7 +264,12 @@ class _Reader:
 
     def _aside(self, entry: Entry) -> list[Item]:
         """Entries that are no messages of their own, but may speak in a context."""
-        if entry.kind == "active_tools_change":
+        if entry.kind == "turn_marker":
+            if _get(entry, "status") != "save_point":
+                self._step += 1
+        elif entry.kind == "usage":
+            self._step += 1
+        elif entry.kind == "active_tools_change":
             self.tools = entry.body
         elif entry.kind == "model_change":
             self.model = entry.body

@@ -38,12 +38,16 @@ class Thinking(Part, frozen=True, gc=False):
 
 
 class ToolCall(Part, frozen=True, gc=False):
-    """`arguments` is the parsed object, or None when `unparsed` holds text that is not JSON."""
+    """`arguments` is the parsed object, or None when `unparsed` holds text that is not JSON.
+
+    `made_id` says that the call came without an id and was given this one when it was read.
+    """
 
     id: str
     name: str
     arguments: Any = None
     unparsed: str | None = None
+    made_id: bool = False
 
 
 class ToolResult(Part, frozen=True, gc=False):

@@ -18,7 +18,8 @@ THINKING = ("thinking", "redacted_thinking")
 # Types that are not named here, such as results of the server's tools, or types that came later,
 # are no fault anywhere.
 USER_ONLY = frozenset({"image", "document", "search_result", "tool_result"})
-ASSISTANT_ONLY = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", *THINKING})
+SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+ASSISTANT_ONLY = frozenset({"tool_use", *SERVER_CALLS, *THINKING})
 NOT_IN_RESULTS = ASSISTANT_ONLY | {"tool_result"}
 
 
@@ -38,8 +39,11 @@ class _Judge(Judge):
             self._role(before, role)
             self._content(role, message)
         self._pairs.close()
-        if role == "assistant":
-            self._end(message.get("content"))
+        # A call without its result is reported as that; what follows from it is no second fault.
+        open_call = any(found.rule == "unanswered_call" for found in self.found)
+        if role == "assistant" and not open_call and not self._is_paused(message.get("content")):
+            text = "the last message is the assistant's"
+            self.found.append(Violation("last_user", text, len(messages) - 1))
         return self.found
 
     def _role(self, before: Any, role: Any) -> None:
@@ -144,10 +148,7 @@ class _Judge(Judge):
             case other:
                 self.broken("shape", f"the source of an {kind} has the unknown type {other!r}")
 
-    def _end(self, content: Any) -> None:
-        """The model goes on from a last message of its own, and refuses to do so from a space."""
-        if isinstance(content, list) and content and isinstance(content[-1], dict):
-            content = content[-1].get("text")
-        if isinstance(content, str) and content.strip():
-            stripped = content == content.rstrip()
-            self.holds(stripped, "trailing_space", "the last message ends with white space")
+    def _is_paused(self, content: Any) -> bool:
+        """Whether a message ends with a tool that the server runs: the model goes on from there."""
+        last = content[-1] if isinstance(content, list) and content else None
+        return isinstance(last, dict) and last.get("type") in SERVER_CALLS

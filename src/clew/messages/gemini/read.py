@@ -195,8 +195,10 @@ def _with_ids(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         if isinstance(part, (ToolCall, ToolResult)) and _lacks_id(part):
             id = f"call_{part.name}_{seen[type(part), part.name or '']}"
             seen[type(part), part.name or ""] += 1
-            field = "id" if isinstance(part, ToolCall) else "call"
-            part = replace(part, **{field: id})
+            if isinstance(part, ToolCall):
+                part = replace(part, id=id, made_id=True)
+            else:
+                part = replace(part, call=id)
         found.append(part)
     return tuple(found)
 

@@ -55,6 +55,9 @@ class _Judge(Judge):
             self._calls = [data for kind, data in found if kind == "functionCall"]
             self._called_at = self.index
             before, answering = role, bool(results)
+        if before == "model" and not self._calls:
+            text = "the last content is the model's"
+            self.found.append(Violation("last_user", text, len(messages) - 1))
         self._answer([])
         return self.found
 

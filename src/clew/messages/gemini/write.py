@@ -14,6 +14,8 @@ from clew.messages.shared.write import LEFT_OUT, NO_OUTPUT, Limits, Writing
 UNSIGNED = "skip_thought_signature_validator"
 # Media that the result of a call may hold.
 IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+# Pictures that a content may hold. Of the other media new types come often, so none is refused.
+IMAGES = frozenset(f"image/{kind}" for kind in ("png", "jpeg", "webp", "heic", "heif"))
 
 Block = dict[str, Any]
 
@@ -148,6 +150,8 @@ class Writer(Writing):
 
 def _media_part(part: Media) -> Block | None:
     """Media in a content, or None for what the API does not take."""
+    if part.kind == "image" and part.mime is not None and part.mime not in IMAGES:
+        return None
     if part.data is not None and part.mime is not None:
         data = standard_base64(part.data)
         return {"inlineData": {"mimeType": part.mime, "data": data}}

@@ -116,7 +116,7 @@ def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
         function = fields(body, "function_call")
         tool = name(function, "name", "function_call")
         arguments, unparsed = parse_arguments(function.get("arguments"))
-        parts.append(ToolCall(f"call_{tool}", tool, arguments, unparsed))
+        parts.append(ToolCall(f"call_{tool}", tool, arguments, unparsed, made_id=True))
     return tuple(parts)
 
 

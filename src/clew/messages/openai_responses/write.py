@@ -46,6 +46,8 @@ _OUTPUTS = {
     "apply_patch_call": ("apply_patch_call_output",),
     "tool_search_call": ("tool_search_output",),
 }
+# Items that need no id, so that one which was stored twice can go out twice.
+_WITHOUT_ID = frozenset({"message", *_OUTPUTS})
 # The type of a text, and types that it has elsewhere: for the user's side, for the assistant.
 _TEXTS = (("input_text", ("output_text", "text")), ("output_text", ("input_text", "text")))
 _FREE = ("function_call", "custom_tool_call")  # any text and media answer them
@@ -72,6 +74,7 @@ class Writer(Writing):
     def __init__(self) -> None:
         super().__init__()
         self._calls: dict[str, _Call] = {}  # by the id that was written
+        self._ids: set[str] = set()  # of the items that were written
 
     def take(self, message: Message) -> int | None:
         place = len(self.messages)
@@ -120,11 +123,27 @@ class Writer(Writing):
                     if not self._is_item(parts[index], message):
                         break
                     index += 1
-                self.messages.append(_sendable(_with_parts(part.raw, parts[start:index])))
+                self._add(_with_parts(part.raw, parts[start:index]))
             else:
-                self.messages.append(_sendable(part.raw))
+                self._add(part.raw)
         if made:
             self.messages.append(_message_item(message, made))
+
+    def _add(self, item: Block) -> None:
+        """Write an item as it was read. An id may come once; what is known by its id alone goes."""
+        item = _sendable(item)
+        id = item.get("id")
+        if not isinstance(id, str):
+            self.messages.append(item)
+            return
+        if id in self._ids:
+            if item.get("type", "message") not in _WITHOUT_ID:
+                self.lose("block_dropped", f"the item {id} was written before")
+                return
+            self.lose("id_changed", f"the item {id} was written before, and goes without its id")
+            item = {key: value for key, value in item.items() if key != "id"}
+        self._ids.add(id)
+        self.messages.append(item)
 
     def _is_item(self, part: Part, message: Message) -> bool:
         """Whether a part is written as the item that it was read from, or as one of its own."""
@@ -148,7 +167,7 @@ class Writer(Writing):
         else:
             item = _function_call(id, name, self.arguments(part))
         self._calls[id] = _Call(len(self.messages), item["type"], part, self.index)
-        self.messages.append(item)
+        self._add(item)
 
     def _own_call(self, part: ToolCall, id: str, name: str) -> Block:
         item: Block = _sendable(part.raw)
