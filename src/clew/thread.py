@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
-from clew import tree
+from clew import exchange, tree
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
@@ -31,6 +31,7 @@ from clew.core.model import (
     ThreadInfo,
     to_us,
 )
+from clew.exchange import Outputs, Reply
 from clew.messages.incoming import message_draft
 from clew.tree import Comparison
 from clew.turn import Leases, Turn
@@ -236,7 +237,7 @@ class Thread:
         one = message_draft(
             message,
             format,
-            unknown_calls=lambda calls: tree.unknown_calls(self, calls, parent),
+            unknown_calls=lambda calls: calls - tree.calls(self, calls, parent).keys(),
             id=id,
             parent=parent,
             turn=turn,
@@ -247,6 +248,42 @@ class Thread:
             once=True,
         )
         return self.store.engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
+
+    def append_response(
+        self,
+        response: Any,
+        *,
+        format: str | None = None,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+        **fields: Unpack[EntryFields],
+    ) -> Reply:
+        """Append a whole reply of a model: an object of a provider's SDK, or the JSON of it.
+
+        Of Anthropic, of OpenAI (Chat Completions or Responses) or of Gemini. What it said becomes
+        one message, with every block or item in order; the model, the response's id, why it
+        stopped and what it cost become a usage entry. Both are one step. The answer has the calls
+        that wait for their results. With an `id`, the usage entry's is `<id>.usage`.
+        """
+        return exchange.append_response(
+            self, response, format, expect=expect, fence=fence, fields=fields
+        )
+
+    def append_results(
+        self,
+        outputs: Outputs,
+        *,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+        **fields: Unpack[EntryFields],
+    ) -> list[Entry]:
+        """Append what tools gave, by the calls' ids, as one step: `{call.id: output, …}`.
+
+        An output is a text, an exception (then it is an error), a list of blocks of text and media,
+        what an MCP tool gave, or any JSON. Pairs of a call and its output do as well. InvalidInput
+        for a call that is not on the path. With an `id`, the entries' are `<id>.1` and so on.
+        """
+        return exchange.append_results(self, outputs, expect=expect, fence=fence, fields=fields)
 
     def write(
         self,

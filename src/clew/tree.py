@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from clew import messages
 from clew.core.model import Entry, Segment
-from clew.messages.neutral import tool_ids
+from clew.messages.neutral import ToolCall, calls_of
 
 if TYPE_CHECKING:
     from clew.thread import Thread
@@ -99,16 +99,22 @@ def _turn_status(marker: Entry) -> str | None:
     return marker.body.get("status") if isinstance(marker.body, dict) else None
 
 
-def unknown_calls(thread: Thread, calls: Collection[str], leaf: str | UnsetType | None) -> set[str]:
-    """Of some ids of calls, those that no message on the path to `leaf` makes."""
-    unknown = set(calls)
+def calls(
+    thread: Thread, ids: Collection[str], leaf: str | UnsetType | None = UNSET
+) -> dict[str, ToolCall]:
+    """Of some ids of calls, those that a message on the path to `leaf` makes: the newest."""
+    found: dict[str, ToolCall] = {}
+    wanted = set(ids)
     limit = 16  # a result comes soon after its call, so the newest entries are looked at first
-    while unknown:
+    while wanted:
         entries = thread.path(leaf, limit=limit)
-        for entry in entries:
+        for entry in reversed(entries):
             if entry.kind in ("tool_call", "assistant_message", "custom"):
-                unknown -= tool_ids(messages.view(entry.format, entry.body))[0]
+                for message in messages.view(entry.format, entry.body):
+                    made = {call.id: call for call in calls_of(message) if call.id in wanted}
+                    found |= made
+                    wanted -= made.keys()
         if not entries or entries[0].parent is None:
             break
         leaf, limit = entries[0].parent, 1000
-    return unknown
+    return found

@@ -36,6 +36,7 @@ from clew.core.model import (
 
 if TYPE_CHECKING:
     from clew.core.options import AppendOptions
+    from clew.exchange import Outputs, Reply
     from clew.thread import Thread
 
 _RETRY_SECONDS = 0.05
@@ -169,6 +170,20 @@ class Turn:
         """Append a message as part of this turn; see `Thread.append_message`."""
         options.setdefault("turn", self.id)
         return self.thread.append_message(message, format=format, fence=self.lease.fence, **options)
+
+    def append_response(
+        self, response: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
+    ) -> Reply:
+        """Append a whole reply of a model as part of this turn; see `Thread.append_response`."""
+        options.setdefault("turn", self.id)
+        return self.thread.append_response(
+            response, format=format, fence=self.lease.fence, **options
+        )
+
+    def append_results(self, outputs: Outputs, **options: Unpack[AppendOptions]) -> list[Entry]:
+        """Append what tools gave as part of this turn; see `Thread.append_results`."""
+        options.setdefault("turn", self.id)
+        return self.thread.append_results(outputs, fence=self.lease.fence, **options)
 
     def move(self, leaf: str | None) -> Move:
         """Stand on another entry, under this turn's lease."""

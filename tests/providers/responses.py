@@ -154,7 +154,7 @@ def response(said: Said, *, model: str = "gpt-5.1", encrypted: bool = True) -> J
         "tools": [],
         "usage": {
             "input_tokens": 2197,
-            "input_tokens_details": {"cached_tokens": 2048},
+            "input_tokens_details": {"cached_tokens": 2048, "cache_write_tokens": 0},
             "output_tokens": 64,
             "output_tokens_details": {"reasoning_tokens": 20},
             "total_tokens": 2261,

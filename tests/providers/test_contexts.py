@@ -472,7 +472,7 @@ def test_what_was_to_be_sent_stays_a_prefix(format: str, data: st.DataObject) ->
             agent.sent.append((format, context.messages))
         keeps_prefix(agent)
 
-    play(data.draw(journals(*APPENDS, "system", "partial", formats=(format,), cut=2)), after=note)
+    play(data.draw(journals(*APPENDS, "system", "partial", cut=2)), after=note)
 
 
 @every_format

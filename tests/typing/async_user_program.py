@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
+from msgspec import UNSET
+
 import clew
 from clew import (
     AsyncConversations,
@@ -27,7 +29,9 @@ from clew.aio.facets import AsyncConversation, AsyncRun
 from clew.aio.handles import AsyncBlobs, AsyncLeases
 from clew.aio.snapshots import AsyncSnapshots
 from clew.context.compaction import Compacted
+from clew.context.normalise import OpenCall
 from clew.context.project import Context
+from clew.exchange import Reply
 from clew.facets.conversations import ConversationInfo, Failure
 from clew.facets.runs import Checkpoint, CheckpointInfo
 from clew.facets.sessions import Event, Session, SessionInfo
@@ -39,6 +43,7 @@ from clew.upkeep.copy import CopyReport
 
 USER = {"role": "user", "content": "Hello"}
 ANSWER = {"role": "assistant", "content": "Hello!"}
+COMPLETION = {"choices": [{"message": ANSWER}]}
 LONG_AGO = timedelta(days=365)
 
 
@@ -195,6 +200,34 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     )
     assert_type(said, Entry)
     await thread.append_message(ANSWER)
+    reply = await thread.append_response(
+        COMPLETION,
+        format="openai-chat",
+        id="thread-reply",
+        parent=UNSET,
+        turn=None,
+        meta=None,
+        blobs=(),
+        time=now,
+        expect=UNSET,
+        fence=None,
+    )
+    assert_type(reply, Reply)
+    assert_type(reply.calls, tuple[OpenCall, ...])
+    outputs = {call.id: call.arguments for call in reply.calls}
+    given = await thread.append_results(
+        outputs,
+        id="results",
+        parent=UNSET,
+        turn="turn-0",
+        meta=None,
+        blobs=(),
+        time=now,
+        expect=UNSET,
+        fence=None,
+    )
+    assert_type(given, list[Entry])
+    assert_type(await thread.append_results([(call, "") for call in reply.calls]), list[Entry])
     wrote = await thread.write([clew.draft("event", 4)], expect=await thread.leaf, fence=None)
     assert_type(wrote, list[Record])
     assert_type(await thread.move(one.id, id="move-1", expect=await thread.leaf, fence=None), Move)
@@ -311,6 +344,29 @@ async def use_turn(turn: AsyncTurn) -> None:
     )
     assert_type(one, Entry)
     assert_type(await turn.append([clew.draft("event", 2)], expect=one.id), list[Entry])
+    reply = await turn.append_response(
+        COMPLETION,
+        format="openai-chat",
+        id="turn-reply",
+        parent=UNSET,
+        turn=None,
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=UNSET,
+    )
+    assert_type(reply, Reply)
+    given = await turn.append_results(
+        {},
+        id="results",
+        parent=UNSET,
+        turn="turn-1",
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=UNSET,
+    )
+    assert_type(given, list[Entry])
     said = await turn.append_message(
         USER,
         format="plain",

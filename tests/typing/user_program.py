@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
+from msgspec import UNSET
+
 import clew
 from clew import (
     Conversations,
@@ -28,7 +30,9 @@ from clew import (
     Turn,
 )
 from clew.context.compaction import Compacted
+from clew.context.normalise import OpenCall
 from clew.context.project import Context
+from clew.exchange import Reply
 from clew.facets.conversations import Conversation, ConversationInfo, Failure
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run
 from clew.facets.sessions import Event, Session, SessionInfo
@@ -43,6 +47,7 @@ from clew.upkeep.copy import CopyReport
 
 USER = {"role": "user", "content": "Hello"}
 ANSWER = {"role": "assistant", "content": "Hello!"}
+COMPLETION = {"choices": [{"message": ANSWER}]}
 LONG_AGO = timedelta(days=365)
 
 
@@ -198,6 +203,34 @@ def use_thread(thread: Thread, folder: Path) -> None:
     )
     assert_type(said, Entry)
     thread.append_message(ANSWER)
+    reply = thread.append_response(
+        COMPLETION,
+        format="openai-chat",
+        id="thread-reply",
+        parent=UNSET,
+        turn=None,
+        meta=None,
+        blobs=(),
+        time=now,
+        expect=UNSET,
+        fence=None,
+    )
+    assert_type(reply, Reply)
+    assert_type(reply.calls, tuple[OpenCall, ...])
+    outputs = {call.id: call.arguments for call in reply.calls}
+    given = thread.append_results(
+        outputs,
+        id="results",
+        parent=UNSET,
+        turn="turn-0",
+        meta=None,
+        blobs=(),
+        time=now,
+        expect=UNSET,
+        fence=None,
+    )
+    assert_type(given, list[Entry])
+    assert_type(thread.append_results([(call, "") for call in reply.calls]), list[Entry])
     assert_type(
         thread.write([clew.draft("event", 4)], expect=thread.leaf, fence=None), list[Record]
     )
@@ -314,6 +347,29 @@ def use_turn(turn: Turn) -> None:
     )
     assert_type(one, Entry)
     assert_type(turn.append([clew.draft("event", 2)], expect=one.id), list[Entry])
+    reply = turn.append_response(
+        COMPLETION,
+        format="openai-chat",
+        id="turn-reply",
+        parent=UNSET,
+        turn=None,
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=UNSET,
+    )
+    assert_type(reply, Reply)
+    given = turn.append_results(
+        {},
+        id="results",
+        parent=UNSET,
+        turn="turn-1",
+        meta=None,
+        blobs=(),
+        time=turn.thread.store.now(),
+        expect=UNSET,
+    )
+    assert_type(given, list[Entry])
     said = turn.append_message(
         USER,
         format="plain",

@@ -49,6 +49,7 @@ from clew.core.model import (
     Swept,
     ThreadInfo,
 )
+from clew.exchange import Outputs, Reply
 from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Store
 from clew.thread import Thread
 from clew.tree import Comparison
@@ -311,6 +312,16 @@ class AsyncThread:
     ) -> Entry:
         return await hop(self.sync.append_message, message, format=format, **options)
 
+    async def append_response(
+        self, response: Any, *, format: str | None = None, **options: Unpack[FencedAppendOptions]
+    ) -> Reply:
+        return await hop(self.sync.append_response, response, format=format, **options)
+
+    async def append_results(
+        self, outputs: Outputs, **options: Unpack[FencedAppendOptions]
+    ) -> list[Entry]:
+        return await hop(self.sync.append_results, outputs, **options)
+
     async def write(
         self,
         batch: Iterable[Draft],
@@ -513,6 +524,16 @@ class AsyncTurn:
         self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
     ) -> Entry:
         return await hop(self.sync.append_message, message, format=format, **options)
+
+    async def append_response(
+        self, response: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
+    ) -> Reply:
+        return await hop(self.sync.append_response, response, format=format, **options)
+
+    async def append_results(
+        self, outputs: Outputs, **options: Unpack[AppendOptions]
+    ) -> list[Entry]:
+        return await hop(self.sync.append_results, outputs, **options)
 
     async def move(self, leaf: str | None) -> Move:
         return await hop(self.sync.move, leaf)

@@ -53,6 +53,11 @@ class OpenCall(Struct, frozen=True, gc=False):
     arguments: Any
     entry: str | None
 
+    @classmethod
+    def of(cls, call: ToolCall, entry: str | None, id: str | None = None) -> OpenCall:
+        arguments = call.arguments if call.unparsed is None else call.unparsed
+        return cls(id or call.id, call.name, arguments, entry)
+
 
 class Item(Struct, frozen=True, gc=False):
     """A message, and the entry that it was read from; None for what was made.
@@ -389,7 +394,8 @@ class _Builder:
             self._let_user_speak()
         if self._target in _USER_FIRST:
             self._begin_with_user()
-        return Dialogue(self._blocks, self._repairs, next_, tuple([_open(p) for p in waiting]))
+        calls = tuple([OpenCall.of(pair.call, pair.entry, pair.id) for pair in waiting])
+        return Dialogue(self._blocks, self._repairs, next_, calls)
 
     def _begin_with_user(self) -> None:
         for position, block in enumerate(self._blocks):
@@ -432,9 +438,3 @@ def _is_complete(message: Message) -> bool:
     last = message.parts[-1]
     raw = last.raw if isinstance(last, Other) else None
     return not (isinstance(raw, dict) and raw.get("type") in _PAUSED)
-
-
-def _open(pair: PairedCall) -> OpenCall:
-    call = pair.call
-    arguments = call.arguments if call.unparsed is None else call.unparsed
-    return OpenCall(pair.id, call.name, arguments, pair.entry)

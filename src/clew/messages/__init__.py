@@ -6,8 +6,8 @@ the provider's rules. Each format is a folder with a module for each of them, lo
 first asked for: `import clew` stays light, and most programs need one format. `incoming` is the
 door through which messages become entries.
 
-Normal form: no message without parts and no blank text; no two assistant messages in a row;
-every assistant message with calls is followed at once by one tool message with exactly one
+Normal form: no message without parts and no blank text; an assistant message is one reply of the
+model; every assistant message with calls is followed at once by one tool message with exactly one
 result per call, in the order of the calls, and tool messages stand nowhere else; the ids of
 calls are unique; the first message that is not a system message is the user's.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from clew.core.errors import InvalidInput
 from clew.messages.detection import detect
-from clew.messages.neutral import Message, Violation, Written
+from clew.messages.neutral import Message, Usage, Violation, Written
 from clew.messages.sdk_objects import as_body
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "detect",
     "known_format",
     "read",
+    "read_usage",
     "reader",
     "validate",
     "view",
@@ -69,6 +70,12 @@ def known_format(format: str | None, body: Any) -> str:
 def reader(format: str) -> Callable[[Any], list[Message]]:
     """The function that reads a format, for those who read many messages."""
     found: Callable[[Any], list[Message]] = _part(format, "read").read
+    return found
+
+
+def read_usage(format: str, usage: Any) -> Usage | None:
+    """What the usage of a response says, counted alike for every provider; None if it is none."""
+    found: Usage | None = _part(format, "read").read_usage(usage)
     return found
 
 

@@ -25,6 +25,7 @@ from clew.core.errors import InvalidInput
 from clew.core.model import EntryDraft
 from clew.messages.neutral import Message, ToolCall, tool_ids
 from clew.messages.sdk_objects import as_body
+from clew.messages.shared.media import dump
 
 # Of the calls that a message answers: those that its thread does not know.
 UnknownCalls = Callable[[frozenset[str]], Iterable[str]]
@@ -45,13 +46,16 @@ def message_draft(
     """
     try:
         return _draft(message, format, unknown_calls, fields)
-    except InvalidInput:
+    except InvalidInput as error:
         # Most messages are plain JSON, and a walk through them would cost as much as reading
         # them. So SDK objects are looked for only in what was refused as it stands.
         body = as_body(message)
         if body is message:
-            raise
-    return _draft(body, format, unknown_calls, fields)
+            raise _with_hint(error, body) from None
+    try:
+        return _draft(body, format, unknown_calls, fields)
+    except InvalidInput as error:
+        raise _with_hint(error, body) from None
 
 
 def message_drafts(
@@ -69,6 +73,46 @@ def message_drafts(
             reason = error.fields["reason"]
             raise InvalidInput("messages", reason, path=f"$[{index}]{inner}") from None
     return made
+
+
+def result_body(call: str, tool: str, output: Any) -> dict[str, Any]:
+    """The output of a tool as a message that answers its call, in the plain format.
+
+    An exception is an error; a text, and blocks of text and media, are what they are; so is what
+    an MCP tool gave; any other JSON is written as text, and None as nothing.
+    """
+    body: dict[str, Any] = {"role": "tool", "tool_call_id": call, "name": tool}
+    if isinstance(output, BaseException):
+        text = f"{type(output).__name__}: {output}" if str(output) else type(output).__name__
+        return {**body, "content": text, "is_error": True}
+    output = as_body(output)
+    if isinstance(output, dict) and isinstance(output.get("content"), list):
+        failed = output.get("isError", output.get("is_error")) is True
+        if failed or {"isError", "is_error", "structuredContent"} & output.keys():
+            output = output["content"]
+            body |= {"is_error": True} if failed else {}
+    if isinstance(output, list) and output and all(map(_is_block, output)):
+        return {**body, "content": [_plain_block(block) for block in output]}
+    if output is None or isinstance(output, str):
+        return {**body, "content": output or ""}
+    return {**body, "content": dump(output)}
+
+
+def _is_block(block: Any) -> bool:
+    return isinstance(block, dict) and (
+        (block.get("type") == "text" and isinstance(block.get("text"), str))
+        or (block.get("type") in ("image", "audio") and isinstance(block.get("data"), str))
+        or (block.get("type") == "image" and isinstance(block.get("source"), dict))
+    )
+
+
+def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
+    """A block in the plain format; MCP and Anthropic spell media in their own ways."""
+    source = block.get("source", block)
+    mime = source.get("mime", source.get("mimeType", source.get("media_type")))
+    if block["type"] == "text" or mime is None:
+        return block
+    return {"type": block["type"], "mime": mime, "data": source["data"]}
 
 
 def message_list(given: object, field: str = "messages") -> list[Any]:
@@ -165,6 +209,36 @@ def _claimed_kind(body: dict[str, Any]) -> str:
     if role == "user" and names and names <= _RESULTS:
         return "tool_result"
     return _KINDS.get(role, "custom")
+
+
+def _with_hint(error: InvalidInput, body: Any) -> InvalidInput:
+    """The error; for what is nearly a message, one that says where the message is."""
+    hint = _hint(body)
+    return error if hint is None else InvalidInput("message", hint, path="$")
+
+
+def _hint(body: Any) -> str | None:
+    if isinstance(body, str):
+        return 'is a text; a message also says whose it is: {"role": "user", "content": …}'
+    if isinstance(body, list):
+        named = [item for item in body if isinstance(item, dict)]
+        if named and all(isinstance(item.get("role"), str) for item in named):
+            return "is a list of messages; append them one by one"
+        if named and all("type" in item for item in named):
+            return 'is a list of blocks; a message holds them: {"role": "assistant", "content": …}'
+        if named and all({"text", "functionCall", "function_call"} & item.keys() for item in named):
+            return 'is a list of parts; a content holds them: {"role": "model", "parts": …}'
+    if not isinstance(body, dict) or isinstance(body.get("role"), str):
+        return None
+    if body.get("object") == "chat.completion.chunk":
+        return "is one event of a stream; append the message when it is whole"
+    if isinstance(body.get("message"), dict):
+        return "is a choice of a chat completion: its message is .message"
+    if isinstance(body.get("content"), dict):
+        return "is a candidate of a Gemini response: its message is .content"
+    if body.get("type") in ("text", "tool_use", "thinking", "tool_result", "image"):
+        return 'is a block; a message holds it: {"role": …, "content": [block]}'
+    return None
 
 
 _WORDS = {"role", "content"}

@@ -105,8 +105,9 @@ def _read_call(block: Any, index: int) -> Part:
         arguments, unparsed = parse_arguments(call.get("arguments", call.get("args")))
         tool = name(call, "name", "" if call is block else "function")
         # Small local models leave the id out; the result can then only name this one.
-        id = optional(block, "id") or f"call_{tool}_{index}"
-        return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
+        id = optional(block, "id")
+        made = id or f"call_{tool}_{index}"
+        return ToolCall(made, tool, arguments, unparsed, not id, format=NAME, raw=block)
     except Malformed as error:
         raise error.under(f".tool_calls[{index}]") from None
 

@@ -71,7 +71,7 @@ def read(body: Any) -> list[Message]:
             role=role,
             parts=parts,
             format=NAME,
-            usage=_read_usage(usage) if isinstance(usage, dict) else None,
+            usage=read_usage(usage),
             model=model if isinstance(model, str) else None,
         )
     ]
@@ -139,7 +139,10 @@ def _read_source(block: Block, kind: Any) -> Part:
     return Media(kind=kind, **found, format=NAME, raw=block)
 
 
-def _read_usage(usage: Block) -> Usage:
+def read_usage(usage: Any) -> Usage | None:
+    """The tokens of a response."""
+    if not isinstance(usage, dict):
+        return None
     return Usage(
         input_tokens=tokens(usage, "input_tokens"),
         output_tokens=tokens(usage, "output_tokens"),

@@ -85,7 +85,7 @@ def _read_response(body: Block) -> Message:
         role="assistant",
         parts=parts,
         format=NAME,
-        usage=_read_usage(_either(body, "usageMetadata", "usage_metadata")),
+        usage=read_usage(_either(body, "usageMetadata", "usage_metadata")),
         model=model if isinstance(model, str) else None,
     )
 
@@ -203,7 +203,8 @@ def _with_ids(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _read_usage(usage: Any) -> Usage | None:
+def read_usage(usage: Any) -> Usage | None:
+    """The tokens of a response; thoughts are counted beside the candidates there."""
     if not isinstance(usage, dict):
         return None
 

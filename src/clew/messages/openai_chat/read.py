@@ -64,12 +64,17 @@ def _read_completion(body: Block) -> list[Message]:
     if not choices or not isinstance(choices[0], dict):
         raise Malformed("a completion without a choice", ".choices")
     model = body.get("model")
-    usage = openai.read_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
+    usage = read_usage(body.get("usage"))
     try:
         message = fields(choices[0], "message")
         return [_read_message(message, usage, model if isinstance(model, str) else None)]
     except Malformed as error:
         raise error.under(".choices[0].message") from None
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """The tokens of a completion."""
+    return openai.read_usage(usage, "prompt_tokens", "completion_tokens")
 
 
 def _read_message(body: Any, usage: Usage | None = None, model: str | None = None) -> Message:

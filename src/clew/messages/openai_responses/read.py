@@ -22,6 +22,7 @@ from clew.messages.neutral import (
     Thinking,
     ToolCall,
     ToolResult,
+    Usage,
 )
 from clew.messages.shared import openai
 from clew.messages.shared.media import dump, parse_arguments
@@ -71,12 +72,17 @@ def read(body: Any) -> list[Message]:
 
 def _read_response(body: Block) -> list[Message]:
     found = _read_items(elements(body, "output"), ".output")
-    usage = openai.read_usage(body.get("usage"), "input_tokens", "output_tokens")
+    usage = read_usage(body.get("usage"))
     model = body.get("model")
     # A response may hold several messages, but it was one call: the last one tells what it cost.
     last = found.pop() if found else Message(role="assistant", parts=(), format=NAME)
     last = replace(last, usage=usage, model=model if isinstance(model, str) else None)
     return [*found, last]
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """The tokens of a response."""
+    return openai.read_usage(usage, "input_tokens", "output_tokens")
 
 
 def _read_items(items: list[Any], path: str) -> list[Message]:
