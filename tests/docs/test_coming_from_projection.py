@@ -76,7 +76,7 @@ def _build_context(store: Store, name: str) -> None:
     for format in FORMATS:
         found = thread.context(format).messages
         assert messages.validate(format, found) == []
-    assert codes(thread) == ["orphan_result", "interrupted_call"]
+    assert codes(thread) == ["interrupted_call", "orphan_result"]
     assert len(thread.context("openai-chat").messages) == 4
 
 
