@@ -199,7 +199,8 @@ class Thread:
         The first becomes a child of the leaf, or of `parent`; the leaf moves to the last.
         `expect` is the leaf you know of: Conflict if the thread stands elsewhere. `fence` is
         that of your lease. An `id` that is stored already with the same content gives the
-        stored entry, so a retry is harmless; with other content it is a Conflict.
+        stored entry, so a retry is harmless; with other content it is a Conflict. What you do not
+        say (turn, format, meta, blobs, parent) is not compared, nor is the turn of `Turn.append`.
         """
         engine = self.store.engine
         if isinstance(kind, str):

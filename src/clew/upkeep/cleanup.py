@@ -320,7 +320,7 @@ class _Cleanup:
         now = self._engine.thread(listed.id)
         if (now.created_us, now.seq) != (listed.created_us, seq):
             text = f"thread {listed.id!r} was written to while it was looked at"
-            raise Conflict(text, expected=seq, actual=now.seq)
+            raise Conflict(text, field="seq", expected=seq, actual=now.seq)
 
     def _bury(self, info: ThreadInfo, lease: Lease, now_us: int) -> None:
         """Under a tombstone nothing is acknowledged any more, also when the lease has run out.
