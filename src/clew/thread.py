@@ -152,9 +152,14 @@ class Thread:
         """The entries whose parent is `entry`, oldest first; None asks for the roots."""
         return tree.children(self, entry)
 
-    def compare(self, left: str, right: str) -> Comparison:
-        """Where the paths to two entries part. Reads as far back as that, not further."""
-        return tree.compare(self, left, right)
+    def compare(self, left: str, right: str, *, thread: str | Thread | None = None) -> Comparison:
+        """Where the paths to two entries part. Reads as far back as that, not further.
+
+        `thread` says whose entry `right` is, if it is not one of this thread: a fork's, the
+        origin's. `Store.compare` compares two threads as they stand.
+        """
+        other = self.store.get(thread) if isinstance(thread, str) else thread or self
+        return tree.compare((self, left), (other, right))
 
     # --- appending ---
 

@@ -415,12 +415,16 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Purged(Struct, frozen=True, kw_only=True):
-    """What a purge removed, and what stays because forks still need it."""
+    """What a purge removed, and what stays because forks still need it.
+
+    `children` are the threads whose parent it was. `Store.purge` names them; engines do not look.
+    """
 
     thread: str
     records: int
     kept: int
     kept_for: tuple[str, ...]
+    children: tuple[str, ...] = ()
 
 
 class Swept(Struct, frozen=True, kw_only=True):
