@@ -229,6 +229,17 @@ def test_an_unrelated_thread_of_the_same_id_is_not_touched(two: tuple[Engine, En
     assert "another thread" in (report.having("blocked")[0].reason or "")
 
 
+def test_children_come_over_before_and_without_their_parents(pair: tuple[Engine, Engine]) -> None:
+    source, target = pair
+    source.create(thread("z-boss"))
+    for name, parent in (("a-child", "z-boss"), ("orphan", "gone"), ("itself", "itself")):
+        source.create(thread(name, parent=parent))
+        grow(source, name, "a")
+    assert copy(source, target).complete
+    assert picture(target) == picture(source)
+    whole(target)
+
+
 @pytest.mark.parametrize("differing", [{"turn": "u"}, {"format": "plain"}, {"meta": {"k": 1}}])
 def test_another_entry_under_the_same_id_is_noticed(
     two: tuple[Engine, Engine], differing: dict[str, Any]
