@@ -229,8 +229,9 @@ def _check_same(draft: Draft, record: Record) -> None:
     elif isinstance(draft, MoveDraft) and isinstance(record, Move):
         field = "" if draft.leaf == record.leaf else "leaf"
     elif isinstance(draft, FactDraft) and isinstance(record, Fact):
-        same_value = "" if draft.data == record.data else "value"
-        field = same_value if draft.key == record.key else "key"
+        field = "" if draft.data == record.data else "value"
+        if draft.key != record.key:
+            field = "key"
     if field:
         what = f"its {field} differs"
         if field == "type":
