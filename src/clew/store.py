@@ -8,6 +8,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_name, mint, seconds
 from clew.core.engine import Engine, Progress
@@ -30,6 +34,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.thread import Thread, part
+from clew.tree import Comparison
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
@@ -80,7 +85,8 @@ class Store:
         """Make a new thread. Without an id it gets a fresh one that sorts by time.
 
         Raises AlreadyExists, also when the thread with that id is deleted: restore it, purge
-        it, or choose another id. `parent` is the thread this one works for (a sub-agent's).
+        it, or choose another id. `parent` is the thread this one works for (a sub-agent's); if it
+        is not there, or is deleted, that is InvalidInput.
         """
         created_us = self.clock() if time is None else to_us(time)
         given = dict(facts or {})
@@ -88,7 +94,7 @@ class Store:
         if tags := list(tags):
             given["tags"] = tags
         if parent is not None:
-            check_name(parent, "parent")
+            self._check_parent(check_name(parent, "parent"), id)
         return self._create(
             ThreadDraft(
                 id=mint(id),
@@ -100,6 +106,24 @@ class Store:
 
     def _create(self, draft: ThreadDraft) -> Thread:
         return Thread(self, self.engine.create(draft).id)
+
+    def _check_parent(self, parent: str, id: str | None) -> None:
+        """That a parent is there. The engine does not ask: copies bring children before parents."""
+        try:
+            self._info(parent)
+        except NotFound as error:
+            # A retry, perhaps: the parent may have gone since the child was made. If the thread
+            # is there, the engine tells whether it is the same one.
+            if id is None or not self._has(id):
+                raise InvalidInput("parent", str(error), deleted_at=error.deleted_at) from None
+
+    def _has(self, id: str) -> bool:
+        """Whether a thread has this id; a deleted one still has it."""
+        try:
+            self._info(id, deleted=True)
+        except NotFound:
+            return False
+        return True
 
     def get(self, id: str, *, deleted: bool = False) -> Thread:
         """The thread with this id. NotFound if there is none, or it is deleted (unless asked)."""
@@ -223,8 +247,12 @@ class Store:
         """Remove a thread for good, deleted before or not. This cannot be undone.
 
         Entries that a fork shares stay for the fork; the answer says how many, and for whom.
+        `children` of the answer are the threads that worked for it: they stay as they are, with a
+        `parent` that is not there any more.
         """
-        return self.engine.purge(check_name(thread, "id"))
+        # Looked for first: if that fails, nothing has been removed yet.
+        children = children_of(self, check_name(thread, "id"))
+        return replace(self.engine.purge(thread), children=children)
 
     def fork(
         self,
@@ -267,9 +295,7 @@ class Store:
         number = 1
         while True:
             id = f"{base}#fork-{number}"
-            try:
-                self.get(id, deleted=True)  # a deleted thread still has its id
-            except NotFound:
+            if not self._has(id):
                 return id
             number += 1
 
@@ -282,6 +308,15 @@ class Store:
         if at is None:
             return Origin(source.id, None, None)
         return Origin(source.id, at, source.get(at).hash)
+
+    def compare(self, a: str | Thread, b: str | Thread) -> Comparison:
+        """Where the paths that two threads stand on part: fork and origin, or two forks.
+
+        `common` is the last entry that both share by reference, None if there is none; `left` is
+        what `a` has after it, `right` what `b` has. Reads as far back as that, not further.
+        """
+        one, other = (self.get(given) if isinstance(given, str) else given for given in (a, b))
+        return tree.compare((one, UNSET), (other, UNSET))
 
     # --- facets: for those who want less; loaded when they are asked for ---
 
@@ -389,6 +424,16 @@ class Store:
     def now(self) -> datetime:
         """The time of the store's clock."""
         return to_time(self.clock())
+
+
+def children_of(store: Store, thread: str) -> tuple[str, ...]:
+    """The threads that work for a thread, archived and deleted ones too. Reads an index."""
+    found = {
+        info.id
+        for deleted in (False, True)
+        for info in store.threads(parent=thread, archived=None, deleted=deleted)
+    }
+    return tuple(sorted(found - {thread}))
 
 
 class Blobs:

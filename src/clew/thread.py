@@ -153,9 +153,14 @@ class Thread:
         """The entries whose parent is `entry`, oldest first; None asks for the roots."""
         return tree.children(self, entry)
 
-    def compare(self, left: str, right: str) -> Comparison:
-        """Where the paths to two entries part. Reads as far back as that, not further."""
-        return tree.compare(self, left, right)
+    def compare(self, left: str, right: str, *, thread: str | Thread | None = None) -> Comparison:
+        """Where the paths to two entries part. Reads as far back as that, not further.
+
+        `thread` says whose entry `right` is, if it is not one of this thread: a fork's, the
+        origin's. `Store.compare` compares two threads as they stand.
+        """
+        other = self.store.get(thread) if isinstance(thread, str) else thread or self
+        return tree.compare((self, left), (other, right))
 
     # --- appending ---
 
@@ -200,7 +205,8 @@ class Thread:
         The first becomes a child of the leaf, or of `parent`; the leaf moves to the last.
         `expect` is the leaf you know of: Conflict if the thread stands elsewhere. `fence` is
         that of your lease. An `id` that is stored already with the same content gives the
-        stored entry, so a retry is harmless; with other content it is a Conflict.
+        stored entry, so a retry is harmless; with other content it is a Conflict. What you do not
+        say (turn, format, meta, blobs, parent) is not compared, nor is the turn of `Turn.append`.
         """
         engine = self.store.engine
         if isinstance(kind, str):

@@ -66,18 +66,64 @@ def _next_in_segment(thread: Thread, entry: Entry, segments: list[Segment]) -> s
     return None
 
 
-def compare(thread: Thread, left: str, right: str) -> Comparison:
-    # Branches usually part near their ends, so little is read at first, and then more and more.
-    limit = 64
-    while True:
-        a, b = thread.path(left, limit=limit), thread.path(right, limit=limit)
-        known = {entry.id: i for i, entry in enumerate(b)}
-        meet = max((i for i, entry in enumerate(a) if entry.id in known), default=None)
-        if meet is not None:
-            return Comparison(a[meet], a[meet + 1 :], b[known[a[meet].id] + 1 :])
-        if len(a) < limit and len(b) < limit:
-            return Comparison(None, a, b)
-        limit *= 4
+End = tuple["Thread", str | UnsetType | None]  # a thread, and the entry where a path of it ends
+
+
+def compare(left: End, right: End) -> Comparison:
+    """Where two paths part, in one thread or in two."""
+    ours, theirs = _Walk(*left), _Walk(*right)
+    while not (ours.ended and theirs.ended):
+        walk, other = (ours, theirs) if ours.is_behind(theirs) else (theirs, ours)
+        # What two paths share is the beginning of both, so the first that is met is the last.
+        for entry in walk.read():
+            if _identity(entry) in other.places:
+                return Comparison(entry, ours.after(entry), theirs.after(entry))
+    return Comparison(None, ours.entries[::-1], theirs.entries[::-1])
+
+
+class _Walk:
+    """A path from its end towards the root, of which no more is read than is asked for."""
+
+    def __init__(self, thread: Thread, end: str | UnsetType | None) -> None:
+        self._thread = thread
+        self._next = end
+        self._limit = 64
+        self.ended = False
+        self.entries: list[Entry] = []  # newest first
+        self.places: dict[tuple[str, str], int] = {}
+
+    def read(self) -> list[Entry]:
+        """Some more entries; the more have been read, the more."""
+        found = self._thread.path(self._next, limit=self._limit)[::-1]
+        for entry in found:
+            self.places[_identity(entry)] = len(self.entries)
+            self.entries.append(entry)
+        self._next = found[-1].parent if found else None
+        self._limit = max(self._limit, len(self.entries))
+        self.ended = self._next is None
+        return found
+
+    def is_behind(self, other: _Walk) -> bool:
+        """Whether this one has to go on: the other one waits at what is older, or has ended.
+
+        Times are those of the callers, and may mislead; then more is read than had to be.
+        """
+        if self.ended or other.ended:
+            return other.ended
+        if not self.entries or not other.entries:
+            return not self.entries
+        ours, theirs = self.entries[-1], other.entries[-1]
+        if ours.thread == theirs.thread:
+            return ours.seq > theirs.seq
+        return (ours.time_us, len(other.entries)) > (theirs.time_us, len(self.entries))
+
+    def after(self, entry: Entry) -> list[Entry]:
+        return self.entries[: self.places[_identity(entry)]][::-1]
+
+
+def _identity(entry: Entry) -> tuple[str, str]:
+    """What makes an entry the same one: a fork may use an id that its origin uses later."""
+    return entry.thread, entry.hash
 
 
 def unfinished_turn(thread: Thread) -> Entry | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.drafts import check_batch, check_name, mint, seconds
+from clew.core.drafts import ImpliedTurn, check_batch, check_name, mint, seconds
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, LeaseHeld
 from clew.core.model import (
@@ -65,6 +65,7 @@ class Turn:
         self.thread = thread
         self.owner = check_name(owner, "owner")
         self.id = mint(id)
+        self._implied = ImpliedTurn(self.id)  # for entries whose caller does not say a turn
         self._ttl_seconds = seconds(ttl_seconds, "ttl_seconds")
         self._wait_seconds = wait_seconds
         self._lease: Lease | None = None
@@ -155,10 +156,12 @@ class Turn:
         """Append to the thread as part of this turn. LeaseLost if the lease is over."""
         fence = self.lease.fence
         if isinstance(kind, str):
-            options.setdefault("turn", self.id)
+            options.setdefault("turn", self._implied)
             return self.thread.append(kind, body, format=format, fence=fence, **options)
         given = check_batch(kind)
-        mine = [d if d.turn is not None else replace(d, turn=self.id) for d in given]
+        mine = [
+            d if d.turn is not None else replace(d, turn=self.id, implied_turn=True) for d in given
+        ]
         # A body or fields beside drafts are passed on too, because the thread refuses them.
         return self.thread.append(  # type: ignore[call-overload, no-any-return]
             mine, body, format=format, fence=fence, **options
@@ -168,7 +171,7 @@ class Turn:
         self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
     ) -> Entry:
         """Append a message as part of this turn; see `Thread.append_message`."""
-        options.setdefault("turn", self.id)
+        options.setdefault("turn", self._implied)
         return self.thread.append_message(message, format=format, fence=self.lease.fence, **options)
 
     def append_response(

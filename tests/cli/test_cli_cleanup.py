@@ -86,6 +86,19 @@ def test_only_deleted_threads_if_asked_for(run: Run, tmp_path: Path) -> None:
     assert ids(str(place)) == {"there"}
 
 
+def test_children_that_lose_their_parent_are_named(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "threads.db"
+    with clew.open(place) as store:
+        store.create("boss", time=LONG_AGO)
+        store.create("helper", parent="boss")
+        store.get("boss").set(deleted_us=round(LONG_AGO.timestamp() * 1e6))
+    planned = run("cleanup", place, "--older-than", "30d", "--dry-run")
+    assert planned.lines[-2:] == ["1 thread will work for a thread that is gone:", "  helper"]
+    done = run("cleanup", place, "--older-than", "30d", "--yes")
+    assert "1 thread works for a thread that is gone:\n  helper\n" in done.out
+    assert ids(str(place)) == {"helper"}
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -139,6 +139,31 @@ def test_a_killed_turn_can_be_resumed_by_another_process(path: str) -> None:
         assert thread.unfinished_turn() is None
 
 
+def test_a_killed_agents_steps_are_not_refused_when_it_does_them_again(path: str) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        worker = start("take_steps_and_hang", path)
+        assert worker.stdout.readline() == "in turn\n"
+        worker.kill()
+        worker.communicate()
+        stored = {entry.id: entry for entry in thread.path()}
+        with thread.turn(owner="heir", wait_seconds=60) as turn:
+            begun = thread.info
+            again = [
+                turn.append_message({"role": "user", "content": "Renew it."}, id="step-1"),
+                turn.append("tool_call", {"name": "renew"}, id="step-2"),
+                *turn.append([clew.draft("usage", {"tokens": 7}, id="step-3", meta={})]),
+            ]
+            assert again == [stored[f"step-{n}"] for n in (1, 2, 3)]
+            assert thread.info == begun, "nothing is written twice, and the leaf stays"
+            turn.append("tool_result", {"renewed": True}, id="step-4")
+        assert [e.id for e in thread.path() if e.kind != "turn_marker"] == [
+            f"step-{n}" for n in (1, 2, 3, 4)
+        ]
+        assert thread.unfinished_turn() is None
+        assert store.verify() == []
+
+
 def test_follow_sees_what_another_process_commits(path: str) -> None:
     with clew.open(path) as store:
         thread = store.create("t")

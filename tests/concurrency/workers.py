@@ -64,6 +64,16 @@ def take_turn_and_hang(path: str) -> None:
         time.sleep(600)
 
 
+def take_steps_and_hang(path: str) -> None:
+    """What an agent does that gives each step an id of its own, up to where it is killed."""
+    with clew.open(path) as store, store.get("t").turn(owner="worker", ttl_seconds=0.5) as turn:
+        turn.append_message({"role": "user", "content": "Renew it."}, id="step-1")
+        turn.append("tool_call", {"name": "renew"}, id="step-2", meta={})
+        turn.append([clew.draft("usage", {"tokens": 7}, id="step-3")])
+        tell("in turn")
+        time.sleep(600)
+
+
 def crash_loop(path: str, cycles: str, seed: str) -> None:
     """Fork a writer, SIGKILL it at a random moment, again and again; it tells what it wrote.
 
@@ -88,7 +98,10 @@ def crash_loop(path: str, cycles: str, seed: str) -> None:
     tell("done")
 
 
-ROLES = {role.__name__: role for role in (append, hold_lease, take_turn_and_hang, crash_loop)}
+ROLES = {
+    role.__name__: role
+    for role in (append, hold_lease, take_turn_and_hang, take_steps_and_hang, crash_loop)
+}
 
 if __name__ == "__main__":
     ROLES[sys.argv[1]](*sys.argv[2:])

@@ -19,6 +19,7 @@ import clew
 from clew.core.model import Acquire, Entry
 from clew.engines.shared import swap
 from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
+from clew.testing.cases.base import thread as draft_of
 from clew.upkeep.repair import RepairReport, repair
 from clew.upkeep.transfer import everything
 
@@ -42,7 +43,9 @@ def fill(address: str) -> None:
         first = gone.append("event", "kept for a fork")
         gone.set(title="not kept")
         last = gone.append("event", "kept as well")
-        thread = store.create("t", title="title", tags=["a"], workspace="/w", parent="p")
+        facts = {"workspace": "/w", "title": "title", "tags": ["a"]}
+        store.engine.create(draft_of("t", parent="p", facts=facts))  # its parent was purged
+        thread = store.get("t")
         a = thread.append("user_message", {"text": "needle-a"}, id="a", meta={"m": 1})
         thread.append("tool_result", {"text": "needle-b " * 2000}, id="b", blobs=[blob])
         thread.append("user_message", {"text": "needle-c"}, id="c")

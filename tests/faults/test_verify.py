@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 import clew
+from clew.testing.cases.base import thread as draft_of
 
 MARK = "needle"
 
@@ -18,7 +19,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with everything in it."""
     path = tmp_path_factory.mktemp("verify") / "threads.db"
     with clew.open(path) as store:
-        thread = store.create("t", title=f"{MARK}-title", tags=["a"], workspace="/w", parent="p")
+        facts = {"workspace": "/w", "title": f"{MARK}-title", "tags": ["a"]}
+        store.engine.create(draft_of("t", parent="p", facts=facts))  # its parent was purged
+        thread = store.get("t")
         blob = store.blobs.put(b"blob " * 50)
         a = thread.append("user_message", {"text": f"{MARK}-a"}, meta={"m": f"{MARK}-meta"})
         thread.append("tool_result", {"text": f"{MARK} " * 3000}, blobs=[blob])

@@ -15,6 +15,7 @@ from faults.stores import View, look
 
 import clew
 from clew.core.model import Acquire, Problem
+from clew.testing.cases.base import thread as draft_of
 
 LARGE = "a tool's output that becomes a blob\n" * 300
 TABLES = "format namespaces threads records segments facts tags blobs blob_uses".split()
@@ -24,7 +25,8 @@ NAMESPACES = ("default", "acme")
 def fill(dsn: str) -> None:
     """Forks, forks of forks, roots, moves, leases, large bodies, purged threads, namespaces."""
     with clew.open(dsn) as store:
-        store.create("t", title="a title", tags=["a", "b"], workspace="/w", parent="above")
+        facts = {"workspace": "/w", "title": "a title", "tags": ["a", "b"]}
+        store.engine.create(draft_of("t", parent="above", facts=facts))  # its parent was purged
         thread = store.get("t")
         blob = store.blobs.put(b"blob " * 50)
         thread.append("user_message", {"text": "a"}, id="a", meta={"model": "m"})

@@ -114,8 +114,11 @@ def test_other_writes(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> N
         (lambda: engine.lease("t", Acquire("me", 60)), 2),
         (lambda: store.create("u"), 1),
         (lambda: store.create("v", title="v", tags=["a", "b"], facts={"note": LARGE}), 1),
+        (lambda: store.create("w", parent="v"), 2),
         # The function, and around it a transaction: its answer must be here before the commit.
-        (lambda: store.purge("v"), 3),
+        (lambda: engine.purge("u"), 3),
+        # And the children, those that are deleted and those that are not.
+        (lambda: store.purge("v"), 5),
     ):
         assert trips(proxy, call) == count
 

@@ -91,6 +91,7 @@ async def main(folder: Path) -> None:
 
 async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     now = store.now()
+    await store.create("boss")
     made = await store.create(
         "thread-1",
         title="A title",
@@ -139,7 +140,9 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     await store.fork("thread-1", before=first.id)
     await store.delete(id)
     assert_type(await store.restore(id), AsyncThread)
-    assert await store.purge(id)
+    assert_type(await store.compare("thread-1", id), Comparison)
+    assert_type(await store.compare(made, await store.get(id)), Comparison)
+    assert_type((await store.purge(id)).children, tuple[str, ...])
     assert_type(store.conversations, AsyncConversations)
     assert_type(store.runs, AsyncRuns)
     assert_type(store.sessions, AsyncSessions)
@@ -241,6 +244,8 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     assert_type(await thread.leaves(), list[str])
     assert_type(await thread.children(None), list[str])
     assert_type(await thread.compare(one.id, said.id), Comparison)
+    assert_type(await thread.compare(one.id, said.id, thread=thread.id), Comparison)
+    assert_type(await thread.compare(one.id, said.id, thread=thread), Comparison)
     assert_type(await thread.set(title="A title", mine=[1, 2]), list[Fact])
     assert_type(await thread.set_facts({"a-key": 1}), list[Fact])
     await thread.set_title("Better", status="ready", source="user", error=None)

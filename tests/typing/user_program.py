@@ -94,6 +94,7 @@ def main(folder: Path) -> None:
 
 def use_store(store: Store, other: Store) -> None:
     now = store.now()
+    store.create("boss")
     made = store.create(
         "thread-1",
         title="A title",
@@ -142,7 +143,9 @@ def use_store(store: Store, other: Store) -> None:
     store.fork("thread-1", before=first.id)
     store.delete(id)
     assert_type(store.restore(id), Thread)
-    assert store.purge(id)
+    assert_type(store.compare("thread-1", id), Comparison)
+    assert_type(store.compare(made, store.get(id)), Comparison)
+    assert_type((store.purge(id)).children, tuple[str, ...])
     assert_type(store.conversations, Conversations)
     assert_type(store.runs, Runs)
     assert_type(store.sessions, Sessions)
@@ -245,6 +248,8 @@ def use_thread(thread: Thread, folder: Path) -> None:
     assert_type(thread.leaves(), list[str])
     assert_type(thread.children(None), list[str])
     assert_type(thread.compare(one.id, said.id), Comparison)
+    assert_type(thread.compare(one.id, said.id, thread=thread.id), Comparison)
+    assert_type(thread.compare(one.id, said.id, thread=thread), Comparison)
     assert_type(thread.set(title="A title", mine=[1, 2]), list[Fact])
     assert_type(thread.set_facts({"a-key": 1}), list[Fact])
     thread.set_title("Better", status="ready", source="user", error=None)

@@ -13,7 +13,7 @@ from places import PLACES
 
 import clew
 from clew.core.errors import Closed, Corrupt, InvalidInput, LeaseHeld, NotFound, Unavailable
-from clew.core.model import ClearExpired, ThreadInfo
+from clew.core.model import ClearExpired, ThreadDraft, ThreadInfo
 from clew.store import Store
 from clew.thread import Thread
 from clew.upkeep import cleanup
@@ -156,7 +156,8 @@ def test_a_deleted_thread_can_be_restored_for_as_long_as_others_are_kept(store: 
 
 
 def test_a_copy_that_is_under_way_keeps_its_scaffolds(store: Store) -> None:
-    used(store, "a", 400, parent=MARK)
+    long_ago_us = round((NOW - timedelta(days=400)).timestamp() * 1e6)
+    store.engine.create(ThreadDraft(id="a", created_us=long_ago_us, parent=MARK))
     assert store.cleanup(older_than=MONTH).purged == ()
 
 
@@ -219,11 +220,29 @@ def test_a_sub_agents_thread_stays_with_the_thread_that_it_works_for(store: Stor
 def test_a_family_goes_together(store: Store) -> None:
     used(store, "parent", 31)
     used(store, "child", 40, parent="parent")
-    used(store, "orphan", 40, parent="nobody")
-    used(store, "one", 40, parent="two")
-    used(store, "two", 40, parent="one")
+    used(store, "gone", 40)
+    used(store, "orphan", 40, parent="gone")
+    store.purge("gone")
+    for one, other in (("one", "two"), ("two", "one")):  # as a copy can bring them
+        old_us = round((NOW - timedelta(days=40)).timestamp() * 1e6)
+        store.engine.create(ThreadDraft(id=one, created_us=old_us, parent=other))
+    planned = store.cleanup(older_than=MONTH, dry_run=True)
     report = store.cleanup(older_than=MONTH)
     assert sorted(report.purged) == ["child", "one", "orphan", "parent", "two"]
+    assert planned.children == report.children == (), "all of them go"
+
+
+def test_a_cleanup_names_the_children_that_it_leaves_behind(store: Store) -> None:
+    used(store, "parent", 40)
+    used(store, "child", 1, parent="parent")
+    used(store, "gone", 40, parent="parent")
+    for id in ("parent", "gone"):
+        store.get(id).set(deleted_us=round((NOW - timedelta(days=35)).timestamp() * 1e6))
+    planned = store.cleanup(older_than=MONTH, dry_run=True)
+    report = store.cleanup(older_than=MONTH)
+    assert planned.children == report.children == ("child",)
+    assert sorted(report.purged) == ["gone", "parent"]
+    assert store.get("child").info.parent == "parent"
 
 
 def test_a_thread_stays_while_somebody_works_for_it(store: Store) -> None:

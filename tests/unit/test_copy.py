@@ -229,6 +229,45 @@ def test_an_unrelated_thread_of_the_same_id_is_not_touched(two: tuple[Engine, En
     assert "another thread" in (report.having("blocked")[0].reason or "")
 
 
+def test_children_come_over_before_and_without_their_parents(pair: tuple[Engine, Engine]) -> None:
+    source, target = pair
+    source.create(thread("z-boss"))
+    for name, parent in (("a-child", "z-boss"), ("orphan", "gone"), ("itself", "itself")):
+        source.create(thread(name, parent=parent))
+        grow(source, name, "a")
+    assert copy(source, target).complete
+    assert picture(target) == picture(source)
+    whole(target)
+
+
+@pytest.mark.parametrize("differing", [{"turn": "u"}, {"format": "plain"}, {"meta": {"k": 1}}])
+def test_another_entry_under_the_same_id_is_noticed(
+    two: tuple[Engine, Engine], differing: dict[str, Any]
+) -> None:
+    """A retry may leave out what it does not know; a copy has to be the same in everything."""
+    source, target = two
+    source.create(thread("t"))
+    grow(source, "t", "a")
+    copy(source, target)
+    source.append("t", [entry("b", 1), entry("c", 2)])
+    target.append("t", [entry("b", 1, **differing)])
+    before = picture(target)
+    (done,) = copy(source, target).threads
+    assert done.outcome == "unrelated"
+    assert next(iter(differing)) in str(done.reason)
+    assert picture(target) == before
+
+
+def test_an_empty_meta_that_is_stored_stays_as_it_is(pair: tuple[Engine, Engine]) -> None:
+    source, target = pair
+    source.create(thread("t"))
+    source.append("t", [replace(entry("a", 1), meta_data=b"{}")])
+    copy(source, target)
+    assert picture(target) == picture(source)
+    assert source.append("t", [entry("a", 1)]) == source.read("t"), "as a retry without meta"
+    whole(target)
+
+
 def test_a_held_thread_is_reported_and_the_rest_goes_on(two: tuple[Engine, Engine]) -> None:
     source, target = two
     for name in ("t", "u"):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
 
 import pytest
 
 import clew
 from clew import Conflict, InvalidInput, NotFound, TooLarge
 from clew.core import drafts
-from clew.core.model import Entry, Fact, Move
+from clew.core.model import Entry, EntryDraft, Fact, Move
 from clew.store import Store
 
 
@@ -80,6 +82,49 @@ def test_times_without_a_zone_are_refused(store: Store) -> None:
         store.list(after=datetime(2026, 1, 1))
     with pytest.raises(InvalidInput):
         store.create().append("user_message", 1, time=datetime(2026, 1, 1))
+
+
+def test_a_mistyped_parent_is_refused(store: Store) -> None:
+    store.create("boss")
+    store.create("gone")
+    store.delete("gone")
+    for parent, deleted in (("bos", False), ("gone", True), ("me", False)):
+        with pytest.raises(InvalidInput, match=parent) as caught:
+            store.create("me", parent=parent)
+        assert caught.value.field == "parent"
+        assert (caught.value.fields["deleted_at"] is not None) == deleted
+    assert store.find("me") is None
+    assert store.create("me", parent="boss").info.parent == "boss"
+
+
+def test_a_retry_finds_the_child_whose_parent_is_gone(store: Store) -> None:
+    store.create("boss")
+    now = store.now()
+    made = store.create("me", parent="boss", time=now)
+    store.purge("boss")
+    assert store.create("me", parent="boss", time=now) == made
+    with pytest.raises(clew.AlreadyExists):
+        store.create("me", parent="boss")
+    with pytest.raises(InvalidInput):
+        store.create("another", parent="boss", time=now)
+
+
+def test_a_purge_names_the_children_that_it_leaves_behind(store: Store) -> None:
+    store.create("boss")
+    for id in ("b", "a", "filed", "deleted"):
+        store.create(id, parent="boss")
+    store.create("grandchild", parent="a")
+    store.create("stranger")
+    store.get("filed").set(archived=True)
+    store.delete("deleted")
+    purged = store.purge("boss")
+    assert purged.children == ("a", "b", "deleted", "filed")
+    assert store.get("a").info.parent == "boss", "it says for whom it worked"
+    assert {info.id for info in store.threads(parent="boss")} == {"a", "b"}
+    assert store.purge("stranger").children == ()
+    with pytest.raises(NotFound):
+        store.purge("boss")
+    assert store.verify() == []
 
 
 def test_delete_hides_restore_brings_back_purge_removes(store: Store) -> None:
@@ -277,6 +322,125 @@ def test_compare_finds_where_two_branches_part(store: Store) -> None:
     assert (apart.common, len(apart.left), apart.right) == (None, 103, [other])
     inside = thread.compare(trunk[5].id, left[-1].id)
     assert (inside.common, inside.left, len(inside.right)) == (trunk[5], [], 97)
+
+
+def test_compare_finds_where_a_fork_and_its_origin_part(store: Store) -> None:
+    origin = store.create("origin")
+    trunk = origin.append([clew.draft("event", n, id=f"e{n}") for n in range(100)])
+    fork = store.fork("origin", at="e49", id="fork")
+    # The fork uses an id that its origin has as well, for another entry.
+    mine = fork.append([clew.draft("event", n, id=id) for n, id in ((50, "e50"), (1, "x"))])
+    found = store.compare("origin", fork)
+    assert (found.common, found.left, found.right) == (trunk[49], trunk[50:], mine)
+    found = store.compare(fork, origin)
+    assert (found.common, found.left, found.right) == (trunk[49], mine, trunk[50:])
+    for handle in ("origin", origin):
+        across = fork.compare("x", "e60", thread=handle)
+        assert (across.common, across.left, across.right) == (trunk[49], mine, trunk[50:61])
+    same_id = fork.compare("e50", "e50", thread="origin")
+    assert (same_id.common, same_id.left, same_id.right) == (trunk[49], mine[:1], trunk[50:51])
+    inherited = origin.compare("e99", "e10", thread=fork)
+    assert (inherited.common, inherited.right) == (trunk[10], [])
+    with pytest.raises(NotFound):
+        fork.compare("x", "e60")
+    with pytest.raises(NotFound):
+        fork.compare("x", "e60", thread="nobody")
+
+
+def test_compare_knows_the_whole_family_of_a_fork(store: Store) -> None:
+    root = store.create("root")
+    trunk = root.append([clew.draft("event", n, id=f"e{n}") for n in range(6)])
+    one = store.fork("root", at="e2", id="one")
+    store.fork("root", at="e4", id="other")
+    mine = [one.append("event", n, id=f"o{n}") for n in range(3)]
+    nested = store.fork("one", at="o1", id="nested")
+    deep = nested.append("event", "deep")
+
+    def parted(a: str, b: str) -> tuple[object, int, int]:
+        found = store.compare(a, b)
+        return found.common and found.common.id, len(found.left), len(found.right)
+
+    assert parted("one", "other") == ("e2", 3, 2), "siblings"
+    assert parted("nested", "one") == ("o1", 1, 1), "a fork of a fork, and its origin"
+    assert parted("nested", "root") == ("e2", 3, 3), "and what that was forked from"
+    assert parted("other", "root") == ("e4", 0, 1), "a fork that has nothing of its own"
+    assert parted("root", "root") == ("e5", 0, 0)
+    assert store.compare("nested", "other").left == [*mine[:2], deep]
+    store.create("stranger").append("event", 0, id="e0")
+    assert parted("stranger", "root") == (None, 1, 6)
+    store.create("empty")
+    assert parted("empty", "nested") == (None, 0, 6)
+    store.fork("root", before="e0", id="from the beginning").append("event", 1)
+    assert parted("from the beginning", "root") == (None, 1, 6), "it shares nothing"
+    root.move("e1")
+    assert parted("root", "nested") == ("e1", 0, 4), "threads are compared as they stand"
+    store.purge("root")
+    assert parted("nested", "other") == ("e2", 3, 2), "also when their origin is gone"
+    assert trunk[2] == store.compare("nested", "other").common
+    store.delete("other")
+    with pytest.raises(NotFound):
+        store.compare("nested", "other")
+
+
+class Reads:
+    """An engine that counts the entries that paths are read from."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine, self.entries = engine, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def path(self, *args: Any, **options: Any) -> list[Entry]:
+        found: list[Entry] = self._engine.path(*args, **options)
+        self.entries += len(found)
+        return found
+
+
+def test_compare_reads_no_further_back_than_where_threads_part(store: Store) -> None:
+    def several(count: int, name: str) -> list[EntryDraft]:
+        return [clew.draft("event", n, id=f"{name}{n}", clock=store.clock) for n in range(count)]
+
+    store.create("t").append(several(3000, "e"))
+    store.fork("t", at="e2990", id="near").append("event", "near")
+    store.fork("t", at="e2999", id="far").append(several(500, "f"))
+    reads = Reads(store.engine)
+    counted = Store(reads)
+    assert len(counted.compare("t", "near").left) == 9
+    assert reads.entries <= 128
+    reads.entries = 0
+    assert len(counted.compare("t", "far").right) == 500
+    assert reads.entries <= 2 * 500 + 64, "only the longer one is read as far as it is long"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compare_gives_what_whole_paths_would_give(seed: int) -> None:
+    random = Random(seed)
+    store = clew.open("memory:")
+    names = ["t0"]
+    store.create("t0")
+    for n in range(1, 60):
+        name = random.choice(names)
+        thread = store.get(name)
+        path = thread.path()
+        if random.random() < 0.2 and path:
+            names.append(f"t{n}")
+            store.fork(name, at=random.choice(path).id, id=f"t{n}")
+        elif random.random() < 0.1 and path:
+            thread.move(random.choice(path).id)
+        else:
+            # Times that lead astray, and ids that are used in several threads.
+            many = random.choice((1, 5, 150))
+            times = [datetime.fromtimestamp(random.randrange(10**9), UTC) for _ in range(many)]
+            batch = [clew.draft("event", k, id=f"e{n}.{k}", time=t) for k, t in enumerate(times)]
+            thread.append(batch)
+    for _ in range(40):
+        a, b = random.choice(names), random.choice(names)
+        left, right = store.get(a).path(), store.get(b).path()
+        shared = sum(1 for one, other in zip(left, right, strict=False) if one == other)
+        found = store.compare(a, b)
+        assert found.common == (left[shared - 1] if shared else None)
+        assert (found.left, found.right) == (left[shared:], right[shared:])
 
 
 def test_moves_are_compared_and_set(store: Store) -> None:

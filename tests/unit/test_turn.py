@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from clew import InvalidInput, LeaseHeld, LeaseLost, draft
+from clew import Conflict, InvalidInput, LeaseHeld, LeaseLost, draft
 from clew.core.model import Renew
 from clew.store import Store
 from clew.thread import Thread
@@ -160,3 +160,46 @@ def test_a_turn_is_entered_once(store: Store) -> None:
 def test_a_turn_outside_its_block_has_no_lease(store: Store) -> None:
     with pytest.raises(RuntimeError):
         store.create().turn(owner="me").append("event", 1)
+
+
+# --- doing a step again in another turn ---
+
+
+def test_a_step_that_is_done_again_in_another_turn_is_not_refused(store: Store) -> None:
+    thread = store.create()
+    message = {"role": "user", "content": "Go on."}
+    with thread.turn(owner="one") as turn:
+        stored = [
+            turn.append("tool_call", {"n": 1}, id="a"),
+            turn.append_message(message, id="b", meta={}),
+            *turn.append([draft("usage", {"n": 2}, id="c")]),
+        ]
+        assert {entry.turn for entry in stored} == {turn.id}
+    with thread.turn(owner="two") as turn:
+        again = [
+            turn.append("tool_call", {"n": 1}, id="a", meta={}),
+            turn.append_message(message, id="b"),
+            *turn.append([draft("usage", {"n": 2}, id="c")]),
+        ]
+    assert again == stored
+    assert thread.append("tool_call", {"n": 1}, id="a") == stored[0], "or without a turn"
+    assert [e.kind for e in thread.path()].count("tool_call") == 1
+
+
+def test_a_turn_that_the_caller_says_counts(store: Store) -> None:
+    thread = store.create()
+    with thread.turn(owner="one") as turn:
+        turn.append("event", 1, id="a")
+        stored = turn.append("event", 2, id="b", turn="mine")
+        assert stored.turn == "mine"
+    with thread.turn(owner="two") as turn:
+        for call in (
+            lambda: turn.append("event", 1, id="a", turn=turn.id),
+            lambda: turn.append([draft("event", 1, id="a", turn="other")]),
+            lambda: turn.append("event", 2, id="b", turn=turn.id),
+        ):
+            with pytest.raises(Conflict) as caught:
+                call()
+            assert caught.value.field == "turn"
+        assert turn.append("event", 2, id="b", turn="mine") == stored
+        assert turn.append("event", 2, id="b") == stored

@@ -133,6 +133,10 @@ class AsyncStore:
     async def fork_id(self, base: str) -> str:
         return await hop(self.sync.fork_id, base)
 
+    async def compare(self, a: str | AsyncThread, b: str | AsyncThread) -> Comparison:
+        one, other = (given if isinstance(given, str) else given.sync for given in (a, b))
+        return await hop(self.sync.compare, one, other)
+
     @cached_property
     def conversations(self) -> AsyncConversations:
         from clew.aio.facets import AsyncConversations
@@ -282,8 +286,11 @@ class AsyncThread:
     async def children(self, entry: str | None) -> list[str]:
         return await hop(self.sync.children, entry)
 
-    async def compare(self, left: str, right: str) -> Comparison:
-        return await hop(self.sync.compare, left, right)
+    async def compare(
+        self, left: str, right: str, *, thread: str | AsyncThread | None = None
+    ) -> Comparison:
+        other = thread.sync if isinstance(thread, AsyncThread) else thread
+        return await hop(self.sync.compare, left, right, thread=other)
 
     @overload
     async def append(

@@ -3,6 +3,7 @@
 TIME is a span (30d, 12h, 2w) or a date (2026-01-31). Says first what would go, and asks. A thread
 that is being written stays, and so do archived ones, those with a tag of --keep-tag, and those of a
 sub-agent whose parent stays. A deleted thread counts from its deletion. What forks share is kept.
+Threads that stay although the thread that they work for goes are named.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def _draw_plan(screen: Screen, store: Store, planned: CleanupReport) -> None:
     what = f"{plural(len(planned.purged), 'thread')}, at most {plural(planned.records, 'record')}"
     screen.line(("to be removed", "bold red"), f": {what}")
     _draw_skipped(screen, planned)
+    _draw_children(screen, planned)
 
 
 def _found(store: Store, ids: Iterable[str]) -> list[ThreadInfo]:
@@ -146,8 +148,22 @@ def _draw_skipped(screen: Screen, report: CleanupReport) -> None:
         screen.line((f"  … and {len(named) - NAMED_MAX:,} more", "dim"))
 
 
+def _draw_children(screen: Screen, report: CleanupReport) -> None:
+    """Threads that stay, and whose parent goes."""
+    if not report.children:
+        return
+    count = len(report.children)
+    verb = "will work" if report.dry_run else "works" if count == 1 else "work"
+    screen.line(f"{plural(count, 'thread')} {verb} for a thread that is gone:")
+    for id in report.children[:NAMED_MAX]:
+        screen.line(("  ", "dim"), (id, "dim"), fit=False)
+    if count > NAMED_MAX:
+        screen.line((f"  … and {count - NAMED_MAX:,} more", "dim"))
+
+
 def _draw_done(screen: Screen, done: CleanupReport) -> None:
     _draw_skipped(screen, done)
+    _draw_children(screen, done)
     kept = f"; {plural(done.kept, 'record')} kept for forks" if done.kept else ""
     blobs = f"{plural(done.blobs, 'blob')} of {size(done.size_bytes)}"
     what = f"{plural(len(done.purged), 'thread')}, {plural(done.records, 'record')}, {blobs}"

@@ -202,12 +202,15 @@ def _tail_now(thread: Thread, leaf: str | None, decided: CompactionPlan) -> list
     before = None if decided.previous is None else decided.previous.id
     now = None if window.compaction is None else window.compaction.id
     if now != before:
-        raise Conflict("the thread was compacted meanwhile", expected=before, actual=now)
+        raise Conflict(
+            "the thread was compacted meanwhile", field="compaction", expected=before, actual=now
+        )
     try:
         return thread.path(leaf, after=decided.compacted_through)
     except NotFound:
         raise Conflict(
             "the thread was moved to another branch meanwhile",
+            field="leaf",
             expected=decided.compacted_through,
             actual=leaf,
         ) from None

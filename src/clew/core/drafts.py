@@ -23,6 +23,10 @@ def now_us() -> int:
     return wall.time_ns() // 1000
 
 
+class ImpliedTurn(str):
+    """The id of the turn that an entry is written in, where its caller did not say one."""
+
+
 def draft(
     kind: str,
     body: Any = None,
@@ -42,6 +46,9 @@ def draft(
     Its id and time are fixed here, so appending the same draft again writes nothing twice.
     `once` promises that it will be appended one time only.
     """
+    implied_turn = type(turn) is ImpliedTurn
+    if implied_turn:
+        turn = str(turn)  # the mark ends here: engines get plain text
     return EntryDraft(
         id=new_id() if id is None else check_name(id, "id"),
         kind=_check_kind(kind),
@@ -52,6 +59,7 @@ def draft(
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
         meta_data=_meta(meta),
         blobs=tuple(map(_check_hash, blobs)) if blobs else (),
+        implied_turn=implied_turn,
         fresh=once and id is None,
     )
 
@@ -97,6 +105,8 @@ def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
         return None
     if not isinstance(meta, Mapping):
         raise InvalidInput("meta", f"must be an object, not {meta!r}")
+    if not meta:
+        return None  # an empty one says as little as none, and so has the same hash
     return encode(dict(meta), field="meta", limit=META_BYTES_MAX)
 
 

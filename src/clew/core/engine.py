@@ -103,7 +103,9 @@ class Engine(Protocol):
         it in the batch, the first one of the leaf; the leaf moves to the last entry written.
 
         Idempotent on ids: a draft whose id is stored in the thread (or on the path that it
-        inherited) with the same content gives the stored record; with other content Conflict.
+        inherited) with the same content gives the stored record; with other content Conflict,
+        whose `field` names what differs. Fields that a draft does not say are not compared, unless
+        it is `whole`; an `implied_turn` is not said. `clew.core.reducer.plan` has the rule.
         (A `fresh` draft is new by the caller's word; an engine need not look.)
         If all are stored, nothing else is checked, so that a retry always resolves.
 

@@ -98,14 +98,22 @@ class AlreadyExists(ClewError):
 
 
 class Conflict(ClewError):
-    """Another writer was first. Read again and decide; a blind retry would hide its work."""
+    """Another writer was first. Read again and decide; a blind retry would hide its work.
+
+    `field` names what differs: leaf (the thread stands elsewhere, or a move goes elsewhere); kind,
+    body, parent, turn, format, meta or blobs of an entry; key or value of a fact; type (the id is
+    that of another sort of record); hash (of a fork's origin); seq, compaction, files or root.
+    """
 
     code = "conflict"
+    field: str | None
     expected: Any
     actual: Any
 
-    def __init__(self, message: str, *, expected: Any, actual: Any, **more: Any) -> None:
-        super().__init__(message, expected=expected, actual=actual, **more)
+    def __init__(
+        self, message: str, *, expected: Any, actual: Any, field: str | None = None, **more: Any
+    ) -> None:
+        super().__init__(message, field=field, expected=expected, actual=actual, **more)
 
 
 class LeaseHeld(ClewError):

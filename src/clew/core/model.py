@@ -132,8 +132,11 @@ class Fact(Record, frozen=True, gc=False):
 class EntryDraft(Struct, frozen=True, kw_only=True):
     """An entry to append. Without `parent` it becomes a child of the leaf.
 
-    `fresh` says that the id was minted for this one call, so that an engine need not look whether
-    it is stored already.
+    A retry is compared by what its draft says, and a field that is left out says nothing.
+    `implied_turn`: the turn is not said either; the draft only happens to be written in it.
+    `whole`: the draft was made of a stored record, so that what it lacks counts as well. `fresh`:
+    the id was minted for this one call, so that an engine need not look whether it is stored
+    already. These three are not stored.
     """
 
     id: str
@@ -145,6 +148,8 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
+    implied_turn: bool = False
+    whole: bool = False
     fresh: bool = False
 
 
@@ -410,12 +415,16 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 class Purged(Struct, frozen=True, kw_only=True):
-    """What a purge removed, and what stays because forks still need it."""
+    """What a purge removed, and what stays because forks still need it.
+
+    `children` are the threads whose parent it was. `Store.purge` names them; engines do not look.
+    """
 
     thread: str
     records: int
     kept: int
     kept_for: tuple[str, ...]
+    children: tuple[str, ...] = ()
 
 
 class Swept(Struct, frozen=True, kw_only=True):

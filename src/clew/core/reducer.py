@@ -100,7 +100,9 @@ def plan(
         _check_lease(head.thread, drafts, fence, lease)
         if expect is not UNSET and expect != head.leaf:
             raise Conflict(
-                f"thread {head.thread!r} stands on {head.leaf!r}, not on {expect!r}",
+                f"thread {head.thread!r} stands on {head.leaf!r}, not on {expect!r};"
+                " nothing was written. Read what came in between, then decide",
+                field="leaf",
                 expected=expect,
                 actual=head.leaf,
             )
@@ -221,29 +223,52 @@ class _Planner:
 
 def _check_same(draft: Draft, record: Record) -> None:
     """The same id may be written twice only with the same content. Times do not count."""
-    same: bool
+    field = "type"
     if isinstance(draft, EntryDraft) and isinstance(record, Entry):
-        same = (
-            (draft.kind, draft.data, draft.turn, draft.format, draft.meta_data, draft.blobs)
-            == (
-                record.kind,
-                record.data,
-                record.turn,
-                record.format,
-                record.meta_data,
-                record.blobs,
-            )
-        ) and draft.parent in (UNSET, record.parent)
+        field = _differing(draft, record)
     elif isinstance(draft, MoveDraft) and isinstance(record, Move):
-        same = draft.leaf == record.leaf
+        field = "" if draft.leaf == record.leaf else "leaf"
     elif isinstance(draft, FactDraft) and isinstance(record, Fact):
-        same = (draft.key, draft.data) == (record.key, record.data)
-    else:
-        same = False
-    if not same:
+        field = "" if draft.data == record.data else "value"
+        if draft.key != record.key:
+            field = "key"
+    if field:
+        what = f"its {field} differs"
+        if field == "type":
+            what = f"there it is of the type {type(record).__name__}"
         raise Conflict(
-            f"id {draft.id!r} is stored already with other content", expected=draft, actual=record
+            f"id {draft.id!r} is stored already with other content: {what}; nothing was written. "
+            "Look at what is stored, or write under another id",
+            field=field,
+            expected=draft,
+            actual=record,
         )
+
+
+def _differing(draft: EntryDraft, entry: Entry) -> str:
+    """The field in which a draft says something else than the entry that is stored; "" for none.
+
+    What the caller did not say is not content: after a crash the same step is written again, in
+    another turn. A `whole` draft says everything, so that a copy notices whatever differs.
+    """
+    said_turn = None if draft.implied_turn else draft.turn
+    said_meta = None if draft.meta_data == b"{}" else draft.meta_data
+    every = draft.whole
+    if draft.kind != entry.kind:
+        return "kind"
+    if draft.data != entry.data:
+        return "body"
+    if draft.parent not in (UNSET, entry.parent):
+        return "parent"
+    if (every or said_turn is not None) and said_turn != entry.turn:
+        return "turn"
+    if (every or draft.format is not None) and draft.format != entry.format:
+        return "format"
+    if (every or said_meta is not None) and draft.meta_data != entry.meta_data:
+        return "meta"
+    if (every or draft.blobs) and draft.blobs != entry.blobs:
+        return "blobs"
+    return ""
 
 
 def check_origin(origin: Origin, hash: str) -> None:
@@ -251,6 +276,7 @@ def check_origin(origin: Origin, hash: str) -> None:
     if origin.hash != hash:
         raise Conflict(
             f"entry {origin.entry!r} has another hash than the fork expects",
+            field="hash",
             expected=origin.hash,
             actual=hash,
         )

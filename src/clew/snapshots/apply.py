@@ -345,7 +345,7 @@ def changed_mode(mode: int, node: Node) -> int:
 
 def _changed(path: str) -> Conflict:
     text = f"{path!r} was changed by another process while it was about to be restored"
-    return Conflict(text, expected=None, actual=path, files=(path,))
+    return Conflict(text, field="files", expected=None, actual=path, files=(path,))
 
 
 # --- waiting for the disk in several threads: syncs that meet share their work ---

@@ -164,7 +164,9 @@ class Root:
                     if error.errno not in _NOT_A_FOLDER:
                         raise
                     text = f"{path} does not lead through folders only: {name!r} is something else"
-                    raise Conflict(text, expected="folder", actual=name, files=(path,)) from None
+                    raise Conflict(
+                        text, field="files", expected="folder", actual=name, files=(path,)
+                    ) from None
                 if descriptor != self._top:
                     os.close(descriptor)
                 descriptor = below

@@ -84,7 +84,12 @@ def refuse(plan: Plan, *, force: bool = False) -> None:
 
 def _refusal(text: str, plan: Plan, files: tuple[str, ...]) -> Conflict:
     return Conflict(
-        f"{plan.root} {text}", expected=plan.snapshot, actual=list(files), files=files, plan=plan
+        f"{plan.root} {text}",
+        field="files",
+        expected=plan.snapshot,
+        actual=list(files),
+        files=files,
+        plan=plan,
     )
 
 

@@ -413,7 +413,7 @@ def _resume(
             f"a {intent.what} was interrupted, and the thread has moved on since; "
             "undo_rewind() takes it back, recover(force=True) finishes it"
         )
-        raise Conflict(text, expected=intent.from_leaf, actual=info.leaf)
+        raise Conflict(text, field="leaf", expected=intent.from_leaf, actual=info.leaf)
     request = _over(request, files, files.snapshot, root)
     assert request.target is not None
     with _opened(request) as place:
@@ -467,7 +467,7 @@ def _opened(request: Request, *, lock: bool = True) -> Iterator[Root]:
         found = root.identity
         if request.folder is not None and found != request.folder:
             text = f"{request.root} is another folder now than it was; if it is meant, name it"
-            raise Conflict(f"{text} as root", expected=request.folder, actual=found)
+            raise Conflict(f"{text} as root", field="root", expected=request.folder, actual=found)
         yield root
 
 

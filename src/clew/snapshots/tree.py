@@ -173,7 +173,7 @@ class WorkingTrees(Trees):
         data = _read(self._root, path)
         if data is None or digest(data) != ref:
             text = f"{path!r} was changed while it was compared; compare it again"
-            raise Conflict(text, expected=ref, actual=path)
+            raise Conflict(text, field="files", expected=ref, actual=path)
         return data
 
     def told(self, one: Difference) -> Difference:

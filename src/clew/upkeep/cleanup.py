@@ -40,6 +40,7 @@ from clew.core.model import (
     to_time,
     to_us,
 )
+from clew.store import children_of
 from clew.upkeep.transfer import MARK
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Skipped(Struct, frozen=True):
 class CleanupReport(Struct, frozen=True, kw_only=True):
     """What a cleanup removed: threads, their records, and the blobs that it swept.
 
-    `kept` records of purged threads stay because forks share them. `more`: the limit was reached.
+    `kept` records of purged threads stay because forks share them. `children` are the threads that
+    stay although the thread that they worked for is gone. `more`: the limit was reached.
     Large bodies go with their records and are not counted as blobs. Of a dry run `purged` is what
     would go and `records` how many that are at most; blobs it cannot tell.
     """
@@ -84,6 +86,7 @@ class CleanupReport(Struct, frozen=True, kw_only=True):
     blobs: int
     size_bytes: int
     more: bool
+    children: tuple[str, ...] = ()
 
 
 def keeping(*, tags: Iterable[str] = (), statuses: Iterable[str] = ()) -> Keep:
@@ -123,6 +126,7 @@ def cleanup(
         blobs=swept.blobs,
         size_bytes=swept.size_bytes,
         more=more,
+        children=tuple(sorted(work.children.difference(work.purged))),
     )
 
 
@@ -219,6 +223,7 @@ class _Cleanup:
         self._parents: dict[str, ThreadInfo | None] = {}
         self.purged: list[str] = []
         self.skipped: list[Skipped] = []
+        self.children: set[str] = set()
         self.records = 0
         self.kept = 0
 
@@ -250,6 +255,7 @@ class _Cleanup:
                 raise LeaseHeld(info.id, owner=lease.owner, until=lease.until)
             self.purged.append(info.id)
             self.records += info.seq
+            self.children.update(children_of(self._store, info.id))
         else:
             self._remove(info)
 
@@ -307,20 +313,21 @@ class _Cleanup:
             self._check_same(info, info.seq)
             if info.deleted_at is None:
                 self._bury(info, lease, buried_us)
-            purged = self._engine.purge(info.id)
+            purged = self._store.purge(info.id)
         except BaseException:
             self._let_go(info.id, lease, buried_us)
             raise
         self.purged.append(info.id)
         self.records += purged.records - (info.deleted_at is None)  # the tombstone is ours
         self.kept += purged.kept
+        self.children.update(purged.children)
 
     def _check_same(self, listed: ThreadInfo, seq: int) -> None:
         """That nothing was written since, not even a fact."""
         now = self._engine.thread(listed.id)
         if (now.created_us, now.seq) != (listed.created_us, seq):
             text = f"thread {listed.id!r} was written to while it was looked at"
-            raise Conflict(text, expected=seq, actual=now.seq)
+            raise Conflict(text, field="seq", expected=seq, actual=now.seq)
 
     def _bury(self, info: ThreadInfo, lease: Lease, now_us: int) -> None:
         """Under a tombstone nothing is acknowledged any more, also when the lease has run out.

@@ -92,6 +92,7 @@ def to_draft(record: Record) -> Draft:
             format=record.format,
             meta_data=record.meta_data,
             blobs=record.blobs,
+            whole=True,
         )
     if isinstance(record, Move):
         return MoveDraft(id=record.id, leaf=record.leaf, time_us=record.time_us)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
+
+from msgspec.structs import replace
 
 from clew.core import drafts
 from clew.core.errors import Conflict, InvalidInput, NotFound
@@ -97,26 +100,112 @@ def a_retry_writes_nothing_twice(place: Place) -> None:
 
 
 @CASES
+def a_retry_in_another_turn_gives_what_is_stored(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    first = engine.append("t", [entry("a", 1, turn=drafts.ImpliedTurn("one")), entry("b", 2)])
+    assert isinstance(first[0], Entry)
+    assert (first[0].turn, type(first[0].turn)) == ("one", str)
+    engine = place.reopen(engine)
+    assert engine.append("t", [entry("a", 1, turn=drafts.ImpliedTurn("two"))]) == first[:1]
+    assert engine.append("t", [entry("b", 2, turn=drafts.ImpliedTurn("two"))]) == first[1:]
+    assert engine.append("t", [entry("a", 1)]) == first[:1], "without any turn"
+    assert engine.append("t", [entry("a", 1, turn="one")]) == first[:1], "with the same one, said"
+    with refused(Conflict) as caught:
+        engine.append("t", [entry("a", 1, turn="two")])
+    assert caught[0].field == "turn", "a turn that the caller says counts"
+    assert engine.thread("t").seq == 2
+    assert place.reopen(engine).path("t") == first
+
+
+@CASES
+def a_retry_is_compared_by_what_its_caller_says(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    (blob,) = engine.put_blobs([b"bytes"])
+    said: dict[str, Any] = {
+        "turn": "one",
+        "format": "plain",
+        "meta": {"model": "m"},
+        "blobs": [blob],
+    }
+    first = engine.append("t", [entry("a", 1, parent=None, **said), entry("bare", 2)])
+    engine = place.reopen(engine)
+    less: list[dict[str, Any]] = [{}, {"meta": {}}, {"blobs": []}]
+    for fields in (*less, said, *({key: said[key]} for key in said)):
+        assert engine.append("t", [entry("a", 1, **fields)]) == first[:1], fields
+    for key, value in said.items():
+        with refused(Conflict) as caught:
+            engine.append("t", [entry("bare", 2, **{key: value})])
+        assert caught[0].field == key
+    assert engine.thread("t").seq == 2
+
+
+@CASES
+def an_empty_meta_is_none(place: Place) -> None:
+    engine = place.open()
+    for name, meta in (("none", None), ("empty", {})):
+        engine.create(thread(name))
+        engine.append(name, [entry("a", 1, meta=meta)])
+    engine = place.reopen(engine)
+    none, empty = engine.path("none")[0], engine.path("empty")[0]
+    assert (none.hash, none.meta_data, none.meta) == (empty.hash, empty.meta_data, empty.meta)
+    whole(engine)
+
+
+@CASES
+def a_whole_record_is_compared_in_everything(place: Place) -> None:
+    """A copy says all that a record has, and what it lacks: it must notice another record."""
+    engine = place.open()
+    engine.create(thread())
+    (blob,) = engine.put_blobs([b"bytes"])
+    said: dict[str, Any] = {
+        "turn": "one",
+        "format": "plain",
+        "meta": {"model": "m"},
+        "blobs": [blob],
+    }
+    stored = engine.append("t", [entry("a", 1, **said), entry("b", 2, turn="one")])
+    engine = place.reopen(engine)
+    exact = [replace(entry("a", 1, parent=None, **said), whole=True)]
+    assert engine.append("t", exact) == stored[:1]
+    for key in said:
+        less = {other: value for other, value in said.items() if other != key}
+        with refused(Conflict) as caught:
+            engine.append("t", [replace(entry("a", 1, **less), whole=True), entry("new")])
+        assert caught[0].field == key
+    assert engine.thread("t").seq == 2, "nothing of a refused batch is written"
+
+
+@CASES
 def the_same_id_with_other_content_is_a_conflict(place: Place) -> None:
     engine = place.open()
     engine.create(thread())
+    (blob,) = engine.put_blobs([b"bytes"])
     grow(engine, "t", "root", "a")
     fact = drafts.facts({"k": 1}, T0)[0]
     engine.append("t", [fact, move("m", "a")])
-    for other in (
-        entry("a", {"n": "x"}),
-        entry("a", {"n": "a"}, kind="assistant_message"),
-        entry("a", {"n": "a"}, turn="other"),
-        entry("a", {"n": "a"}, format="other"),
-        entry("a", {"n": "a"}, meta={"x": 1}),
-        entry("a", {"n": "a"}, parent=None),
-        entry("m"),
-        move("m", "root"),
-        move("a", "root"),
-        entry(fact.id),
+    for field, other in (
+        ("body", entry("a", {"n": "x"})),
+        ("kind", entry("a", {"n": "a"}, kind="assistant_message")),
+        ("turn", entry("a", {"n": "a"}, turn="other")),
+        ("format", entry("a", {"n": "a"}, format="other")),
+        ("meta", entry("a", {"n": "a"}, meta={"x": 1})),
+        ("blobs", entry("a", {"n": "a"}, blobs=[blob])),
+        ("parent", entry("a", {"n": "a"}, parent=None)),
+        ("type", entry("m")),
+        ("leaf", move("m", "root")),
+        ("type", move("a", "root")),
+        ("type", entry(fact.id)),
+        ("value", replace(fact, data=b"2")),
+        ("key", replace(fact, key="other")),
     ):
-        with refused(Conflict):
+        with refused(Conflict) as caught:
             engine.append("t", [other])
+        assert caught[0].field == field, other
+        assert field in str(caught[0])
+        assert caught[0].expected == other
+        assert caught[0].actual.id == other.id
     assert engine.append("t", [entry("a", {"n": "a"}, parent="root")])[0].seq == 2
     assert place.reopen(engine).thread("t").seq == 4
 
@@ -155,7 +244,7 @@ def expect_lets_one_of_two_writers_win(place: Place) -> None:
     engine.append("t", [entry("a")], expect=None)
     with refused(Conflict) as caught:
         engine.append("t", [entry("b")], expect=None)
-    assert (caught[0].expected, caught[0].actual) == (None, "a")
+    assert (caught[0].field, caught[0].expected, caught[0].actual) == ("leaf", None, "a")
     engine.append("t", [entry("c")], expect="a")
     with refused(Conflict):
         engine.append("t", [move("m", None)], expect="a")
