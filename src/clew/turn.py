@@ -178,14 +178,14 @@ class Turn:
         self, response: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
     ) -> Reply:
         """Append a whole reply of a model as part of this turn; see `Thread.append_response`."""
-        options.setdefault("turn", self.id)
+        options.setdefault("turn", self._implied)
         return self.thread.append_response(
             response, format=format, fence=self.lease.fence, **options
         )
 
     def append_results(self, outputs: Outputs, **options: Unpack[AppendOptions]) -> list[Entry]:
         """Append what tools gave as part of this turn; see `Thread.append_results`."""
-        options.setdefault("turn", self.id)
+        options.setdefault("turn", self._implied)
         return self.thread.append_results(outputs, fence=self.lease.fence, **options)
 
     def move(self, leaf: str | None) -> Move:

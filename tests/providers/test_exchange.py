@@ -101,6 +101,21 @@ def test_a_reply_with_an_id_can_be_retried(store: Store, format: str) -> None:
     assert thread.info.seq == 2
 
 
+@every_format
+def test_a_reply_and_its_results_can_be_retried_in_the_next_turn(store: Store, format: str) -> None:
+    """What was stored before a crash is written again by the loop that is resumed."""
+    thread = store.create()
+    body = REPLIES[format](SAID)
+    stored = []
+    for owner in ("worker-1", "worker-2"):
+        with thread.turn(owner=owner) as turn:
+            reply = turn.append_response(body, id="reply")
+            results = turn.append_results({"call_1": "one", "call_2": "two"}, id="results")
+            stored.append((reply, results))
+    assert stored[0] == stored[1]
+    assert [entry.kind for entry in thread.path()].count("tool_result") == 2
+
+
 def test_a_reply_that_says_nothing_leaves_its_usage(store: Store) -> None:
     thread = store.create()
     blocked = {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {}}
