@@ -15,7 +15,6 @@ result that comes after the user or the model went on does not take the place of
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -120,14 +119,15 @@ class _Builder:
         self._blocks: list[Block] = []
         self._repairs: list[Repair] = []
         self._last: Block | None = None  # the last block that is not the system's
-        # The last reply, its calls, and what came after it and has to stand behind their results.
+        # The last reply: the last message that was taken for it, what is kept of it, its calls, and
+        # what came after it and has to stand behind their results.
+        self._source: Item | None = None
         self._open: Block | None = None
-        self._source: Item | None = None  # the last message that was taken for it
         self._calls: list[PairedCall] = []
         self._behind: list[Block] = []
         # Calls that are settled, by the id they were made with, and how often an id was made.
         self._settled: dict[str, list[PairedCall]] = {}
-        self._ids: Counter[str] = Counter()
+        self._ids: dict[str, int] = {}
         # Results without a call: before the open reply, and since.
         self._early: list[tuple[str | None, ToolResult]] = []
         self._unclaimed: list[tuple[str | None, ToolResult]] = []
@@ -139,10 +139,10 @@ class _Builder:
             self._report("duplicate_message", "it was written twice", item.entry)
             return
         known: tuple[Part, ...] = ()
-        if self._open is not None and self._is_continued(item):
+        if not self._is_continued(item):
+            self._begin_reply()
+        elif self._open is not None:
             known = self._open.message.parts
-        else:
-            self._begin_reply(item)
         self._source = item
         parts: list[Part] = []
         results: list[ToolResult] = []
@@ -161,8 +161,7 @@ class _Builder:
                 parts.append(part)
         if not parts:
             self._report_empty(item)
-        elif known:
-            assert self._open is not None
+        elif self._open is not None:
             self._open.message = replace(self._open.message, parts=(*known, *parts))
             self._open.entries.append(item.entry)
         else:
@@ -176,7 +175,7 @@ class _Builder:
     def _is_repeated(self, item: Item) -> bool:
         """Whether a writer that did not know its message was stored has written it again."""
         last = self._source
-        if last is None or self._open is None or last.step != item.step:
+        if last is None or last.step != item.step:
             return False
         return last.message.parts == item.message.parts
 
@@ -185,13 +184,12 @@ class _Builder:
         last = self._source
         return last is not None and item.reply is not None and item.reply == last.reply
 
-    def _begin_reply(self, item: Item) -> None:
+    def _begin_reply(self) -> None:
         # The model was asked with all that is here, also if there is nothing left of its reply.
         self._close()
         self._let_user_speak()
         self._report_orphans(self._early)
         self._early, self._unclaimed = self._unclaimed, []
-        self._open = Block(replace(item.message, parts=()), [])
 
     def _called(self, call: ToolCall, entry: str | None) -> ToolCall | None:
         """The call with an id that no other has; None if this very call was written twice."""
@@ -200,14 +198,13 @@ class _Builder:
             if pair.id == id and (pair.call == call or _same(pair.call.raw, call.raw)):
                 self._report("duplicate_call", f"call {id} was written twice", entry, id)
                 return None
-        self._ids[id] += 1
-        if self._ids[id] > 1:
+        made = self._ids.get(id, 0) + 1
+        self._ids[id] = made
+        if made > 1:
             # A model or a framework that counts its ids from 1 each turn, most often.
-            renamed = f"{id}-{self._ids[id]}"
-            while renamed in self._ids:
-                self._ids[id] += 1
-                renamed = f"{id}-{self._ids[id]}"
-            self._ids[renamed] += 1
+            while (renamed := f"{id}-{made}") in self._ids:
+                made += 1
+            self._ids |= {id: made, renamed: 1}
             if not call.made_id:
                 text = f"call {id} became {renamed}: it was used before"
                 self._report("id_changed", text, entry, id)
@@ -326,19 +323,18 @@ class _Builder:
 
     def _add_behind(self, block: Block) -> None:
         """Add a block that leaves the open reply open."""
-        if self._open is None:
+        if self._source is None:
             self._add(block)
         else:
             self._behind.append(block)
 
     def _close(self) -> None:
         """Settle the open reply, and answer its calls."""
-        block, calls, behind = self._open, self._calls, self._behind
-        if block is None:
+        if self._source is None:
             return
-        self._open, self._source, self._calls, self._behind = None, None, [], []
-        self._cut_thinking(block)
-        if block.message.parts:
+        block, calls, behind = self._open, self._calls, self._behind
+        self._source, self._open, self._calls, self._behind = None, None, [], []
+        if block is not None and self._cut_thinking(block):
             self._add(block)
         if calls:
             results = tuple([self._result(pair) for pair in calls])
@@ -349,19 +345,20 @@ class _Builder:
         for other in behind:
             self._add(other)
 
-    def _cut_thinking(self, block: Block) -> None:
-        """Cut thinking that led to nothing from the end."""
+    def _cut_thinking(self, block: Block) -> bool:
+        """Cut thinking that led to nothing from the end; false if nothing else is there."""
         parts = block.message.parts
         kept = len(parts)
         while kept and type(parts[kept - 1]) is Thinking and self._target != "plain":
             kept -= 1
         # Gemini signs a text in an empty part behind it.
         if kept == len(parts) or (kept and self._target == "gemini"):
-            return
+            return True
         for _ in parts[kept:]:
             text = "thinking that led to nothing was left out"
             self._report("thinking_dropped", text, block.entries[-1])
         block.message = replace(block.message, parts=parts[:kept])
+        return kept > 0
 
     def _result(self, pair: PairedCall) -> ToolResult:
         if pair.answer is None:
