@@ -220,8 +220,9 @@ class _Reader:
         return self._read(entry, body, entry.format)
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
+        known = messages.known_format(format, body)
         try:
-            found = messages.reader(messages.known_format(format, body))(body)
+            found = messages.reader(known)(body)
         except ClewError as error:
             self._report("unreadable", str(error), entry.id)
             # A result that cannot be read names no call, so the user tells what it says.
@@ -229,10 +230,10 @@ class _Reader:
             found = [Message(role=role, parts=(Text(text=_as_text(body)),))]
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
-        reply = self._reply(body, format) if entry.kind in _REPLIES else None
+        reply = self._reply(body, known) if entry.kind in _REPLIES else None
         return [Item(entry.id, message, entry.turn, reply, self._step) for message in found]
 
-    def _reply(self, body: Any, format: str | None) -> str | None:
+    def _reply(self, body: Any, format: str) -> str | None:
         """What the pieces of one reply have in common, if it may have been stored in pieces.
 
         Items of the Responses API do not tell which response they are of. Those that are stored
@@ -240,7 +241,7 @@ class _Reader:
         """
         if not isinstance(body, dict):
             return None
-        if messages.known_format(format, body) == "openai-responses" and "output" not in body:
+        if format == "openai-responses" and "output" not in body:
             return f"step {self._step}"
         id = body.get("id") or body.get("responseId")
         return id if isinstance(id, str) else None
