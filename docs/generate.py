@@ -21,7 +21,7 @@ import clew
 from clew import address, messages, store, thread, turn
 from clew.aio import facets, handles
 from clew.aio.snapshots import AsyncSnapshots
-from clew.context import compaction, normalise, project
+from clew.context import compaction, normalise, projection
 from clew.core import drafts, engine, errors, maintenance, model, options
 from clew.facets import conversations, runs, sessions
 from clew.messages import neutral
@@ -44,7 +44,7 @@ MODEL = {
     "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
 }
 CONTEXTS = [
-    (project, ["Context", "ContextReport", "ContextSegment"]),
+    (projection, ["Context", "ContextReport", "ContextSegment"]),
     (normalise, ["Repair"]),
     (compaction, ["Compacted"]),
 ]
@@ -160,7 +160,7 @@ def model_page() -> str:
 def context_page() -> str:
     made = "[Thread.context](thread.md#threadcontext)"
     compacted = "[Thread.compact](thread.md#threadcompact)"
-    parts = ["# Contexts", _notice("context/"), _doc(project)]
+    parts = ["# Contexts", _notice("context/"), _doc(projection)]
     parts.append(f"They are made by {made} and {compacted}.")
     for module, names in CONTEXTS:
         for name in names:

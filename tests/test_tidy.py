@@ -314,6 +314,7 @@ def test_the_public_names_are_these() -> None:
         "open_async",
         "open_engine",
         "repair",
+        "stable_hash",
     ]
     for name in clew.__all__:
         assert getattr(clew, name).__doc__, f"{name} has no docstring"

@@ -28,6 +28,7 @@ from clew.core.errors import (
     Unavailable,
     Unsupported,
 )
+from clew.core.hashes import stable_hash
 from clew.core.model import Entry, Fact, Lease, Move, Page, Problem, Record, ThreadInfo
 from clew.store import Store
 from clew.thread import PARTS, Thread, part
@@ -83,6 +84,7 @@ __all__ = [
     "open_async",
     "open_engine",
     "repair",
+    "stable_hash",
 ]
 
 

@@ -178,13 +178,14 @@ class Store:
         after: datetime | None = None,
         before: datetime | None = None,
         limit: int = 50,
-        cursor: str | None = None,
+        cursor: str | ThreadInfo | None = None,
     ) -> Page[ThreadInfo]:
         """One page of threads, newest first by `order`. Reads an index, never an entry.
 
         `archived` None gives both kinds. `deleted` gives the deleted ones only. `after` and
         `before` bound the time that `order` names. `origin` gives the forks of a thread.
-        Pass the page's `cursor` for the next page; it is None at the end.
+        Pass the page's `cursor` for the next page; it is None at the end. A thread's info does as
+        well: the page begins behind that thread.
         """
         if order not in ("created", "updated"):
             raise InvalidInput("order", f"must be 'created' or 'updated', not {order!r}")
@@ -212,7 +213,7 @@ class Store:
                 after_us=None if after is None else to_us(after, "after"),
                 before_us=None if before is None else to_us(before, "before"),
                 limit=limit,
-                cursor=None if cursor is None else decode_cursor(cursor),
+                cursor=_place(cursor, order),
             )
         )
 
@@ -424,6 +425,13 @@ class Store:
     def now(self) -> datetime:
         """The time of the store's clock."""
         return to_time(self.clock())
+
+
+def _place(cursor: str | ThreadInfo | None, order: Order) -> tuple[int, str] | None:
+    """Where a page begins: behind the thread with this time and id."""
+    if isinstance(cursor, ThreadInfo):
+        return cursor.created_us if order == "created" else cursor.updated_us, cursor.id
+    return None if cursor is None else decode_cursor(cursor)
 
 
 def children_of(store: Store, thread: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from clew import exchange, tree
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
-from clew.context.project import Context, Options, Purpose, project
+from clew.context.projection import Context, Options, Purpose, project_window
 from clew.context.tokens import Count, estimate
 from clew.context.window import read_window
 from clew.core import drafts
@@ -402,7 +402,7 @@ class Thread:
             signal_tools=signal_tools,
             segments=segments,
         )
-        return project(read_window(self, leaf, compacted=compacted), options)
+        return project_window(read_window(self, leaf, compacted=compacted), options)
 
     def compact(
         self,

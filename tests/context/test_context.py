@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from context import dialogues as say
 
+import clew
 from clew import InvalidInput, NotFound, messages
 from clew.context.normalise import CONTINUE, INTERRUPTED, OpenCall
 from clew.messages.incoming import kind_for
@@ -157,6 +158,40 @@ def test_a_call_item_that_was_written_twice_is_sent_once(store: Store) -> None:
     add(thread, thought, format="openai-responses")
     [again] = add(thread, item, format="openai-responses")
     assert ("duplicate_call", again) in codes(thread, "openai-responses")
+
+
+def test_what_was_said_apart_is_shown_apart(store: Store) -> None:
+    thread = store.create()
+    two = [{"type": "text", "text": "It is"}, {"type": "text", "text": "done."}]
+    add(thread, USER, {"role": "assistant", "content": two})
+    add(thread, say.assistant("anthropic", "It is"), say.assistant("anthropic", "done."))
+    shown = thread.context(purpose="display").messages
+    assert "isdone" not in json.dumps(shown)
+    assert [message["content"] for message in shown[2:]] == ["It is", "done."]
+
+
+def test_the_preview_of_a_compaction_is_its_summary(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, ANSWER, USER, ANSWER)
+    thread.compact(lambda _: "They spoke.", keep_turns=1)
+    assert thread.context(purpose="display").segments[0].preview == "They spoke."
+
+
+@pytest.mark.parametrize("target", say.FORMATS)
+def test_a_path_that_was_read_already_gives_the_same_context(store: Store, target: str) -> None:
+    thread = store.create()
+    for n in range(4):
+        add(thread, say.user("anthropic", f"question {n}"), CALL, RESULT, ANSWER)
+        if n == 2:
+            thread.compact(lambda _: "They spoke.", keep_turns=1)
+    path = thread.path()
+    for options in ({}, {"compacted": False}, {"segments": True}, {"budget_tokens": 50}):
+        given = clew.context.project(path, target, **options)
+        assert given == thread.context(target, **options)
+    assert clew.context.project([], target).messages == []
+    kept = clew.context.project(path[-5:], target)  # what the compaction keeps is not there
+    assert messages.validate(target, kept.messages) == [] or not kept.messages
+    assert [r.code for r in kept.report.repairs][:1] == ["boundary_repaired"]
 
 
 # --- who goes on ----------------------------------------------------------------------------

@@ -86,11 +86,12 @@ def test_blocks() -> None:
 
 def test_texts_in_place_of_blocks() -> None:
     (message,) = plain.read({"role": "user", "content": ["a", "b"]})
-    assert write(message) == [{"role": "user", "content": "ab"}]
+    blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert write(message) == [{"role": "user", "content": blocks}]
 
 
-def test_the_content_of_texts_alone_is_a_text() -> None:
-    message = Message(role="assistant", parts=(Text("a"), Text("b"), ToolCall("1", "f", {})))
+def test_the_content_of_one_text_is_a_text() -> None:
+    message = Message(role="assistant", parts=(Text("ab"), ToolCall("1", "f", {})))
     assert write(message) == [
         {
             "role": "assistant",

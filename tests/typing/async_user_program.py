@@ -30,7 +30,7 @@ from clew.aio.handles import AsyncBlobs, AsyncLeases
 from clew.aio.snapshots import AsyncSnapshots
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
-from clew.context.project import Context
+from clew.context.projection import Context
 from clew.exchange import Reply
 from clew.facets.conversations import ConversationInfo, Failure
 from clew.facets.runs import Checkpoint, CheckpointInfo

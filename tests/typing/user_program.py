@@ -31,7 +31,7 @@ from clew import (
 )
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
-from clew.context.project import Context
+from clew.context.projection import Context
 from clew.exchange import Reply
 from clew.facets.conversations import Conversation, ConversationInfo, Failure
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run

@@ -449,8 +449,27 @@ def test_moves_are_compared_and_set(store: Store) -> None:
     assert isinstance(thread.move(None, expect=a), Move)
     with pytest.raises(Conflict):
         thread.move(a, expect=a)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(NotFound):
         thread.move("nobody")
+
+
+@pytest.mark.parametrize("order", ["created", "updated"])
+def test_a_list_goes_on_behind_any_thread(store: Store, order: Any) -> None:
+    """Also among threads of one time, where only their ids tell them apart."""
+    now = store.now()
+    for n in range(7):
+        store.create(f"t{n}", time=now)
+    every = list(store.threads(order=order))
+    for n, info in enumerate(every):
+        rest = store.list(order=order, cursor=info).items
+        assert [found.id for found in rest] == [found.id for found in every[n + 1 :]]
+
+
+def test_a_draft_knows_the_hash_of_its_body_before_it_is_stored(store: Store) -> None:
+    draft = clew.draft("event", {"n": 1})
+    [entry] = store.create().append([draft])
+    assert draft.content_hash == entry.body_hash == clew.stable_hash(b'{"n":1}')
+    assert clew.stable_hash("Grüße") == clew.stable_hash("Grüße".encode())
 
 
 # --- facts ---

@@ -30,7 +30,7 @@ from clew.aio.hop import enter, hop, iterate, leave
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
-from clew.context.project import Context
+from clew.context.projection import Context
 from clew.core.engine import Progress
 from clew.core.errors import LeaseHeld
 from clew.core.model import (
@@ -111,7 +111,7 @@ class AsyncStore:
         return AsyncThread(self, await hop(self.sync.resolve, prefix, deleted=deleted))
 
     async def list(
-        self, *, cursor: str | None = None, **filters: Unpack[ThreadFilters]
+        self, *, cursor: str | ThreadInfo | None = None, **filters: Unpack[ThreadFilters]
     ) -> Page[ThreadInfo]:
         return await hop(self.sync.list, cursor=cursor, **filters)
 

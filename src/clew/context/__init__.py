@@ -1,6 +1,11 @@
 """From a path to a provider's request. Pure but for two modules, which are given a thread.
 
-`window` reads which entries still speak after the last compaction, `project` makes the request from
-them: `normalise` pairs calls with results, `budget` keeps the newest whole turns that fit, `tokens`
-estimates. `cut` plans what a compaction sums up; `compaction` builds, appends and undoes its entry.
+`window` reads which entries still speak after the last compaction, `projection` makes the request
+from them: `normalise` pairs calls with results, `budget` keeps the newest whole turns that fit,
+`tokens` estimates. `cut` plans what a compaction sums up; `compaction` builds, appends and undoes
+its entry.
 """
+
+from clew.context.projection import project
+
+__all__ = ["project"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from clew.context.cut import CompactionPlan, plan
-from clew.context.project import Options, project, summary_text
+from clew.context.projection import Options, project_window, summary_text
 from clew.context.tokens import count_message
 from clew.context.window import Window, read_window
 from clew.core.codec import new_id
@@ -221,5 +221,5 @@ def _tokens_after(thread: Thread, decided: CompactionPlan, summary: str, tail: l
     kept = [thread.get(id) for id in decided.kept_users]
     told = Message(role="user", parts=(Text(text=summary_text(summary, kept) or ""),))
     entries = [entry for entry in tail if entry.kind != "compaction"]
-    after = project(Window(entries), Options(format=decided.context.format))
+    after = project_window(Window(entries), Options(format=decided.context.format))
     return count_message(told) + after.report.tokens

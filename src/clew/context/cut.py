@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clew import messages
-from clew.context.project import Context, Options, edited, project
+from clew.context.projection import Context, Options, edited, project_window
 from clew.context.tokens import Count, count_message, estimate
 from clew.context.window import MESSAGE_KINDS, Window
 from clew.core.errors import InvalidInput
@@ -85,13 +85,15 @@ def plan(
     inside_turn = cut < len(measured) and not measured[cut].is_request
     options = Options(format=format, count=count, purpose="compaction")
     return CompactionPlan(
-        context=project(head, options),
+        context=project_window(head, options),
         compacted_through=measured[cut - 1].entry.id,
         first_kept=measured[cut].entry.id if cut < len(measured) else None,
         kept_users=_kept_users(requests, keep_user_tokens, at_least=int(inside_turn)),
         carried=_carried([*window.carried, *head.entries]),
         previous=window.compaction,
-        tokens_before=project(window, replace(options, purpose="provider_request")).report.tokens,
+        tokens_before=project_window(
+            window, replace(options, purpose="provider_request")
+        ).report.tokens,
     )
 
 

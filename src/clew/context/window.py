@@ -36,6 +36,37 @@ class PathReader(Protocol):
     def get(self, entry: str) -> Entry: ...
 
 
+class GivenPath:
+    """A path that was read already, as something to read."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = list(entries)
+        self._places = {entry.id: index for index, entry in enumerate(entries)}
+
+    def path(
+        self,
+        leaf: str | UnsetType | None = UNSET,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[Entry]:
+        end = len(self._entries) if leaf is UNSET else self._end(leaf)
+        found = self._entries[self._end(after) : end]
+        return found if limit is None else found[-limit:]
+
+    def get(self, entry: str) -> Entry:
+        if entry not in self._places:
+            raise NotFound("entry", entry)
+        return self._entries[self._places[entry]]
+
+    def _end(self, entry: str | None) -> int:
+        """How many entries there are up to this one; none, if the path begins behind it."""
+        if entry is None or (self._entries and entry == self._entries[0].parent):
+            return 0
+        self.get(entry)
+        return self._places[entry] + 1
+
+
 class Window(Struct, frozen=True):
     """What a projection works on, oldest first.
 

@@ -21,6 +21,13 @@ from clew.core.model import (
 )
 
 
+def stable_hash(content: str | bytes) -> str:
+    """The hash that the same content has in every process and every store."""
+    return digest(
+        content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    )
+
+
 def record_hash(
     record: Record, parent_hash: str | None = None, value_hash: str | None = None
 ) -> str | None:

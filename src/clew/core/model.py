@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
-from clew.core.codec import decode
+from clew.core.codec import decode, digest
 from clew.core.errors import InvalidInput
 
 # --- a property that is computed when it is first looked at ---
@@ -151,6 +151,11 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     implied_turn: bool = False
     whole: bool = False
     fresh: bool = False
+
+    @property
+    def content_hash(self) -> str:
+        """The hash of the body: what `body_hash` of the entry will be."""
+        return digest(self.data)
 
 
 class MoveDraft(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from clew.core.engine import Progress
 from clew.core.model import Order, ThreadInfo
 
 if TYPE_CHECKING:
-    from clew.context.project import Purpose
+    from clew.context.projection import Purpose
     from clew.context.tokens import Count
     from clew.engines.files.disk import Disk
 
@@ -109,17 +109,22 @@ class FencedAppendOptions(AppendOptions, total=False):
     fence: int | None
 
 
-class ContextOptions(TypedDict, total=False):
-    """What a context shows, and how much of it: `Thread.context`."""
+class ProjectionOptions(TypedDict, total=False):
+    """What a context shows, and how much of it: `clew.context.project`."""
 
-    leaf: str | UnsetType | None
     purpose: Purpose
-    compacted: bool
     budget_tokens: int | None
     count: Count
     system: bool
     signal_tools: Collection[str]
     segments: bool
+
+
+class ContextOptions(ProjectionOptions, total=False):
+    """The same, and of which path: `Thread.context`."""
+
+    leaf: str | UnsetType | None
+    compacted: bool
 
 
 class CompactionNotes(TypedDict, total=False):

@@ -217,6 +217,8 @@ class _Planner:
             return None
         record = self._known.get(id) or self._find(id)
         if not isinstance(record, Entry):
+            if field == "leaf":  # a place to stand on is looked for, as by any other method
+                raise NotFound("entry", id)
             raise InvalidInput(field, f"thread {self.head.thread!r} has no entry {id!r}")
         return record.hash
 

@@ -196,7 +196,10 @@ class Writer(Writing):
         return written if content is not None or calls or "reasoning" in written else None
 
     def _content(self, parts: Sequence[Part]) -> str | list[Any] | None:
-        """One text if there is nothing else; a list if there is, or if there was one."""
+        """One text if there is nothing else; a list if there is, or if there was one.
+
+        Several texts are several blocks: joined, the words at their ends would be one.
+        """
         blocks: list[Any] = []
         bare = True
         for part in parts:
@@ -211,7 +214,9 @@ class Writer(Writing):
                 blocks.append(part.raw)
             elif not isinstance(part, (Thinking, ToolCall)):
                 self.drop(part)
-        return "".join([block["text"] for block in blocks]) if bare and blocks else blocks or None
+        if bare and len(blocks) == 1:
+            return str(blocks[0]["text"])
+        return blocks or None
 
     def _reasoning(self, thoughts: Sequence[Thinking]) -> str:
         for part in thoughts:

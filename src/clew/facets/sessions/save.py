@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from clew.context.compaction import compaction_body
-from clew.context.project import summary_text
+from clew.context.projection import summary_text
 from clew.context.window import Window, read_window
 from clew.core import drafts
 from clew.core.codec import encode

@@ -307,7 +307,7 @@ def moving_the_leaf_keeps_the_old_branch(place: Place) -> None:
     assert ids(engine.path("t", "d")) == ["a", "d"]
     assert ids(engine.path("t")) == ["root2"]
     for nowhere in ("nobody", "m"):
-        with refused(InvalidInput):
+        with refused(NotFound):
             engine.append("t", [move("m3", nowhere)])
     whole(engine)
 
@@ -320,7 +320,7 @@ def a_fork_can_move_along_what_it_inherited(place: Place) -> None:
     fork_of(engine, "t", "b")
     engine.append("f", [move("m", "a")])
     grow(engine, "f", "d")
-    with refused(InvalidInput):
+    with refused(NotFound):
         engine.append("f", [move("m2", "c")])
     engine = place.reopen(engine)
     assert ids(engine.path("f")) == ["a", "d"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,11 +19,14 @@ from clew import messages
 from clew.context import budget
 from clew.context.normalise import Block, Item, Next, OpenCall, Repair, normalise
 from clew.context.tokens import Count, count_message, estimate, shorten
-from clew.context.window import MESSAGE_KINDS, Window
+from clew.context.window import MESSAGE_KINDS, GivenPath, Window, read_window
 from clew.core.codec import decode, render
 from clew.core.errors import ClewError, InvalidInput
 from clew.core.model import Entry, cached
 from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of
+
+if TYPE_CHECKING:
+    from clew.core.options import ProjectionOptions
 
 Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
@@ -96,7 +99,23 @@ class Options(Struct, frozen=True, kw_only=True):
     segments: bool = False
 
 
-def project(window: Window, options: Options) -> Context:
+def project(
+    path: Sequence[Entry],
+    format: str | None = None,
+    *,
+    compacted: bool = True,
+    **options: Unpack[ProjectionOptions],
+) -> Context:
+    """The context of a path, from its first entry to its last: see `Thread.context`.
+
+    For entries that you have already, from `Thread.path`, a page of a feed, or another store. The
+    last compaction among them counts; what it names and is not there is taken as missing.
+    """
+    window = read_window(GivenPath(path), compacted=compacted)
+    return project_window(window, Options(format=format, **options))
+
+
+def project_window(window: Window, options: Options) -> Context:
     """The context of a window."""
     if options.purpose == "display":
         options = replace(options, format=options.format or "plain", segments=True)
@@ -411,8 +430,15 @@ def _segment(
         tool_name=name,
         token_estimate=size,
         blobs=entry.blobs,
-        preview=shorten(_shown(parts) or _plain_text(entry), PREVIEW_CHARACTERS),
+        preview=shorten(_preview(entry, parts), PREVIEW_CHARACTERS),
     )
+
+
+def _preview(entry: Entry, parts: Sequence[Part]) -> str:
+    if entry.kind == "compaction":
+        summary = _get(entry, "summary")
+        return summary if isinstance(summary, str) else ""
+    return _shown(parts) or _plain_text(entry)
 
 
 def _shown(parts: Sequence[Part]) -> str:
