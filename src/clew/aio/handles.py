@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from types import TracebackType
@@ -61,16 +61,21 @@ if TYPE_CHECKING:
         AppendOptions,
         CleanupOptions,
         CompactionNotes,
+        CompactOptions,
         ContextOptions,
         FencedAppendOptions,
+        FencedRewindOptions,
+        FencedUndoOptions,
         ForkOptions,
         OpenOptions,
+        RestoreOptions,
         RewindOptions,
+        SnapshotOptions,
         ThreadFields,
         ThreadFilters,
         UndoOptions,
     )
-    from clew.snapshots.model import Rewound
+    from clew.snapshots.model import Restored, Rewound, Snapshot
     from clew.upkeep.cleanup import CleanupReport
     from clew.upkeep.copy import CopyReport
 
@@ -400,8 +405,9 @@ class AsyncThread:
         id: str | None = None,
         ttl_seconds: float = 30.0,
         wait_seconds: float = 0.0,
+        files: str | os.PathLike[str] | None = None,
     ) -> AsyncTurn:
-        turn = self.sync.turn(owner=owner, id=id, ttl_seconds=ttl_seconds)
+        turn = self.sync.turn(owner=owner, id=id, ttl_seconds=ttl_seconds, files=files)
         return AsyncTurn(self, turn, wait_seconds)
 
     async def unfinished_turn(self) -> Entry | None:
@@ -413,19 +419,27 @@ class AsyncThread:
 
         return AsyncSnapshots(self)
 
-    async def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
+    async def rewind(self, to: str, **options: Unpack[FencedRewindOptions]) -> Rewound:
         return await hop(self.sync.rewind, to, **options)
 
-    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+    async def undo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
         return await hop(self.sync.undo_rewind, **options)
+
+    async def redo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
+        return await hop(self.sync.redo_rewind, **options)
 
     async def count_user_messages(self) -> int:
         return await hop(self.sync.count_user_messages)
 
     async def fork(
-        self, *, files_to: str | os.PathLike[str] | None = None, **options: Unpack[ForkOptions]
+        self,
+        *,
+        files_to: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
+        **options: Unpack[ForkOptions],
     ) -> AsyncThread:
-        return AsyncThread(self.store, await hop(self.sync.fork, files_to=files_to, **options))
+        fork = await hop(self.sync.fork, files_to=files_to, root=root, **options)
+        return AsyncThread(self.store, fork)
 
     def __repr__(self) -> str:
         return f"<clew.AsyncThread {self.id!r}>"
@@ -463,6 +477,7 @@ class AsyncTurn:
         self.sync = turn
         self.id = turn.id
         self.owner = turn.owner
+        self.files = turn.files
         self._wait_seconds = wait_seconds
 
     @property
@@ -516,6 +531,45 @@ class AsyncTurn:
 
     async def move(self, leaf: str | None) -> Move:
         return await hop(self.sync.move, leaf)
+
+    async def context(
+        self, format: str | None = None, **options: Unpack[ContextOptions]
+    ) -> Context:
+        return await hop(self.sync.context, format, **options)
+
+    async def compact(
+        self,
+        summarize: Callable[[list[Any]], str | Awaitable[str]],
+        **options: Unpack[CompactOptions],
+    ) -> Entry | None:
+        """Like `Turn.compact`; `summarize` may be asynchronous."""
+        return await self.thread.compact(summarize, fence=self.lease.fence, **options)
+
+    async def uncompact(self) -> Entry | None:
+        return await hop(self.sync.uncompact)
+
+    async def snapshot(
+        self, root: str | os.PathLike[str] | None = None, **options: Unpack[SnapshotOptions]
+    ) -> Snapshot:
+        return await hop(self.sync.snapshot, root, **options)
+
+    async def restore(
+        self,
+        snapshot: Snapshot | str,
+        root: str | os.PathLike[str] | None = None,
+        paths: Sequence[str] | None = None,
+        **options: Unpack[RestoreOptions],
+    ) -> Restored:
+        return await hop(self.sync.restore, snapshot, root, paths, **options)
+
+    async def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
+        return await hop(self.sync.rewind, to, **options)
+
+    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+        return await hop(self.sync.undo_rewind, **options)
+
+    async def redo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+        return await hop(self.sync.redo_rewind, **options)
 
     async def save_point(self, body: dict[str, Any] | None = None) -> Entry:
         return await hop(self.sync.save_point, body)
