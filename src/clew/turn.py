@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from clew.core.drafts import check_batch, check_folder, check_name, mint, seconds
 from clew.core.engine import Engine
-from clew.core.errors import ClewError, InvalidInput, LeaseHeld
+from clew.core.errors import ClewError, InvalidInput, LeaseHeld, Unavailable
 from clew.core.model import (
     Acquire,
     ClearExpired,
@@ -63,8 +63,8 @@ class Turn:
 
     With `files`, a folder, a snapshot of it is taken before the first marker and before the last,
     unless it is as in the snapshot before; the markers name it. So what was changed meanwhile
-    is known as the turn's own. If the last snapshot fails, the turn ends all the same and the
-    error says so; its `committed` is True.
+    is known as the turn's own. If the last snapshot fails, the turn ends all the same, and
+    Unavailable says so; its `committed` is True.
     """
 
     def __init__(
@@ -156,13 +156,12 @@ class Turn:
         )
         if error is not None:
             error.add_note(f"clew: {text}: {unseen}")
-            return
-        if isinstance(unseen, ClewError):
-            unseen.args = (f"{text}: {unseen}",)
-            unseen.committed = True
+        elif isinstance(unseen, Exception):
+            message = f"{text}: {unseen}"
+            raise Unavailable(message, retryable=False, committed=True) from unseen
         else:
             unseen.add_note(f"clew: {text}")
-        raise unseen
+            raise unseen
 
     def _acquire(self) -> Lease:
         deadline = time.monotonic() + self._wait_seconds
