@@ -127,6 +127,17 @@ def test_a_folder_that_has_no_files_there_does_not_get_those_of_another(
     assert (other / "f").read_text() == "other"
 
 
+def test_a_folder_that_was_moved_goes_back_to_what_it_was_before(
+    thread: Thread, root: Path
+) -> None:
+    moved = root.rename(root.parent / "moved")
+    thread.append("user_message", "it is elsewhere now", id="m3")
+    thread.snapshots.take(moved)
+    thread.rewind("m2", root=moved)
+    assert (moved / "f").read_text() == "v2"
+    assert not root.exists()
+
+
 def test_a_snapshot_that_was_dropped_is_not_replaced_by_a_later_one(
     thread: Thread, root: Path
 ) -> None:

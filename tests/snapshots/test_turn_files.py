@@ -18,6 +18,7 @@ import clew
 from clew.aio.handles import AsyncStore
 from clew.core.errors import Conflict, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.core.model import Entry
+from clew.snapshots import scan
 from clew.store import Store
 from clew.thread import Thread
 
@@ -149,6 +150,18 @@ def test_a_file_that_is_newly_left_out_makes_another_snapshot(thread: Thread, ro
     second = thread.snapshots.take_if_changed(root)
     assert (second.id != first.id, second.tree) == (True, first.tree)
     assert thread.snapshots.take_if_changed(root).id == second.id
+
+
+def test_a_file_that_was_only_touched_is_read_once_and_not_in_every_turn(
+    thread: Thread, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = scan.now_ns  # every file was there long ago, so that the cache trusts what it knows
+    monkeypatch.setattr(scan, "now_ns", lambda: real() + 3600 * 10**9)
+    first = thread.snapshots.take_if_changed(root)
+    os.utime(root / "f")
+    assert thread.snapshots.survey(root).read == 1
+    assert thread.snapshots.take_if_changed(root).id == first.id
+    assert thread.snapshots.survey(root).read == 0
 
 
 # --- however a turn ends ---

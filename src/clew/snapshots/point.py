@@ -11,6 +11,7 @@ that change no file: messages of the user, markers, snapshots, notes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -69,11 +70,12 @@ def belonging(
         if is_meant(snapshot):
             folder = folders.setdefault(snapshot.root, _Folder(thread, info, snapshot.root))
             folder.seen[snapshot.id] = snapshot
-    # Of another folder of this thread none will do; a folder that there are none of may be one
-    # that was moved, or that a fork has for files of its own.
+    # Of another folder that the thread works in none will do. One that is gone may have been moved
+    # to where `root` is, and those of its origin are what a fork's own folder began with.
     if root in folders:
         own = {one.root for one in catalogue.own(info)} - {root}
-        folders = {name: folder for name, folder in folders.items() if name not in own}
+        others = {name for name in own if os.path.isdir(name)}
+        folders = {name: folder for name, folder in folders.items() if name not in others}
     # Of several folders those count whose files somebody wanted to have of just this point.
     answers = {name: folder.on_purpose(point) for name, folder in folders.items()}
     if not any(answers.values()):

@@ -103,6 +103,8 @@ class Taking:
             stored = self.store(None, progress)
             same = self._same(stored.snapshot)
             if same is not None:
+                if stored.is_news:  # files that were touched: they need not be read once more
+                    self._cache.save(cached(stored.survey, (same.thread, same.id)))
                 return same
             if self.append(stored, fence=fence):
                 return stored.snapshot
