@@ -103,7 +103,7 @@ class Turn:
         # Renewed from here on: to look at a large folder may take longer than the lease lasts.
         self.thread.store.renewer.add(self.lease, self._ttl_seconds, self)
         try:
-            self._mark("started", {"owner": self.owner, **self._look()})
+            self._begin()
         except BaseException:
             # Without its marker a turn has not begun, so its lease must not keep others out.
             self.thread.store.renewer.remove(self.lease)
@@ -140,6 +140,9 @@ class Turn:
             return
         if unseen is not None:
             self._tell(unseen, status, error)
+
+    def _begin(self) -> None:
+        self._mark("started", {"owner": self.owner, **self._look()})
 
     def _look(self) -> dict[str, Any]:
         """What a marker says of the files: the snapshot that shows them as they are now."""
@@ -266,10 +269,15 @@ class Turn:
         """Go back to before a user message; see `Thread.rewind`.
 
         In a turn with `files` a snapshot is taken first, also for a `dry_run`: what was changed
-        in the turn is its own, and does not stop it.
+        in the turn is its own, and does not stop it. Behind a message of an earlier turn, this
+        one begins anew: its marker follows.
         """
         self._look()
-        return self.thread.rewind(to, fence=self.lease.fence, **options)
+        done = self.thread.rewind(to, fence=self.lease.fence, **options)
+        if done.moved and not done.dry_run and self.thread.get(to).turn != self.id:
+            # Its marker lies on the branch that was left: nothing would tell of a turn here.
+            self._begin()
+        return done
 
     def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
         """Take the last rewind or restore back; see `Thread.undo_rewind`."""

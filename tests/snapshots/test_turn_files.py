@@ -282,6 +282,22 @@ def test_ones_own_turn_does_not_stand_in_the_way(thread: Thread, root: Path) -> 
     assert markers(thread)[-1][0] == "completed"
 
 
+def test_a_turn_that_went_back_behind_its_beginning_begins_there_anew(
+    thread: Thread, root: Path
+) -> None:
+    worked(thread, root, "m1", "v2")
+    with thread.turn(owner="me", files=root) as turn:
+        done = turn.rewind("m1")
+        begun = thread.unfinished_turn()
+        assert begun is not None
+        assert (begun.turn, done.leaf != thread.leaf) == (turn.id, True)
+        turn.append("user_message", "another way", id="m2")
+        (root / "f").write_text("without an entry")
+    assert thread.unfinished_turn() is None
+    thread.rewind("m2")
+    assert (root / "f").read_text() == "v1"
+
+
 def test_a_turn_without_files_takes_a_snapshot_of_a_folder_that_is_named(
     thread: Thread, root: Path
 ) -> None:
