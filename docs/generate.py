@@ -18,11 +18,12 @@ from types import ModuleType
 from typing import Any, get_overloads
 
 import clew
-from clew import address, messages, store, thread, turn
+from clew import address, exchange, messages, store, thread, turn
 from clew.aio import facets, handles
+from clew.aio import turn as async_turn
 from clew.aio.snapshots import AsyncSnapshots
 from clew.context import compaction, normalise, projection
-from clew.core import drafts, engine, errors, maintenance, model, options
+from clew.core import drafts, engine, errors, hashes, maintenance, model, options
 from clew.facets import conversations, runs, sessions
 from clew.messages import neutral
 from clew.snapshots import facet, ignore, manifest
@@ -45,8 +46,9 @@ MODEL = {
 }
 CONTEXTS = [
     (projection, ["Context", "ContextReport", "ContextSegment"]),
-    (normalise, ["Repair"]),
+    (normalise, ["OpenCall", "Repair"]),
     (compaction, ["Compacted"]),
+    (exchange, ["Reply"]),
 ]
 NEUTRAL = {
     "The neutral view": ["Message", "Part", "Text", "Thinking", "ToolCall", "ToolResult"],
@@ -132,7 +134,7 @@ def drafts_page() -> str:
         [
             "# Drafts",
             _notice("core/drafts.py"),
-            *_functions([("clew.draft", drafts.draft)]),
+            *_functions([("clew.draft", drafts.draft), ("clew.stable_hash", hashes.stable_hash)]),
             shape,
         ]
     )
@@ -162,6 +164,7 @@ def context_page() -> str:
     compacted = "[Thread.compact](thread.md#threadcompact)"
     parts = ["# Contexts", _notice("context/"), _doc(projection)]
     parts.append(f"They are made by {made} and {compacted}.")
+    parts += _functions([("clew.context.project", projection.project)])
     for module, names in CONTEXTS:
         for name in names:
             parts += _class(name, getattr(module, name))
@@ -278,8 +281,8 @@ def async_page() -> str:
         (handles.AsyncStore, store.Store, "store.md"),
         (handles.AsyncBlobs, store.Blobs, "store.md"),
         (handles.AsyncThread, thread.Thread, "thread.md"),
-        (handles.AsyncLeases, turn.Leases, "leases.md"),
-        (handles.AsyncTurn, turn.Turn, "turn.md"),
+        (async_turn.AsyncLeases, turn.Leases, "leases.md"),
+        (async_turn.AsyncTurn, turn.Turn, "turn.md"),
         (facets.AsyncConversations, conversations.Conversations, "conversations.md"),
         (facets.AsyncConversation, conversations.Conversation, "conversations.md"),
         (facets.AsyncRuns, runs.Runs, "runs.md"),

@@ -10,6 +10,7 @@ from typing import Any, get_overloads
 
 from clew import store, thread, turn
 from clew.aio import facets, handles, snapshots
+from clew.aio import turn as async_turn
 from clew.core import options
 from clew.facets.conversations import Conversation, Conversations
 from clew.facets.runs import Run, Runs
@@ -20,8 +21,8 @@ PAIRS: list[tuple[type, type]] = [
     (store.Store, handles.AsyncStore),
     (store.Blobs, handles.AsyncBlobs),
     (thread.Thread, handles.AsyncThread),
-    (turn.Leases, handles.AsyncLeases),
-    (turn.Turn, handles.AsyncTurn),
+    (turn.Leases, async_turn.AsyncLeases),
+    (turn.Turn, async_turn.AsyncTurn),
     (Conversations, facets.AsyncConversations),
     (Conversation, facets.AsyncConversation),
     (Runs, facets.AsyncRuns),

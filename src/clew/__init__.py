@@ -36,7 +36,8 @@ from clew.turn import Turn
 
 if TYPE_CHECKING:
     from clew.aio.facets import AsyncConversations, AsyncRuns, AsyncSessions
-    from clew.aio.handles import AsyncStore, AsyncThread, AsyncTurn, open_async
+    from clew.aio.handles import AsyncStore, AsyncThread, open_async
+    from clew.aio.turn import AsyncTurn
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
     from clew.facets.sessions import Sessions
@@ -98,7 +99,8 @@ PARTS |= {
     "cleanup": "clew.upkeep.cleanup",
     "copy": "clew.upkeep.copy",
     "repair": "clew.upkeep.repair",
-    **dict.fromkeys(("AsyncStore", "AsyncThread", "AsyncTurn", "open_async"), "clew.aio.handles"),
+    "AsyncTurn": "clew.aio.turn",
+    **dict.fromkeys(("AsyncStore", "AsyncThread", "open_async"), "clew.aio.handles"),
     **dict.fromkeys(("AsyncConversations", "AsyncRuns", "AsyncSessions"), "clew.aio.facets"),
 }
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from clew.core.options import (
         CompactionNotes,
         EntryFields,
+        FencedRewindOptions,
+        FencedUndoOptions,
         ForkOptions,
-        RewindOptions,
-        UndoOptions,
     )
     from clew.snapshots.facet import Snapshots
     from clew.snapshots.model import Rewound
@@ -449,9 +449,21 @@ class Thread:
         id: str | None = None,
         ttl_seconds: float = 30.0,
         wait_seconds: float = 0.0,
+        files: str | os.PathLike[str] | None = None,
     ) -> Turn:
-        """The right to write for the length of a `with`; see `Turn`."""
-        return Turn(self, owner=owner, id=id, ttl_seconds=ttl_seconds, wait_seconds=wait_seconds)
+        """The right to write for the length of a `with`; see `Turn`.
+
+        With `files`, a folder, it begins and ends with a snapshot of it, so that what is changed
+        in between is known as the turn's own, and can be rewound.
+        """
+        return Turn(
+            self,
+            owner=owner,
+            id=id,
+            ttl_seconds=ttl_seconds,
+            wait_seconds=wait_seconds,
+            files=files,
+        )
 
     def unfinished_turn(self) -> Entry | None:
         """The marker of a turn on the current path that was started and never ended.
@@ -467,8 +479,12 @@ class Thread:
         facet: Snapshots = part("Snapshots")(self)
         return facet
 
-    def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
+    def rewind(self, to: str, **options: Unpack[FencedRewindOptions]) -> Rewound:
         """Go back to before a user message, with the files as they were then, as one step.
+
+        The files of a point are those of the nearest snapshot with no work between the two: for a
+        user message, at it or before it, the first that was taken for it; elsewhere the last one
+        up to the point, or else the first one after it. NotFound if there is none.
 
         `conversation=False` or `files=False` leaves the one or the other as it is, `at` stops at
         the message itself, `root` is the folder if it is not the one of the snapshot. `dry_run`
@@ -477,28 +493,43 @@ class Thread:
         """
         return self.snapshots.rewind(to, **options)
 
-    def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+    def undo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
         """Take the last rewind or restore back: files and leaf. InvalidInput if there is none.
 
-        `root` says where the folder is now if it was moved; the other options are those of
-        `rewind`.
+        The next undo takes the one before that back. `root` says where the folder is now if it
+        was moved; the other options are those of `rewind`.
         """
         return self.snapshots.undo_rewind(**options)
+
+    def redo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
+        """Take the last undo back: the rewind or restore is done again, files and leaf.
+
+        InvalidInput if there is none, or no longer: a rewind, a restore, and every entry but
+        markers and snapshots that comes after an undo end what could be redone.
+        """
+        return self.snapshots.redo_rewind(**options)
 
     def count_user_messages(self) -> int:
         """How many user messages lie on the current path."""
         return sum(entry.kind == "user_message" for entry in self.path())
 
     def fork(
-        self, *, files_to: str | os.PathLike[str] | None = None, **options: Unpack[ForkOptions]
+        self,
+        *,
+        files_to: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
+        **options: Unpack[ForkOptions],
     ) -> Thread:
         """A new thread from this one: see `Store.fork`.
 
-        With `files_to` it gets the files of the latest snapshot on its path, in that new folder.
+        With `files_to` it gets the files that belong to the point where it begins, in that new
+        folder: see `rewind`. `root` says whose, if there are snapshots of several folders.
         """
         if files_to is None:
+            if root is not None:
+                raise InvalidInput("root", "is about the files that files_to asks for")
             return self.store.fork(self.id, **options)
-        return self.snapshots.fork(files_to, **options)
+        return self.snapshots.fork(files_to, root=root, **options)
 
     def __repr__(self) -> str:
         return f"<clew.Thread {self.id!r}>"

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.drafts import ImpliedTurn, check_batch, check_name, mint, seconds
+from clew.core.drafts import ImpliedTurn, check_batch, check_folder, check_name, mint, seconds
 from clew.core.engine import Engine
-from clew.core.errors import ClewError, LeaseHeld
+from clew.core.errors import ClewError, InvalidInput, LeaseHeld, Unavailable
 from clew.core.model import (
     Acquire,
     ClearExpired,
@@ -35,8 +35,18 @@ from clew.core.model import (
 )
 
 if TYPE_CHECKING:
-    from clew.core.options import AppendOptions
+    from clew.context.projection import Context
+    from clew.core.options import (
+        AppendOptions,
+        CompactOptions,
+        ContextOptions,
+        RestoreOptions,
+        RewindOptions,
+        SnapshotOptions,
+        UndoOptions,
+    )
     from clew.exchange import Outputs, Reply
+    from clew.snapshots.model import Restored, Rewound, Snapshot
     from clew.thread import Thread
 
 _RETRY_SECONDS = 0.05
@@ -51,6 +61,11 @@ class Turn:
     with Ctrl-C or a cancelled task). In between the lease is renewed in the background.
 
     Raises LeaseHeld on entering while another owner is at work; `wait_seconds` waits for it.
+
+    With `files`, a folder, a snapshot of it is taken before the first marker and before the last,
+    unless it is as in the snapshot before; the markers name it. So what was changed meanwhile
+    is known as the turn's own. If the last snapshot fails, the turn ends all the same, and
+    Unavailable says so; its `committed` is True.
     """
 
     def __init__(
@@ -61,6 +76,7 @@ class Turn:
         id: str | None = None,
         ttl_seconds: float = 30.0,
         wait_seconds: float = 0.0,
+        files: str | os.PathLike[str] | None = None,
     ) -> None:
         self.thread = thread
         self.owner = check_name(owner, "owner")
@@ -68,6 +84,8 @@ class Turn:
         self._implied = ImpliedTurn(self.id)  # for entries whose caller does not say a turn
         self._ttl_seconds = seconds(ttl_seconds, "ttl_seconds")
         self._wait_seconds = wait_seconds
+        # By its full name: the program may change its folder before the turn ends.
+        self.files = None if files is None else os.path.abspath(check_folder(files, "files"))
         self._lease: Lease | None = None
         self._end: tuple[str, dict[str, Any]] = ("completed", {})
 
@@ -84,14 +102,16 @@ class Turn:
         if self._lease is not None:
             raise RuntimeError("a turn is for one with statement; ask the thread for another one")
         self._lease = self._acquire()
+        # Renewed from here on: to look at a large folder may take longer than the lease lasts.
+        self.thread.store.renewer.add(self.lease, self._ttl_seconds, self)
         try:
-            self._mark("started", {"owner": self.owner})
+            self._begin()
         except BaseException:
             # Without its marker a turn has not begun, so its lease must not keep others out.
+            self.thread.store.renewer.remove(self.lease)
             self.thread.leases.release(self.lease)
             self._lease = None
             raise
-        self.thread.store.renewer.add(self.lease, self._ttl_seconds, self)
         return self
 
     def __exit__(
@@ -104,15 +124,49 @@ class Turn:
             status = "failed" if isinstance(error, Exception) else "aborted"
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             self._end = (status, {"error": text})
+        status, more = self._end
+        unseen: BaseException | None = None
+        try:
+            more = more | self._look()
+        except BaseException as failed:
+            unseen = failed  # whatever it is: the turn must end, and its lease go back
         self.thread.store.renewer.remove(self.lease)
         try:
-            self._mark(*self._end)  # before the release: a marker needs the fence as well
+            self._mark(status, more)  # before the release: a marker needs the fence as well
             self.thread.leases.release(self.lease)
         except ClewError as lost:
             if error is None:
                 raise
             # The caller's own error tells more than the lease that was lost because of it.
             error.add_note(f"clew: the end of the turn could not be written: {lost}")
+            return
+        if unseen is not None:
+            self._tell(unseen, status, error)
+
+    def _begin(self) -> None:
+        self._mark("started", {"owner": self.owner, **self._look()})
+
+    def _look(self) -> dict[str, Any]:
+        """What a marker says of the files: the snapshot that shows them as they are now."""
+        if self.files is None:
+            return {}
+        taken = self.thread.snapshots.take_if_changed(self.files, fence=self.lease.fence)
+        return {"snapshot": taken.id}
+
+    def _tell(self, unseen: BaseException, status: str, error: BaseException | None) -> None:
+        """That the last snapshot failed: by its own error, or by a note to the caller's."""
+        text = (
+            f"the turn has ended as {status} and its lease is given back, but there is no snapshot "
+            f"of {self.files} at its end, so that what it changed will look like changes of others"
+        )
+        if error is not None:
+            error.add_note(f"clew: {text}: {unseen}")
+        elif isinstance(unseen, Exception):
+            message = f"{text}: {unseen}"
+            raise Unavailable(message, retryable=False, committed=True) from unseen
+        else:
+            unseen.add_note(f"clew: {text}")
+            raise unseen
 
     def _acquire(self) -> Lease:
         deadline = time.monotonic() + self._wait_seconds
@@ -191,6 +245,69 @@ class Turn:
     def move(self, leaf: str | None) -> Move:
         """Stand on another entry, under this turn's lease."""
         return self.thread.move(leaf, fence=self.lease.fence)
+
+    def context(self, format: str | None = None, **options: Unpack[ContextOptions]) -> Context:
+        """The messages for a provider; see `Thread.context`."""
+        return self.thread.context(format, **options)
+
+    def compact(
+        self, summarize: Callable[[list[Any]], str], **options: Unpack[CompactOptions]
+    ) -> Entry | None:
+        """Let a summary stand for all but the newest turns; see `Thread.compact`."""
+        return self.thread.compact(summarize, fence=self.lease.fence, **options)
+
+    def uncompact(self) -> Entry | None:
+        """Undo the compaction in force; see `Thread.uncompact`."""
+        return self.thread.uncompact(fence=self.lease.fence)
+
+    # --- files ---
+
+    def snapshot(
+        self, root: str | os.PathLike[str] | None = None, **options: Unpack[SnapshotOptions]
+    ) -> Snapshot:
+        """Store the files under `root`, or under the turn's `files`; see `Snapshots.take`."""
+        folder = self.files if root is None else root
+        if folder is None:
+            raise InvalidInput("root", "say of which folder: the turn was begun without files")
+        return self.thread.snapshots.take(folder, fence=self.lease.fence, **options)
+
+    def restore(
+        self,
+        snapshot: Snapshot | str,
+        root: str | os.PathLike[str] | None = None,
+        paths: Sequence[str] | None = None,
+        **options: Unpack[RestoreOptions],
+    ) -> Restored:
+        """Bring files back as a snapshot has them; see `Snapshots.restore`."""
+        self._look()
+        fence = self.lease.fence
+        return self.thread.snapshots.restore(snapshot, root, paths, fence=fence, **options)
+
+    def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
+        """Go back to before a user message; see `Thread.rewind`.
+
+        In a turn with `files` a snapshot is taken first, also for a `dry_run`: what was changed
+        in the turn is its own, and does not stop it. Behind a message of an earlier turn, this
+        one begins anew: its marker follows.
+        """
+        self._look()
+        done = self.thread.rewind(to, fence=self.lease.fence, **options)
+        if done.moved and not done.dry_run and self.thread.get(to).turn != self.id:
+            # Its marker lies on the branch that was left: nothing would tell of a turn here.
+            self._begin()
+        return done
+
+    def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+        """Take the last rewind or restore back; see `Thread.undo_rewind`."""
+        self._look()
+        return self.thread.undo_rewind(fence=self.lease.fence, **options)
+
+    def redo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+        """Take the last undo back; see `Thread.redo_rewind`."""
+        self._look()
+        return self.thread.redo_rewind(fence=self.lease.fence, **options)
+
+    # --- where one can go on ---
 
     def save_point(self, body: dict[str, Any] | None = None) -> Entry:
         """Mark a state that a resumed run can go on from."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -20,15 +21,19 @@ AT_ONCE = 25  # tasks
 MOMENT_SECONDS = 0.02  # within which a task is cancelled: entering and leaving take about as long
 
 
-async def work(thread: AsyncThread) -> None:
-    async with thread.turn(owner="worker") as turn:
+async def work(thread: AsyncThread, files: Path | None = None) -> None:
+    async with thread.turn(owner="worker", files=files) as turn:
         await turn.append("event", 1)
+        if files is not None:
+            (files / thread.id).write_text("a change, so that the end takes a snapshot")
 
 
-async def cancel_with_asyncio(threads: list[AsyncThread], times: int) -> None:
+async def cancel_with_asyncio(
+    threads: list[AsyncThread], times: int, files: Path | None = None
+) -> None:
     loop, dice = asyncio.get_running_loop(), random.Random(times)
     for at in range(0, len(threads), AT_ONCE):
-        tasks = [asyncio.create_task(work(thread)) for thread in threads[at : at + AT_ONCE]]
+        tasks = [asyncio.create_task(work(thread, files)) for thread in threads[at : at + AT_ONCE]]
         for task in tasks:
             for _ in range(times):
                 loop.call_later(dice.random() * MOMENT_SECONDS, task.cancel)
@@ -36,13 +41,15 @@ async def cancel_with_asyncio(threads: list[AsyncThread], times: int) -> None:
         assert {type(result) for result in done} <= {type(None), asyncio.CancelledError}
 
 
-async def cancel_with_trio(threads: list[AsyncThread], times: int) -> None:
+async def cancel_with_trio(
+    threads: list[AsyncThread], times: int, files: Path | None = None
+) -> None:
     dice = random.Random(times)
 
     async def cancelled(thread: AsyncThread) -> None:
         with trio.move_on_after(dice.random() * MOMENT_SECONDS):
             with trio.move_on_after(dice.random() * MOMENT_SECONDS * times):
-                await work(thread)
+                await work(thread, files)
 
     for at in range(0, len(threads), AT_ONCE):
         async with trio.open_nursery() as nursery:
@@ -50,12 +57,15 @@ async def cancel_with_trio(threads: list[AsyncThread], times: int) -> None:
                 nursery.start_soon(cancelled, thread)
 
 
+@pytest.mark.parametrize("files", [False, True], ids=["", "files"])
 @pytest.mark.parametrize("times", [1, 2, 5])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_no_turn_that_was_cancelled_keeps_its_lease(
-    place: MemoryPlace, backend: str, times: int
+    place: MemoryPlace, backend: str, times: int, files: bool, tmp_path: Path
 ) -> None:
     store = clew.Store(place.open())
+    folder = tmp_path / "project"
+    folder.mkdir()
     cancel: Callable[..., object] = cancel_with_asyncio
     if backend == "trio":
         cancel = cancel_with_trio
@@ -63,7 +73,7 @@ def test_no_turn_that_was_cancelled_keeps_its_lease(
     async def main() -> None:
         opened = AsyncStore(store)
         threads = [await opened.create() for _ in range(TURNS)]
-        await cancel(threads, times)  # type: ignore[misc]
+        await cancel(threads, times, folder if files else None)  # type: ignore[misc]
         assert [t.id for t in threads if t.sync.leases.active() is not None] == []
         assert [t.id for t in threads if t.sync.unfinished_turn() is not None] == []
 

@@ -282,6 +282,62 @@ def test_rewind_takes_both_back_and_undo_brings_both(
     assert (nothing.code, "no rewind" in nothing.err) == (_exits.USAGE, True)
 
 
+def test_undo_goes_back_step_by_step_and_redo_forth_again(
+    do: Do, thread: clew.Thread, root: Path
+) -> None:
+    work(thread, root, do)
+    (root / "a.txt").write_text("THREE\n")
+    say(thread, "Done.", role="assistant")
+    assert do("snapshot take").code == 0
+    leaf = thread.leaf
+    assert do("rewind", "--yes").code == 0
+    assert do("rewind", "--to", 1, "--yes").code == 0
+    assert files(root) == OLD
+    assert do("undo", "--yes").code == 0
+    assert files(root) == NEW
+    assert do("undo", "--yes").code == 0
+    assert (files(root)["a.txt"], thread.leaf) == ("THREE\n", leaf)
+    planned = do("redo", "--dry-run")
+    assert planned.lines[0] == "redo what was undone last"
+    assert do("redo").code == _exits.USAGE, "it asks, and nobody answers"
+    assert do("redo", "--yes").lines[-1] == "redone: 1 overwritten"
+    assert json.loads(do("redo", "--yes", "--json").out)["what"] == "redo"
+    assert files(root) == OLD
+    nothing = do("redo", "--yes")
+    assert (nothing.code, "no undo" in nothing.err) == (_exits.USAGE, True)
+    assert do("undo", "--dry-run").lines[0] == "undo the last redo"
+
+
+def test_an_append_after_an_undo_ends_what_could_be_redone(
+    do: Do, thread: clew.Thread, root: Path
+) -> None:
+    work(thread, root, do)
+    do("rewind", "--to", 1, "--yes")
+    do("undo", "--yes")
+    say(thread, "On.")
+    failed = do("redo", "--yes")
+    assert (failed.code, "gone on since the undo" in failed.err) == (_exits.USAGE, True)
+    assert files(root) == NEW
+
+
+def test_an_undo_finds_a_folder_that_was_moved(do: Do, thread: clew.Thread, root: Path) -> None:
+    work(thread, root, do)
+    do("rewind", "--to", 1, "--yes")
+    moved = root.rename(root.parent / "moved")
+    assert do("undo", "--yes").code != 0
+    assert do("undo", "--yes", "--root", moved).code == 0
+    assert files(moved) == NEW
+
+
+@pytest.mark.parametrize("command", ["snapshot take", "snapshot restore", "rewind", "undo", "redo"])
+def test_an_empty_root_is_refused(do: Do, thread: clew.Thread, root: Path, command: str) -> None:
+    work(thread, root, do)
+    seq = thread.info.seq
+    failed = do(command, "--root", "", *([] if command == "snapshot take" else ["--yes"]))
+    assert (failed.code, "no name of a folder" in failed.err) == (_exits.USAGE, True)
+    assert (files(root), thread.info.seq) == (NEW, seq)
+
+
 def test_rewind_takes_back_only_what_is_asked_for(do: Do, thread: clew.Thread, root: Path) -> None:
     work(thread, root, do)
     leaf = thread.leaf

@@ -126,7 +126,7 @@ def _update_thread(store: Store, name: str) -> None:
     thread.set(status="idle")
     thread.move("a")
     assert (thread.info.title.text, thread.info.status, thread.leaf) == ("T", "idle", "a")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(NotFound):
         thread.move("dangling")
     assert thread.leaf == "a"
 

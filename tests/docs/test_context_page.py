@@ -11,7 +11,7 @@ import pytest
 from _pages import DOCS, ROOT
 
 from clew import messages
-from clew.context import budget, compaction, cut, project, tokens
+from clew.context import budget, compaction, cut, projection, tokens
 from clew.context.window import MESSAGE_KINDS
 from clew.core.model import KINDS
 from clew.messages.anthropic.rules import CACHE_MARKS_MAX
@@ -84,7 +84,7 @@ def test_numbers_are_those_of_the_code() -> None:
     assert f"every {tokens.ASCII_PER_TOKEN} ASCII characters" in SAID
     assert f"{tokens.PER_MESSAGE} for a message, {tokens.PER_CALL} for a call" in SAID
     assert f"{tokens.PER_MEDIA:,} for an image" in SAID
-    assert f"cut to {project.RESULT_CHARACTERS:,} characters" in SAID
+    assert f"cut to {projection.RESULT_CHARACTERS:,} characters" in SAID
     assert f"down to {budget.SHORTEST_CHARACTERS} characters" in SAID
     assert f"({cut.KEEP_TURNS} by default)" in SAID
     assert f"`summary_schema_version` | {compaction.SCHEMA_VERSION} |" in SAID
@@ -107,5 +107,5 @@ def test_every_kind_that_a_context_knows_is_in_its_table() -> None:
 
 def test_every_format_and_purpose_is_in_its_table() -> None:
     assert [row[0].strip("`") for row in rows("Formats")] == list(messages.FORMATS)
-    purposes = project.Purpose.__args__  # type: ignore[attr-defined]
+    purposes = projection.Purpose.__args__  # type: ignore[attr-defined]
     assert [row[0].strip("`") for row in rows("Purposes")] == list(purposes)

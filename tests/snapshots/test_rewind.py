@@ -281,19 +281,6 @@ def test_a_snapshot_from_later_in_the_turn_is_not_how_it_was_before(
     assert (root / "f").read_bytes() == b"new"
 
 
-def test_a_snapshot_that_was_taken_anew_before_the_work_began_counts(
-    store: Store, root: Path
-) -> None:
-    thread = store.create()
-    thread.append("user_message", "x", id="m")
-    thread.snapshots.take(root)
-    (root / "f").write_bytes(b"a last correction")
-    thread.snapshots.take(root)
-    thread.append("assistant_message", "done")
-    rewind(thread, "m", conversation=False)
-    assert (root / "f").read_bytes() == b"a last correction"
-
-
 def test_the_snapshot_of_a_rewind_is_never_taken_for_the_one_of_the_message(
     thread: Thread, root: Path
 ) -> None:

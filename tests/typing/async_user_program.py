@@ -26,8 +26,9 @@ from clew import (
     ThreadInfo,
 )
 from clew.aio.facets import AsyncConversation, AsyncRun
-from clew.aio.handles import AsyncBlobs, AsyncLeases
+from clew.aio.handles import AsyncBlobs
 from clew.aio.snapshots import AsyncSnapshots
+from clew.aio.turn import AsyncLeases
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.projection import Context
@@ -72,8 +73,10 @@ async def main(folder: Path) -> None:
     ):
         await use_thread(await store.create("worked-on"), folder)
         await use_leases((await store.create("leased")).leases, store.now())
+        work = folder / "work"
+        work.mkdir()
         taken = (await store.create()).turn(
-            owner="me", id="turn-1", ttl_seconds=5.0, wait_seconds=0.1
+            owner="me", id="turn-1", ttl_seconds=5.0, wait_seconds=0.1, files=work
         )
         async with taken as turn:
             await use_turn(turn)
@@ -287,7 +290,9 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     assert_type(compacted, Entry | None)
     assert_type(await thread.compaction(), Compacted | None)
     assert_type(await thread.uncompact(fence=None), Entry | None)
-    async with thread.turn(owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0) as turn:
+    async with thread.turn(
+        owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0, files=None
+    ) as turn:
         assert_type(turn, AsyncTurn)
     assert await thread.unfinished_turn() is None
     assert await thread.count_user_messages() == 4
@@ -313,8 +318,14 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     )
     assert_type(rewound, Rewound)
     await thread.undo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    redone = await thread.redo_rewind(
+        dry_run=False, force=True, fence=None, progress=progress, root=tree
+    )
+    assert_type(redone, Rewound)
+    await thread.undo_rewind()
     fork = await thread.fork(
         files_to=folder / f"fork of {thread.id}",
+        root=tree,
         at=taken.id,
         id="thread-fork",
         title=None,
@@ -385,6 +396,61 @@ async def use_turn(turn: AsyncTurn) -> None:
     )
     assert_type(await turn.move(said.id), Move)
     assert_type(await turn.save_point({"step": 1}), Entry)
+    context = await turn.context(
+        "plain",
+        leaf=said.id,
+        purpose="display",
+        compacted=True,
+        budget_tokens=1000,
+        count=count,
+        system=True,
+        signal_tools=["ping"],
+        segments=True,
+    )
+    assert_type(context, Context)
+    compacted = await turn.compact(
+        summarize,
+        keep_turns=0,
+        keep_tokens=None,
+        keep_user_tokens=10,
+        format=None,
+        trigger="manual",
+        reason="to show it",
+        phase="completed",
+        usage_before={"tokens": 100},
+        usage_after=None,
+        details=None,
+    )
+    assert_type(compacted, Entry | None)
+    assert_type(await turn.uncompact(), Entry | None)
+    asked = await turn.append_message(USER)
+    assert turn.files is not None
+    (Path(turn.files) / "a.txt").write_text("first")
+    taken = await turn.snapshot(
+        turn.files, at=asked.id, label="first", rules=Rules(), progress=progress
+    )
+    assert_type(taken, Snapshot)
+    await turn.append_message(ANSWER)
+    (Path(turn.files) / "a.txt").write_text("changed")
+    rewound = await turn.rewind(
+        asked.id,
+        conversation=True,
+        files=True,
+        root=turn.files,
+        at=True,
+        dry_run=False,
+        force=True,
+        progress=progress,
+    )
+    assert_type(rewound, Rewound)
+    undone = await turn.undo_rewind(dry_run=False, force=True, progress=progress, root=turn.files)
+    assert_type(undone, Rewound)
+    redone = await turn.redo_rewind(dry_run=False, force=True, progress=progress, root=turn.files)
+    assert_type(redone, Rewound)
+    restored = await turn.restore(
+        taken, turn.files, ["a.txt"], dry_run=True, force=True, progress=progress
+    )
+    assert_type(restored, Restored)
     assert_type(turn.lease, Lease)
     assert (turn.id, turn.owner) == ("turn-1", "me")
     turn.abort("changed my mind")
@@ -504,6 +570,10 @@ async def use_snapshots(snapshots: AsyncSnapshots, thread: AsyncThread, folder: 
         progress=progress,
     )
     assert_type(first, Snapshot)
+    same = await snapshots.take_if_changed(
+        tree, label="same", rules=Rules(secrets=True), fence=None, progress=progress
+    )
+    assert_type(same, Snapshot)
     assert_type(await snapshots.rules(), Rules)
     assert await snapshots.survey(tree, Rules())
     assert_type(await snapshots.list(), list[Snapshot])
@@ -535,13 +605,15 @@ async def use_snapshots(snapshots: AsyncSnapshots, thread: AsyncThread, folder: 
         progress=progress,
     )
     assert_type(rewound, Rewound)
-    await snapshots.undo_rewind(dry_run=True, force=True, fence=None, progress=progress, root=tree)
+    await snapshots.undo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    await snapshots.redo_rewind(dry_run=True, force=True, fence=None, progress=progress, root=tree)
     found = await snapshots.recover(
         force=True, root=tree, abandon=False, fence=None, progress=progress
     )
     assert_type(found, Rewound | None)
     fork = await snapshots.fork(
         folder / f"fork of {thread.id}",
+        root=tree,
         at=first.id,
         id="snapshots-fork",
         title="T",
@@ -567,3 +639,4 @@ async def mistakes(store: AsyncStore, thread: AsyncThread, turn: AsyncTurn) -> N
     await thread.compact(summarize, why="it is long")  # type: ignore[call-arg]
     await thread.rewind("message-1", file=False)  # type: ignore[call-arg]
     await turn.append("event", 1, fence=7)  # type: ignore[call-overload]
+    await turn.rewind("message-1", fence=7)  # type: ignore[call-arg]

@@ -76,8 +76,10 @@ def main(folder: Path) -> None:
     with clew.open(address) as store, clew.open("memory:") as other:
         use_thread(store.create("worked-on"), folder)
         use_leases(store.create("leased").leases, store.now())
+        work = folder / "work"
+        work.mkdir()
         with store.create().turn(
-            owner="me", id="turn-1", ttl_seconds=5.0, wait_seconds=0.1
+            owner="me", id="turn-1", ttl_seconds=5.0, wait_seconds=0.1, files=work
         ) as turn:
             use_turn(turn)
         use_blobs(store.blobs)
@@ -290,7 +292,9 @@ def use_thread(thread: Thread, folder: Path) -> None:
     assert_type(compacted, Entry | None)
     assert_type(thread.compaction(), Compacted | None)
     assert_type(thread.uncompact(fence=None), Entry | None)
-    with thread.turn(owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0) as turn:
+    with thread.turn(
+        owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0, files=None
+    ) as turn:
         assert_type(turn, Turn)
     assert thread.unfinished_turn() is None
     assert thread.count_user_messages() == 4
@@ -316,8 +320,12 @@ def use_thread(thread: Thread, folder: Path) -> None:
     )
     assert_type(rewound, Rewound)
     thread.undo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    redone = thread.redo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    assert_type(redone, Rewound)
+    thread.undo_rewind()
     fork = thread.fork(
         files_to=folder / f"fork of {thread.id}",
+        root=tree,
         at=taken.id,
         id="thread-fork",
         title=None,
@@ -388,6 +396,59 @@ def use_turn(turn: Turn) -> None:
     )
     assert_type(turn.move(said.id), Move)
     assert_type(turn.save_point({"step": 1}), Entry)
+    context = turn.context(
+        "plain",
+        leaf=said.id,
+        purpose="display",
+        compacted=True,
+        budget_tokens=1000,
+        count=count,
+        system=True,
+        signal_tools=["ping"],
+        segments=True,
+    )
+    assert_type(context, Context)
+    compacted = turn.compact(
+        summarize,
+        keep_turns=0,
+        keep_tokens=None,
+        keep_user_tokens=10,
+        format=None,
+        trigger="manual",
+        reason="to show it",
+        phase="completed",
+        usage_before={"tokens": 100},
+        usage_after=None,
+        details=None,
+    )
+    assert_type(compacted, Entry | None)
+    assert_type(turn.uncompact(), Entry | None)
+    asked = turn.append_message(USER)
+    assert turn.files is not None
+    (Path(turn.files) / "a.txt").write_text("first")
+    taken = turn.snapshot(turn.files, at=asked.id, label="first", rules=Rules(), progress=progress)
+    assert_type(taken, Snapshot)
+    turn.append_message(ANSWER)
+    (Path(turn.files) / "a.txt").write_text("changed")
+    rewound = turn.rewind(
+        asked.id,
+        conversation=True,
+        files=True,
+        root=turn.files,
+        at=True,
+        dry_run=False,
+        force=True,
+        progress=progress,
+    )
+    assert_type(rewound, Rewound)
+    undone = turn.undo_rewind(dry_run=False, force=True, progress=progress, root=turn.files)
+    assert_type(undone, Rewound)
+    redone = turn.redo_rewind(dry_run=False, force=True, progress=progress, root=turn.files)
+    assert_type(redone, Rewound)
+    restored = turn.restore(
+        taken, turn.files, ["a.txt"], dry_run=True, force=True, progress=progress
+    )
+    assert_type(restored, Restored)
     assert_type(turn.lease, Lease)
     assert (turn.id, turn.owner) == ("turn-1", "me")
     turn.abort("changed my mind")
@@ -507,6 +568,10 @@ def use_snapshots(snapshots: Snapshots, thread: Thread, folder: Path) -> None:
         progress=progress,
     )
     assert_type(first, Snapshot)
+    same = snapshots.take_if_changed(
+        tree, label="same", rules=Rules(secrets=True), fence=None, progress=progress
+    )
+    assert_type(same, Snapshot)
     assert_type(snapshots.rules(), Rules)
     assert snapshots.survey(tree, Rules())
     assert_type(snapshots.list(), list[Snapshot])
@@ -538,11 +603,13 @@ def use_snapshots(snapshots: Snapshots, thread: Thread, folder: Path) -> None:
         progress=progress,
     )
     assert_type(rewound, Rewound)
-    snapshots.undo_rewind(dry_run=True, force=True, fence=None, progress=progress, root=tree)
+    snapshots.undo_rewind(dry_run=False, force=True, fence=None, progress=progress, root=tree)
+    snapshots.redo_rewind(dry_run=True, force=True, fence=None, progress=progress, root=tree)
     found = snapshots.recover(force=True, root=tree, abandon=False, fence=None, progress=progress)
     assert_type(found, Rewound | None)
     fork = snapshots.fork(
         folder / f"fork of {thread.id}",
+        root=tree,
         at=first.id,
         id="snapshots-fork",
         title="T",
@@ -567,3 +634,4 @@ def mistakes(store: Store, thread: Thread, turn: Turn) -> None:
     thread.compact(summarize, why="it is long")  # type: ignore[call-arg]
     thread.rewind("message-1", file=False)  # type: ignore[call-arg]
     turn.append("event", 1, fence=7)  # type: ignore[call-overload]
+    turn.rewind("message-1", fence=7)  # type: ignore[call-arg]

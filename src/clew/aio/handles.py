@@ -26,19 +26,18 @@ import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
 from clew.address import open
-from clew.aio.hop import enter, hop, iterate, leave
+from clew.aio.hop import hop, iterate
+from clew.aio.turn import AsyncLeases, AsyncTurn
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
 from clew.context.projection import Context
 from clew.core.engine import Progress
-from clew.core.errors import LeaseHeld
 from clew.core.model import (
     Draft,
     Entry,
     EntryDraft,
     Fact,
-    Lease,
     Move,
     Page,
     Properties,
@@ -53,30 +52,27 @@ from clew.exchange import Outputs, Reply
 from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Store
 from clew.thread import Thread
 from clew.tree import Comparison
-from clew.turn import Leases, Turn
 
 if TYPE_CHECKING:
     from clew.aio.facets import AsyncConversations, AsyncRuns, AsyncSessions
     from clew.aio.snapshots import AsyncSnapshots
     from clew.core.options import (
-        AppendOptions,
         CleanupOptions,
         CompactionNotes,
         ContextOptions,
         FencedAppendOptions,
+        FencedRewindOptions,
+        FencedUndoOptions,
         ForkOptions,
         OpenOptions,
-        RewindOptions,
         ThreadFields,
         ThreadFilters,
-        UndoOptions,
     )
     from clew.snapshots.model import Rewound
     from clew.upkeep.cleanup import CleanupReport
     from clew.upkeep.copy import CopyReport
 
 _WAIT_SECONDS = 0.5
-_RETRY_SECONDS = 0.05
 
 
 async def open_async(
@@ -418,8 +414,9 @@ class AsyncThread:
         id: str | None = None,
         ttl_seconds: float = 30.0,
         wait_seconds: float = 0.0,
+        files: str | os.PathLike[str] | None = None,
     ) -> AsyncTurn:
-        turn = self.sync.turn(owner=owner, id=id, ttl_seconds=ttl_seconds)
+        turn = self.sync.turn(owner=owner, id=id, ttl_seconds=ttl_seconds, files=files)
         return AsyncTurn(self, turn, wait_seconds)
 
     async def unfinished_turn(self) -> Entry | None:
@@ -431,125 +428,27 @@ class AsyncThread:
 
         return AsyncSnapshots(self)
 
-    async def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
+    async def rewind(self, to: str, **options: Unpack[FencedRewindOptions]) -> Rewound:
         return await hop(self.sync.rewind, to, **options)
 
-    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+    async def undo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
         return await hop(self.sync.undo_rewind, **options)
+
+    async def redo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
+        return await hop(self.sync.redo_rewind, **options)
 
     async def count_user_messages(self) -> int:
         return await hop(self.sync.count_user_messages)
 
     async def fork(
-        self, *, files_to: str | os.PathLike[str] | None = None, **options: Unpack[ForkOptions]
+        self,
+        *,
+        files_to: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
+        **options: Unpack[ForkOptions],
     ) -> AsyncThread:
-        return AsyncThread(self.store, await hop(self.sync.fork, files_to=files_to, **options))
+        fork = await hop(self.sync.fork, files_to=files_to, root=root, **options)
+        return AsyncThread(self.store, fork)
 
     def __repr__(self) -> str:
         return f"<clew.AsyncThread {self.id!r}>"
-
-
-class AsyncLeases:
-    """See `Leases`."""
-
-    def __init__(self, leases: Leases) -> None:
-        self.sync = leases
-
-    async def acquire(
-        self, owner: str, *, ttl_seconds: float = 30.0, turn: str | None = None
-    ) -> Lease:
-        return await hop(self.sync.acquire, owner, ttl_seconds=ttl_seconds, turn=turn)
-
-    async def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
-        return await hop(self.sync.renew, lease, ttl_seconds=ttl_seconds)
-
-    async def release(self, lease: Lease) -> None:
-        await hop(self.sync.release, lease)
-
-    async def active(self) -> Lease | None:
-        return await hop(self.sync.active)
-
-    async def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
-        return await hop(self.sync.clear_expired, cutoff)
-
-
-class AsyncTurn:
-    """See `Turn`. A cancelled task ends it as `aborted`, and the marker is written all the same."""
-
-    def __init__(self, thread: AsyncThread, turn: Turn, wait_seconds: float) -> None:
-        self.thread = thread
-        self.sync = turn
-        self.id = turn.id
-        self.owner = turn.owner
-        self._wait_seconds = wait_seconds
-
-    @property
-    def lease(self) -> Lease:
-        return self.sync.lease
-
-    async def __aenter__(self) -> Self:
-        # Waits here and not in the synchronous turn, so that no worker thread sleeps meanwhile
-        # and the task can be cancelled.
-        deadline = time.monotonic() + self._wait_seconds
-        while True:
-            try:
-                await enter(self.sync)
-                return self
-            except LeaseHeld:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise
-            await anyio.sleep(min(left, _RETRY_SECONDS))
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await leave(self.sync, error)
-
-    @overload
-    async def append(
-        self,
-        kind: str,
-        body: Any = None,
-        *,
-        format: str | None = None,
-        **options: Unpack[AppendOptions],
-    ) -> Entry: ...
-
-    @overload
-    async def append(
-        self, kind: Iterable[EntryDraft], *, expect: str | UnsetType | None = UNSET
-    ) -> list[Entry]: ...
-
-    async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
-        return await hop(lambda: self.sync.append(kind, body, **options))
-
-    async def append_message(
-        self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
-    ) -> Entry:
-        return await hop(self.sync.append_message, message, format=format, **options)
-
-    async def append_response(
-        self, response: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
-    ) -> Reply:
-        return await hop(self.sync.append_response, response, format=format, **options)
-
-    async def append_results(
-        self, outputs: Outputs, **options: Unpack[AppendOptions]
-    ) -> list[Entry]:
-        return await hop(self.sync.append_results, outputs, **options)
-
-    async def move(self, leaf: str | None) -> Move:
-        return await hop(self.sync.move, leaf)
-
-    async def save_point(self, body: dict[str, Any] | None = None) -> Entry:
-        return await hop(self.sync.save_point, body)
-
-    def wait_for(self, reason: str) -> None:
-        self.sync.wait_for(reason)
-
-    def abort(self, reason: str) -> None:
-        self.sync.abort(reason)

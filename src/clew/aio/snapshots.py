@@ -11,7 +11,12 @@ from clew.aio.hop import hop
 from clew.core.engine import Progress
 
 if TYPE_CHECKING:
-    from clew.core.options import ForkOptions, RestoreOptions, RewindOptions, UndoOptions
+    from clew.core.options import (
+        FencedRestoreOptions,
+        FencedRewindOptions,
+        FencedUndoOptions,
+        ForkOptions,
+    )
     from clew.snapshots.facet import Differences, Files, List, Versions
     from clew.snapshots.ignore import Rules
     from clew.snapshots.model import Restored, Rewound, Snapshot, SnapshotStats
@@ -39,6 +44,24 @@ class AsyncSnapshots:
             self.sync.take,
             root,
             at=at,
+            label=label,
+            rules=rules,
+            fence=fence,
+            progress=progress,
+        )
+
+    async def take_if_changed(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        label: str | None = None,
+        rules: Rules | None = None,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        return await hop(
+            self.sync.take_if_changed,
+            root,
             label=label,
             rules=rules,
             fence=fence,
@@ -96,15 +119,18 @@ class AsyncSnapshots:
         snapshot: Snapshot | str,
         root: str | os.PathLike[str] | None = None,
         paths: Sequence[str] | None = None,
-        **options: Unpack[RestoreOptions],
+        **options: Unpack[FencedRestoreOptions],
     ) -> Restored:
         return await hop(self.sync.restore, snapshot, root, paths, **options)
 
-    async def rewind(self, to: str, **options: Unpack[RewindOptions]) -> Rewound:
+    async def rewind(self, to: str, **options: Unpack[FencedRewindOptions]) -> Rewound:
         return await hop(self.sync.rewind, to, **options)
 
-    async def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:
+    async def undo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
         return await hop(self.sync.undo_rewind, **options)
+
+    async def redo_rewind(self, **options: Unpack[FencedUndoOptions]) -> Rewound:
+        return await hop(self.sync.redo_rewind, **options)
 
     async def recover(
         self,
@@ -125,9 +151,14 @@ class AsyncSnapshots:
         )
 
     async def fork(
-        self, files_to: str | os.PathLike[str], **options: Unpack[ForkOptions]
+        self,
+        files_to: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        **options: Unpack[ForkOptions],
     ) -> AsyncThread:
-        return AsyncThread(self._thread.store, await hop(self.sync.fork, files_to, **options))
+        fork = await hop(self.sync.fork, files_to, root=root, **options)
+        return AsyncThread(self._thread.store, fork)
 
     async def limit(self, *, keep_last: int | None = None, keep_bytes: int | None = None) -> List:
         return await hop(self.sync.limit, keep_last=keep_last, keep_bytes=keep_bytes)

@@ -22,6 +22,7 @@ COMMANDS = {
     "export": "write one thread as a JSONL file that needs no other",
     "list": "the threads of a store, newest first",
     "migrate": "bring a store's format up to date; row-level security for tenants",
+    "redo": "do again what the last undo took back",
     "repair": "make a new store of what can be read of a damaged one",
     "rewind": "go back to before a message: the conversation, the files, or both",
     "show": "one thread: its tree, or the full text of its current path",

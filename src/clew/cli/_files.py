@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from clew.cli import _exits
+from clew.cli._arguments import add_consent, add_object, add_thread, consent
 from clew.cli._exits import UsageError
 from clew.cli._screen import Screen
-from clew.cli._text import plural, size
+from clew.cli._text import plural, preview, size
 from clew.core.errors import NotFound
-from clew.snapshots.model import Plan, Restored, Rewound, Snapshot
-from clew.snapshots.rewind import SAFETY
+from clew.snapshots.model import SAFETY, Plan, Restored, Rewound, Snapshot
+from clew.snapshots.preflight import refuse
 from clew.thread import Thread
 
 SHORT_ID = 14
@@ -125,3 +127,51 @@ def counts(plan: Plan) -> str:
 def plan_value(done: Rewound | Restored) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(done)
     return fields
+
+
+# --- undo and redo: one way, there and back -------------------------------------------------
+
+
+def add_take_back(parser: argparse.ArgumentParser) -> None:
+    add_thread(parser)
+    parser.add_argument("--root", metavar="FOLDER", help="where the folder is now, if it was moved")
+    add_consent(parser)
+    add_object(parser)
+
+
+def take_back(
+    options: argparse.Namespace,
+    screen: Screen,
+    thread: Thread,
+    call: Callable[..., Rewound],
+    words: tuple[str, str, str],
+) -> int:
+    """Say what an undo or a redo would do, ask, and do it."""
+    verb, what, past = words
+    done = call(thread, force=options.force, root=options.root, dry_run=True)
+    if not options.json:
+        screen.line((verb, "bold"), f" {what}")
+        _draw_leaf(screen, thread, done)
+        if done.files is not None:
+            draw(screen, done.files.plan)
+    if not options.dry_run:
+        if done.files is not None:
+            refuse(done.files.plan, force=options.force)
+        if not consent(screen, options, f"{verb} it?"):
+            return _exits.OK
+        with screen.bar(verb) as bar:
+            done = call(thread, force=options.force, root=options.root, progress=bar)
+    if options.json:
+        screen.json(plan_value(done))
+    elif not options.dry_run:
+        files = "" if done.files is None else f": {counts(done.files.plan)}"
+        screen.line((past, "bold green"), files)
+    return _exits.OK
+
+
+def _draw_leaf(screen: Screen, thread: Thread, planned: Rewound) -> None:
+    if planned.moved and planned.leaf is None:
+        screen.line(("conversation", "bold"), " before the root")
+    elif planned.moved and planned.leaf is not None:
+        leaf = thread.get(planned.leaf)
+        screen.line(("conversation", "bold"), f" to entry {leaf.seq}: ", preview(leaf))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time as wall
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -138,6 +139,14 @@ def check_name(value: object, field: str, limit: int = ID_BYTES_MAX) -> str:
     if "\0" in value:
         raise InvalidInput(field, "must not contain NUL")
     return value
+
+
+def check_folder(value: str | os.PathLike[str], field: str) -> str:
+    """The name of a folder. The empty one is a mistake, and never the current folder."""
+    name = os.fspath(value)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidInput(field, f"{name!r} is no name of a folder; '.' is the current one")
+    return name
 
 
 def check_namespace(value: object) -> str:

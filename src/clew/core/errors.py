@@ -127,7 +127,8 @@ class LeaseHeld(ClewError):
 
     def __init__(self, thread: str, *, owner: str, until: datetime) -> None:
         super().__init__(
-            f"thread {thread!r} is leased by {owner!r} until {until:%Y-%m-%d %H:%M:%S %Z}",
+            f"thread {thread!r} is leased by {owner!r} until {until:%Y-%m-%d %H:%M:%S %Z}; if that "
+            "is a turn of your own, write through it (turn.append, turn.rewind, …)",
             thread=thread,
             owner=owner,
             until=until,

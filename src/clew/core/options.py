@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clew.context.projection import Purpose
     from clew.context.tokens import Count
     from clew.engines.files.disk import Disk
+    from clew.snapshots.ignore import Rules
 
 
 class OpenOptions(TypedDict, total=False):
@@ -103,10 +104,14 @@ class AppendOptions(EntryFields, total=False):
     expect: str | UnsetType | None
 
 
-class FencedAppendOptions(AppendOptions, total=False):
-    """The same, and the fence of the caller's lease, which a turn knows itself: `Thread.append`."""
+class Fenced(TypedDict, total=False):
+    """The fence of the caller's lease, which a turn knows itself."""
 
     fence: int | None
+
+
+class FencedAppendOptions(AppendOptions, Fenced, total=False):
+    """The same, and a fence: `Thread.append`."""
 
 
 class ProjectionOptions(TypedDict, total=False):
@@ -138,24 +143,53 @@ class CompactionNotes(TypedDict, total=False):
     details: Any
 
 
-class RestoreOptions(TypedDict, total=False):
-    """How files are brought back: `Snapshots.restore`."""
+class CompactOptions(CompactionNotes, total=False):
+    """The same, and how much is kept as it is: `Turn.compact`."""
 
-    dry_run: bool
-    force: bool
-    fence: int | None
+    keep_turns: int | None
+    keep_tokens: int | None
+    keep_user_tokens: int
+    format: str | None
+
+
+class SnapshotOptions(TypedDict, total=False):
+    """What a snapshot is given: `Turn.snapshot`."""
+
+    at: str | None
+    label: str | None
+    rules: Rules | None
     progress: Progress | None
 
 
+class RestoreOptions(TypedDict, total=False):
+    """How files are brought back: `Turn.restore`."""
+
+    dry_run: bool
+    force: bool
+    progress: Progress | None
+
+
+class FencedRestoreOptions(RestoreOptions, Fenced, total=False):
+    """The same under a lease of the caller's: `Snapshots.restore`."""
+
+
 class UndoOptions(RestoreOptions, total=False):
-    """The same, for a tree that may have been moved since: `Thread.undo_rewind`."""
+    """The same, for a tree that may have been moved since: `Turn.undo_rewind`."""
 
     root: str | os.PathLike[str] | None
 
 
+class FencedUndoOptions(UndoOptions, Fenced, total=False):
+    """The same under a lease of the caller's: `Thread.undo_rewind`."""
+
+
 class RewindOptions(UndoOptions, total=False):
-    """What goes back, and how far: `Thread.rewind`."""
+    """What goes back, and how far: `Turn.rewind`."""
 
     conversation: bool
     files: bool
     at: bool
+
+
+class FencedRewindOptions(RewindOptions, Fenced, total=False):
+    """The same under a lease of the caller's: `Thread.rewind`."""

@@ -25,7 +25,9 @@ from clew.snapshots.model import (
     SnapshotStats,
     Version,
 )
-from clew.snapshots.rewind import pinned, recover, restore, rewind, undo_rewind
+from clew.snapshots.point import belonging, point_at, point_before
+from clew.snapshots.rewind import recover, redo_rewind, restore, rewind, undo_rewind
+from clew.snapshots.scan import real_root
 from clew.snapshots.survey import Survey
 from clew.snapshots.take import Taking, look, usual_rules
 from clew.snapshots.tree import Trees, WorkingTrees, trees_of
@@ -67,9 +69,27 @@ class Snapshots:
         the snapshot. `rules` say what does not belong into it; later ones, and a rewind, go by them
         as well. `progress` is told how many files are read, and of how many.
         """
+        folder = real_root(root)
         pinned = None if at is None else self._thread.get(check_name(at, "at")).id
-        taking = Taking(self._thread, root, at=pinned, label=label, rules=rules)
+        taking = Taking(self._thread, folder, at=pinned, label=label, rules=rules)
         return taking.take(fence=fence, progress=progress)
+
+    def take_if_changed(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        label: str | None = None,
+        rules: Rules | None = None,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        """Like `take`; but the last snapshot of this folder if nothing has changed since.
+
+        It must lie on the path, and nothing is written then. This is how a turn with files begins
+        and ends. When a message comes, `take` says more: that the files were so at that time.
+        """
+        taking = Taking(self._thread, root, label=label, rules=rules)
+        return taking.take_if_changed(fence=fence, progress=progress)
 
     def rules(self) -> Rules:
         """What a snapshot leaves out unless the caller says otherwise: what the last one did."""
@@ -160,7 +180,7 @@ class Snapshots:
         gone. `root` says whose snapshots, if there are some of several folders; by default
         those of the folder that was snapshotted last.
         """
-        return history.history(self._thread, path, None if root is None else os.path.realpath(root))
+        return history.history(self._thread, path, None if root is None else real_root(root))
 
     def stats(self) -> SnapshotStats:
         """How many there are, of how many files, and how much is stored for them."""
@@ -181,6 +201,7 @@ class Snapshots:
     ) -> Restored:
         """Bring the files back as a snapshot has them; the conversation stays where it is.
 
+        Another entry than a snapshot's stands for the snapshot that belongs to it: see `rewind`.
         `root` is another folder than the one it was taken of. With `paths` only these files, and
         folders with all that is in them, are looked at, judged and touched. `dry_run` tells what
         would be done, `progress` how many files are done, and of how many.
@@ -238,6 +259,20 @@ class Snapshots:
             self._thread, force=force, root=root, dry_run=dry_run, fence=fence, progress=progress
         )
 
+    def redo_rewind(
+        self,
+        *,
+        force: bool = False,
+        root: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+        fence: int | None = None,
+        progress: Progress | None = None,
+    ) -> Rewound:
+        """See `Thread.redo_rewind`."""
+        return redo_rewind(
+            self._thread, force=force, root=root, dry_run=dry_run, fence=fence, progress=progress
+        )
+
     def recover(
         self,
         *,
@@ -261,6 +296,7 @@ class Snapshots:
         self,
         files_to: str | os.PathLike[str],
         *,
+        root: str | os.PathLike[str] | None = None,
         at: str | None = None,
         before: str | None = None,
         id: str | None = None,
@@ -268,22 +304,33 @@ class Snapshots:
         facts: Mapping[str, Any] | None = None,
         time: datetime | None = None,
     ) -> Thread:
-        """A fork, and in a new folder the files as they were at the point where it begins.
+        """A fork, and in a new folder the files that belong to the point where it begins.
 
-        With `before` those are the ones of when that message came. The fork's first snapshot is
-        that of its own folder. If the files cannot be written, there is no fork either.
+        Which those are is the same as for a rewind to there: see `rewind`. `root` says whose, if
+        there are snapshots of several folders. The fork's first snapshot is that of its own
+        folder. If the files cannot be written, there is no fork either. NotFound if no snapshot
+        belongs there.
         """
-        store = self._thread.store
+        folder, source = real_root(files_to, "files_to"), None if root is None else real_root(root)
+        thread, store = self._thread, self._thread.store
         fork = store.fork(
-            self._thread.id, at=at, before=before, id=id, title=title, facts=facts, time=time
+            thread.id, at=at, before=before, id=id, title=title, facts=facts, time=time
         )
         try:
-            snapshot = _latest_on_path(fork) if before is None else pinned(self._thread, before)
-            materialize(self.trees, snapshot.tree, os.fspath(files_to))
-            fork.snapshots.take(files_to, label="fork")
-        except BaseException:
+            origin = fork.info.origin
+            assert origin is not None
+            here = point_at(thread, origin.entry)
+            snapshot = belonging(
+                thread, here if before is None else point_before(thread, before), source
+            )
+            materialize(self.trees, snapshot.tree, folder)
+            fork.snapshots.take(folder, label="fork")
+        except BaseException as error:
             # A fork without its files would look whole, and work in the files of its origin.
             store.purge(fork.id)
+            if isinstance(error, NotFound):
+                hint = "take one there, fork at a point that has one, or without files_to"
+                error.args = (f"{error}; {hint}",)
             raise
         return fork
 
@@ -313,12 +360,3 @@ class Snapshots:
                 self._thread.set_facts({catalogue.PREFIX + id: changed})
                 return
         raise NotFound("snapshot", id)
-
-
-def _latest_on_path(fork: Thread) -> Snapshot:
-    """The newest snapshot that lies on the path which the fork shares."""
-    info = fork.info
-    for snapshot in catalogue.visible(fork.store.engine, info):
-        if catalogue.is_on_path(fork.store.engine, fork.id, info.leaf, snapshot.id):
-            return snapshot
-    raise NotFound("snapshot on the path to", info.leaf or "the root")

@@ -1,7 +1,10 @@
 """What a rewind is about to do, written down first, so that it is never half-forgotten.
 
-Two facts of a thread: `rewinding` stands from before the first file is touched until files and
-leaf have both arrived; `rewound` is the last one that did, and what undoing it takes.
+Three facts of a thread: `rewinding` stands from before the first file is touched until files and
+leaf have both arrived; `rewound` is the last one that did, and what undoing it takes; `unwound`
+is the last undo, and what redoing takes. The latter two are the tops of stacks. Each tells which
+one lies below it and where in the feed that was written, so that a stack of any depth costs one
+fact, and going down one step reads a few records.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.codec import decode, encode
 from clew.core.errors import Corrupt
-from clew.core.model import Draft, FactDraft, MoveDraft, ThreadInfo
+from clew.core.model import Draft, Fact, FactDraft, MoveDraft, ThreadInfo
 from clew.snapshots.model import Verb
 
 if TYPE_CHECKING:
+    from clew.core.engine import Engine
     from clew.thread import Thread
 
-PENDING, LAST = "rewinding", "rewound"
+PENDING, LAST, UNDONE = "rewinding", "rewound", "unwound"
+
+_PAGE = 32  # records; an intent arrives a few of them after it was begun
 
 
 class Files(Struct, frozen=True, kw_only=True):
@@ -35,6 +41,13 @@ class Files(Struct, frozen=True, kw_only=True):
     above: list[str] = []  # what had to change on the way to them, and changes back with them
 
 
+class Below(Struct, frozen=True):
+    """The one that lies below another on its stack: it was written behind `after`."""
+
+    id: str
+    after: int
+
+
 class Intent(Struct, frozen=True, kw_only=True):
     """What is about to happen to a thread, and to its files."""
 
@@ -46,7 +59,11 @@ class Intent(Struct, frozen=True, kw_only=True):
     leaf: str | None = None  # where the thread will stand, if it moves
     from_leaf: str | None = None
     to: str | None = None  # the user message that was named
-    keeps: bool = False  # the last one that arrived stays the one that can be undone
+    keeps: bool = False  # what can be undone, and what can be redone, stays what it is
+    after: int = 0  # the last record when it was begun: its own ones come later
+    takes_back: str | None = None  # of an undo or redo: the one on top of the stack that it is for
+    below: Below | None = None  # on the stack that it goes on
+    clears: bool = False  # there was something to be redone, which there is no more
 
 
 def pending(info: ThreadInfo) -> Intent | None:
@@ -59,21 +76,34 @@ def last(info: ThreadInfo) -> Intent | None:
     return _read(info, LAST)
 
 
+def undone(info: ThreadInfo) -> Intent | None:
+    """The undo that can be redone, if the thread still stands where it left it."""
+    return _read(info, UNDONE)
+
+
+def below(top: Intent | None) -> Below | None:
+    """What one that goes on top of this has to remember of it."""
+    return None if top is None else Below(top.id, top.after)
+
+
 def needed(info: ThreadInfo) -> set[str]:
-    """The snapshots that must be kept so that a rewind can be finished or undone."""
-    found = (intent.files for intent in (pending(info), last(info)) if intent is not None)
+    """The snapshots that must be kept so that a rewind can be finished, undone or redone."""
+    tops = (pending(info), last(info), undone(info))
+    found = (intent.files for intent in tops if intent is not None)
     return {id for files in found if files is not None for id in (files.snapshot, files.before)}
 
 
 def _read(info: ThreadInfo, key: str) -> Intent | None:
     data = info.fact_data.get(key)  # the others need not be decoded
     value = None if data is None else decode(data)
-    if value is None:
-        return None
+    return None if value is None else _converted(value, f"fact {key} of thread {info.id!r}")
+
+
+def _converted(value: Any, place: str) -> Intent:
     try:
         return msgspec.convert(value, Intent)
     except msgspec.ValidationError as error:
-        raise Corrupt(f"fact {key} of thread {info.id!r}", str(error)) from error
+        raise Corrupt(place, str(error)) from error
 
 
 def begin(intent: Intent) -> list[Draft]:
@@ -90,18 +120,46 @@ def finish(
     thread: Thread, intent: Intent, expect: str | UnsetType | None, fence: int | None
 ) -> None:
     """The leaf and the facts, as one step. Doing it again changes nothing: the ids are the same."""
+    engine = thread.store.engine
     batch: list[Draft] = []
     if intent.moves:
         batch.append(MoveDraft(id=f"{intent.id}.move", leaf=intent.leaf, time_us=intent.time_us))
     if intent.files is not None:
         batch.append(_fact(intent, "arrived", PENDING, None))
-    # An undo leaves nothing that could be undone: to undo it again would be to rewind once more.
     if not intent.keeps:
-        value = None if intent.what == "undo" else msgspec.to_builtins(intent)
-        batch.append(_fact(intent, "done", LAST, value))
+        # What is undone goes from the one stack to the other, and back when it is redone.
+        goes_on, comes_from = (UNDONE, LAST) if intent.what == "undo" else (LAST, UNDONE)
+        batch.append(_fact(intent, "done", goes_on, msgspec.to_builtins(intent)))
+        if intent.takes_back is not None:
+            top = _read(engine.thread(thread.id), comes_from)
+            if top is not None and top.id == intent.takes_back:
+                under = _find(engine, thread.id, top)
+                value = None if under is None else msgspec.to_builtins(under)
+                batch.append(_fact(intent, "taken", comes_from, value))
+        elif intent.clears:
+            batch.append(_fact(intent, "cleared", UNDONE, None))
     if not intent.moves:
         expect = UNSET  # files alone: it does not matter what was written meanwhile
-    thread.store.engine.append(thread.id, batch, expect=expect, fence=fence)
+    engine.append(thread.id, batch, expect=expect, fence=fence)
+
+
+def _find(engine: Engine, thread: str, top: Intent) -> Intent | None:
+    """The one below the top of a stack, from the record that it was written down in.
+
+    None if there is none, or if a repair has lost it: then the stack ends there.
+    """
+    if top.below is None:
+        return None
+    after = top.below.after
+    while after < top.after:
+        page = engine.read(thread, after=after, limit=_PAGE)
+        for record in page:
+            if isinstance(record, Fact) and record.id == f"{top.below.id}.done":
+                return _converted(record.value, f"record {record.seq} of thread {thread!r}")
+        if len(page) < _PAGE:
+            break
+        after = page[-1].seq
+    return None
 
 
 def forget(thread: Thread, intent: Intent) -> None:

@@ -69,7 +69,16 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 Act = Literal["create", "overwrite", "delete", "mode"]  # what is done to one path
-Verb = Literal["rewind", "restore", "undo"]  # what was asked for
+Verb = Literal["rewind", "restore", "undo", "redo"]  # what was asked for
+
+# Labels of the snapshots that are taken on the way. They keep contents safe, but are no states
+# that a user meant to come back to.
+SAFETY: dict[Verb, str] = {
+    "rewind": "before rewind",
+    "restore": "before restore",
+    "undo": "before undo",
+    "redo": "before redo",
+}
 
 
 class PlannedStep(Struct, frozen=True):

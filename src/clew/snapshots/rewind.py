@@ -1,6 +1,6 @@
 """Going back: conversation and files as one step that can be undone.
 
-Each of the four ways in says what is wanted as a `Request`, which never changes. `_run` does it:
+Each of the ways in says what is wanted as a `Request`, which never changes. `_run` does it:
 survey and plan, look for obstacles, safety snapshot and intent, apply, finish. Until the snapshot
 and the intent are written, in one append, nothing has changed; from then on, whatever stops it,
 the intent says how to finish it (`_resume`), or how to take it back (`undo_rewind`).
@@ -28,23 +28,17 @@ from clew.snapshots import intent as intents
 from clew.snapshots.apply import Restoration, clean_up, translated
 from clew.snapshots.dirfd import REAL, Root, System
 from clew.snapshots.intent import Files, Intent
-from clew.snapshots.model import Plan, Restored, Rewound, Snapshot, Verb
+from clew.snapshots.model import SAFETY, Plan, Restored, Rewound, Snapshot, Verb
 from clew.snapshots.plan import Selection, Work, bounded, work
+from clew.snapshots.point import belonging, point_at, point_before, snapshot_at, stands_at
 from clew.snapshots.preflight import inspect, refuse
+from clew.snapshots.scan import real_root
 from clew.snapshots.survey import Survey
 from clew.snapshots.take import Taking, look
 from clew.snapshots.tree import trees_of
 
 if TYPE_CHECKING:
     from clew.thread import Thread
-
-# Labels of the snapshots that are taken on the way. They keep contents safe, but are no states
-# that a user meant to come back to.
-SAFETY: dict[Verb, str] = {
-    "rewind": "before rewind",
-    "restore": "before restore",
-    "undo": "before undo",
-}
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -66,6 +60,7 @@ class Request(Struct, frozen=True, kw_only=True):
     # What becomes of what can be undone.
     keeps: bool = False
     replaces: Intent | None = None  # the interrupted one that this takes back
+    takes_back: Intent | None = None  # the one that this undoes, or redoes
     # As the caller said.
     force: bool = False
     fence: int | None = None
@@ -96,11 +91,12 @@ def rewind(
 ) -> Rewound:
     """Go back to before a user message, or with `at` to the message itself.
 
-    The files go to the snapshot that was taken when the message came; NotFound if there is none.
+    The files go to the snapshot that belongs there (`point`); NotFound if there is none.
     `progress` is told how many files are done, and of how many.
     """
     if not conversation and not files:
         raise InvalidInput("files", "neither the conversation nor the files shall go back")
+    folder = None if root is None else real_root(root)
     message = thread.get(check_name(to, "to"))
     if message.kind != "user_message":
         raise InvalidInput("to", f"{to!r} is no user message but a {message.kind}; use move")
@@ -117,10 +113,14 @@ def rewind(
         system=system,
     )
     if files:
-        seen = catalogue.visible(thread.store.engine, info)
-        # With the names of what it left out: those must not be taken for new ones.
-        target = catalogue.named(thread.store.engine, info, _pinned(thread, seen, to, root))
-        request = replace(request, target=target, root=_root_for(thread, seen, target, root))
+        point = point_at(thread, to) if at else point_before(thread, to)
+        try:
+            target = belonging(thread, point, folder, info)
+        except NotFound as error:
+            hint = "take one when a message comes, or in each turn (turn(files=…))"
+            error.args = (f"{error}; {hint}, or rewind the conversation alone with files=False",)
+            raise
+        request = replace(request, target=target, root=_root_for(thread, info, target, folder))
     return _foresee(request, info) if dry_run else _go(request, info)
 
 
@@ -138,20 +138,21 @@ def restore(
 ) -> Restored:
     """Bring files back as a snapshot has them; the conversation stays where it is.
 
-    With `paths` only these files and folders are looked at, judged and touched.
+    Where an entry is named that is no snapshot, it is the one that belongs to it (`point`). With
+    `paths` only these files and folders are looked at, judged and touched.
     """
-    id = snapshot if isinstance(snapshot, str) else snapshot.id
-    engine, info = thread.store.engine, thread.info
-    target = catalogue.get(engine, info, check_name(id, "snapshot"))
+    folder = None if root is None else real_root(root)
+    id = check_name(snapshot if isinstance(snapshot, str) else snapshot.id, "snapshot")
+    info = thread.info
+    target = snapshot_at(thread, info, id, folder)
     if paths is None:
         paths = target.paths  # of the rest it only says what others had said before
     Selection(paths)  # refuses what are no paths
-    seen = catalogue.visible(engine, info) if root is None else []
     request = Request(
         thread=thread,
         what="restore",
         target=target,
-        root=_root_for(thread, seen, target, root),
+        root=_root_for(thread, info, target, folder),
         paths=None if paths is None else list(paths),
         force=force,
         fence=fence,
@@ -173,12 +174,14 @@ def undo_rewind(
     progress: Progress | None = None,
     system: System = REAL,
 ) -> Rewound:
-    """Take the last rewind or restore back, files and leaf; once. InvalidInput: there is none.
+    """Take the last rewind or restore back, files and leaf. InvalidInput: there is none.
 
-    One that was interrupted is taken back first. What was written after the rewind stays as a
-    branch of its own; files that were changed since and never snapshotted are foreign changes.
-    `root` says where the tree is now if it was moved, `dry_run` only tells.
+    The next undo takes the one before it back, and `redo_rewind` does it again. One that was
+    interrupted is taken back first. What was written after the rewind stays as a branch of its
+    own; files that were changed since and never snapshotted are foreign changes. `root` says
+    where the tree is now if it was moved, `dry_run` only tells.
     """
+    folder = None if root is None else real_root(root)
     info = thread.info
     begun = intents.pending(info)
     undone = begun or intents.last(info)
@@ -189,22 +192,51 @@ def undo_rewind(
     )
     if begun is not None and begun.what == "undo" and begun.files is not None:
         # An undo was interrupted: to undo is to finish it.
-        if not dry_run:
-            return _resume(request, begun, begun.files, root)
-        request = replace(request, moves=begun.moves, leaf=begun.leaf)
-        return _foresee(_over(request, begun.files, begun.files.snapshot, root), info)
-    request = replace(
-        request,
-        to=undone.to,
-        # One that was interrupted had not moved the thread yet.
-        moves=undone.moves and begun is None,
-        leaf=undone.from_leaf,
-        keeps=begun is not None,
-        replaces=begun,
+        return _finish(request, begun, begun.files, folder, info, dry_run=dry_run)
+    if begun is not None:
+        request = replace(request, replaces=begun, keeps=True)
+    return _reverse(request, undone, folder, info, dry_run=dry_run)
+
+
+def redo_rewind(
+    thread: Thread,
+    *,
+    force: bool = False,
+    root: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    fence: int | None = None,
+    progress: Progress | None = None,
+    system: System = REAL,
+) -> Rewound:
+    """Take the last undo back, files and leaf. InvalidInput: there is none, or no longer.
+
+    A rewind, a restore, and every entry but markers and snapshots end what could be redone.
+    """
+    folder = None if root is None else real_root(root)
+    info = thread.info
+    request = Request(
+        thread=thread, what="redo", force=force, fence=fence, progress=progress, system=system
     )
-    if undone.files is not None:
-        request = _over(request, undone.files, undone.files.before, root)
-    return _foresee(request, info) if dry_run else _run(request, info)
+    begun = intents.pending(info)
+    if begun is not None and begun.files is not None:
+        if begun.what != "redo":
+            text = (
+                f"a {begun.what} was interrupted; recover() finishes it, undo_rewind() takes it "
+                "back, and then there may be something to be redone"
+            )
+            raise Conflict(text, expected=None, actual=begun.what)
+        return _finish(request, begun, begun.files, folder, info, dry_run=dry_run)
+    undo = intents.undone(info)
+    if undo is None:
+        text = "there is no undo to be taken back; a rewind or a restore ends what could be redone"
+        raise InvalidInput("redo", text)
+    if not stands_at(thread, info, undo.leaf if undo.moves else undo.from_leaf):
+        text = (
+            "the thread has gone on since the undo, so that it cannot be redone; what was undone "
+            "is still there as a branch, and in the snapshots"
+        )
+        raise InvalidInput("redo", text)
+    return _reverse(request, undo, folder, info, dry_run=dry_run)
 
 
 def recover(
@@ -223,6 +255,7 @@ def recover(
     `undo_rewind` takes it back. `root` says where the tree is now if it was moved. `abandon`
     forgets about it and leaves the files as they are.
     """
+    folder = None if root is None else real_root(root)
     begun = intents.pending(thread.info)
     if begun is None or begun.files is None:
         return None
@@ -232,65 +265,59 @@ def recover(
     request = Request(
         thread=thread, what=begun.what, force=force, fence=fence, progress=progress, system=system
     )
-    return _resume(request, begun, begun.files, root)
+    return _resume(request, begun, begun.files, folder)
 
 
 # --- which snapshot, and where ---
 
 
-def pinned(thread: Thread, to: str, root: str | os.PathLike[str] | None = None) -> Snapshot:
-    """The snapshot of the files as they were when a message came."""
-    return _pinned(thread, thread.snapshots.list(), to, root)
-
-
-def _pinned(
-    thread: Thread, seen: list[Snapshot], to: str, root: str | os.PathLike[str] | None
-) -> Snapshot:
-    """Of those that are pinned to it, the newest from before the work on it began.
-
-    A snapshot that was taken later in the same turn has that work in it already.
-    """
-    found = [s for s in seen if s.at == to and s.label not in SAFETY.values()]
-    if root is not None:
-        top = os.path.realpath(root)
-        found = [s for s in found if s.root == top] or found
-    roots = sorted({s.root for s in found})
-    if not found:
-        error = NotFound("snapshot for user message", to)
-        hint = "take one when a message comes, or rewind the conversation alone with files=False"
-        error.args = (f"{error}; {hint}",)
-        raise error
-    if len(roots) > 1:
-        raise InvalidInput("root", f"there are snapshots of several folders: {', '.join(roots)}")
-    if len(found) == 1:
-        return found[0]
-    return next((s for s in found if _is_early(thread, s, to)), found[-1])
-
-
-def _is_early(thread: Thread, snapshot: Snapshot, to: str) -> bool:
-    try:
-        between = thread.path(snapshot.id, after=to)
-    except NotFound:
-        return True  # it does not lie behind the message: the caller pinned it there on purpose
-    return all(entry.kind in ("snapshot", "turn_marker") for entry in between)
-
-
-def _root_for(
-    thread: Thread, seen: list[Snapshot], snapshot: Snapshot, root: str | os.PathLike[str] | None
-) -> str:
+def _root_for(thread: Thread, info: ThreadInfo, snapshot: Snapshot, root: str | None) -> str:
     """The folder to be changed: as given, or the one that the thread last worked in.
 
     A fork with files of its own must not reach for those of the thread it came from.
     """
     if root is not None:
-        return os.path.realpath(root)
-    own = [s.root for s in seen if s.thread == thread.id]
-    return own[0] if own and snapshot.root not in own else snapshot.root
+        return root
+    own = sorted(catalogue.own(info), key=lambda one: (one.time_us, one.id))
+    if not own or any(one.root == snapshot.root for one in own):
+        return snapshot.root
+    return own[-1].root
 
 
-def _over(
-    request: Request, files: Files, snapshot: str, root: str | os.PathLike[str] | None
-) -> Request:
+def _reverse(
+    request: Request, done: Intent, root: str | None, info: ThreadInfo, *, dry_run: bool
+) -> Rewound:
+    """Go back to where one came from: leaf and files."""
+    interrupted = request.replaces is not None  # then it has not moved, and is on no stack
+    request = replace(
+        request,
+        to=done.to,
+        moves=done.moves and not interrupted,
+        leaf=done.from_leaf,
+        takes_back=None if interrupted else done,
+    )
+    if done.files is not None:
+        request = _over(request, done.files, done.files.before, root)
+    return _foresee(request, info) if dry_run else _run(request, info)
+
+
+def _finish(
+    request: Request,
+    begun: Intent,
+    files: Files,
+    root: str | None,
+    info: ThreadInfo,
+    *,
+    dry_run: bool,
+) -> Rewound:
+    """Go on with one that was interrupted, or tell what would be done."""
+    if not dry_run:
+        return _resume(request, begun, files, root)
+    request = replace(request, moves=begun.moves, leaf=begun.leaf)
+    return _foresee(_over(request, files, files.snapshot, root), info)
+
+
+def _over(request: Request, files: Files, snapshot: str, root: str | None) -> Request:
     """The same over the paths that an intent names, to one of its two snapshots.
 
     Without a `root` of the caller's, the folder must be the one that it was: the name of it comes
@@ -299,7 +326,7 @@ def _over(
     return replace(
         request,
         target=request.thread.snapshots.get(snapshot),
-        root=files.root if root is None else os.path.realpath(root),
+        root=files.root if root is None else root,
         folder=files.folder if root is None else None,
         moved_from=None if root is None else files.root,
         paths=files.paths,
@@ -354,9 +381,10 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
     """Survey, plan, obstacles, safety snapshot and intent, apply, finish."""
     thread, target, leaf = request.thread, request.target, info.leaf
     if target is None:
-        # The conversation alone: one append.
-        if request.leaf != leaf:
-            intents.finish(thread, _intent(request, leaf, None), leaf, request.fence)
+        # The conversation alone: one append. An undo is noted also if it moves nothing, so that
+        # the next one goes further.
+        if request.leaf != leaf or request.takes_back is not None:
+            intents.finish(thread, _intent(request, info, None), leaf, request.fence)
         return Rewound(what=request.what, leaf=request.leaf, from_leaf=leaf, files=None)
     with _opened(request) as root:
         if request.replaces is not None and request.replaces.files is not None:
@@ -372,9 +400,9 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
             todo = _plan(request, target, info, root, stored.survey, selection)
             refuse(todo.plan, force=request.force)
             stays = not request.moves or request.leaf == leaf
-            if not todo.actions and stays and request.what != "undo":
+            if not todo.actions and stays and request.what in ("rewind", "restore"):
                 # There is nothing to do, and so nothing that could be undone. An undo is noted
-                # nonetheless: it can be done once.
+                # nonetheless, so that the next one goes further.
                 restored = Restored(plan=todo.plan, before=None)
                 return Rewound(what=request.what, leaf=leaf, from_leaf=leaf, files=restored)
             # Safety snapshot and intent, in one append: there is never the one without the other.
@@ -388,7 +416,7 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
                 paths=request.paths,
                 above=selection.not_held([action.path for action in todo.actions]),
             )
-            intent = _intent(request, leaf, files)
+            intent = _intent(request, info, files)
             begun = intents.begin(intent)
             is_written = taking.append(stored, begun, expect=leaf, fence=request.fence)
         _apply(request, root, intent, todo, may_forget=request.replaces is None)
@@ -403,9 +431,7 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
     return _told(intent, leaf, todo.plan)
 
 
-def _resume(
-    request: Request, intent: Intent, files: Files, root: str | os.PathLike[str] | None
-) -> Rewound:
+def _resume(request: Request, intent: Intent, files: Files, root: str | None) -> Rewound:
     """Finish an interrupted one: the same, but its snapshot and its intent are there already."""
     thread, info = request.thread, request.thread.info
     if intent.moves and info.leaf != intent.from_leaf and not request.force:
@@ -501,7 +527,9 @@ def _plan(
     return inspect(root, made)
 
 
-def _intent(request: Request, leaf: str | None, files: Files | None) -> Intent:
+def _intent(request: Request, info: ThreadInfo, files: Files | None) -> Intent:
+    undone, taken_back = intents.undone(info), request.takes_back
+    under = undone if request.what == "undo" else intents.last(info)
     return Intent(
         id=new_id(),
         what=request.what,
@@ -509,9 +537,13 @@ def _intent(request: Request, leaf: str | None, files: Files | None) -> Intent:
         files=files,
         moves=request.moves,
         leaf=request.leaf,
-        from_leaf=leaf,
+        from_leaf=info.leaf,
         to=request.to,
         keeps=request.keeps,
+        after=info.seq,
+        takes_back=None if taken_back is None else taken_back.id,
+        below=intents.below(under),
+        clears=undone is not None and taken_back is None,
     )
 
 

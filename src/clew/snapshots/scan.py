@@ -18,6 +18,7 @@ from operator import attrgetter, itemgetter
 from typing import cast
 
 from clew.core.codec import digest
+from clew.core.drafts import check_folder
 from clew.core.engine import Progress
 from clew.core.errors import InvalidInput
 from clew.snapshots.ignore import IGNORE_FILE_BYTES_MAX, IGNORE_FILES, Matcher, Rules
@@ -387,6 +388,11 @@ def sum_up(folder: Folder) -> None:
 
 
 # --- files as they are: one call may give less than was asked for, and closing may fail ---
+
+
+def real_root(root: str | os.PathLike[str], field: str = "root") -> str:
+    """A folder by its real name."""
+    return os.path.realpath(check_folder(root, field))
 
 
 def open_root(root: str) -> int:

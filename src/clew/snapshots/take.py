@@ -29,7 +29,8 @@ from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import ordered
 from clew.snapshots.model import Snapshot
 from clew.snapshots.plan import Selection
-from clew.snapshots.scan import BATCH_BYTES, scan
+from clew.snapshots.point import is_meant
+from clew.snapshots.scan import BATCH_BYTES, real_root, scan
 from clew.snapshots.scan_paths import Base, scan_paths
 from clew.snapshots.stat_cache import ENDING, Cache, cached
 from clew.snapshots.survey import CachedTree, Survey
@@ -72,7 +73,7 @@ class Taking:
         self._engine = thread.store.engine
         self._info = info or thread.info
         self._is_current = True  # until another writer was seen to have written
-        self._top = os.path.realpath(root)
+        self._top = real_root(root)
         self._rules = rules_for(thread, self._top, rules, self._info)
         self._at = at
         self._label = label
@@ -91,6 +92,20 @@ class Taking:
         """Both steps, for a caller who has nothing to do between them."""
         while True:
             stored = self.store(selection, progress)
+            if self.append(stored, fence=fence):
+                return stored.snapshot
+
+    def take_if_changed(
+        self, *, fence: int | None = None, progress: Progress | None = None
+    ) -> Snapshot:
+        """The same; but the last snapshot on the path, if the folder is still as in that."""
+        while True:
+            stored = self.store(None, progress)
+            same = self._same(stored.snapshot)
+            if same is not None:
+                if stored.is_news:  # files that were touched: they need not be read once more
+                    self._cache.save(cached(stored.survey, (same.thread, same.id)))
+                return same
             if self.append(stored, fence=fence):
                 return stored.snapshot
 
@@ -189,6 +204,19 @@ class Taking:
         snapshot = self._snapshot(found, blobs, base.at, selection.paths)
         return Stored(found, snapshot, blobs.relied_on, bases)
 
+    def _same(self, new: Snapshot) -> Snapshot | None:
+        """The last snapshot of this folder, if it shows the same and lies on the path."""
+        own = catalogue.newest_first(self._engine, self._info)
+        last = next((one for one in own if one.root == self._top and is_meant(one)), None)
+        if last is None or (last.tree, last.rules) != (new.tree, new.rules):
+            return None
+        # Behind a rewind, or in another thread's branch, a fork of this one would not find it.
+        if not catalogue.is_on_path(self._engine, self._info.id, self._info.leaf, last.id):
+            return None
+        last = catalogue.named(self._engine, self._info, last)
+        same = (last.left_out, last.left_out_count) == (new.left_out, new.left_out_count)
+        return last if same else None
+
     def _base(self) -> Snapshot | None:
         """The newest snapshot of this folder; after a rewind to another one, that one."""
         own = catalogue.newest_first(self._engine, self._info)
@@ -286,7 +314,7 @@ def look(
     selection: Selection | None = None,
 ) -> Survey:
     """How a folder, or a part of it, looks now; nothing is stored."""
-    top = os.path.realpath(root)
+    top = real_root(root)
     rules = rules_for(thread, top, rules)
     cache = cache_of(thread.store, top)
     if selection is None or selection.paths is None:
