@@ -268,8 +268,9 @@ class Store:
     ) -> Thread:
         """A new thread that shares the path to an entry, by reference: one row, at any length.
 
-        `at` shares up to and including that entry (default: the leaf), `before` up to its
-        parent; before the root gives an empty thread. Workspace, tags and model come along;
+        `at` shares up to and including that entry (default: the leaf), `before` up to where the
+        thread stood before it, and before the marker of its turn if the turn began with it; before
+        the root gives an empty thread. Workspace, tags and model come along;
         title, status and the rest do not. With an `id` and a `time` of yours a retry gives the
         fork that is there.
         """
@@ -303,7 +304,7 @@ class Store:
     def _origin(self, info: ThreadInfo, at: str | None, before: str | None) -> Origin:
         source = Thread(self, info.id)
         if before is not None:
-            at = source.get(before).parent
+            at = tree.before(source, before)
         elif at is None:
             at = info.leaf
         if at is None:

@@ -126,6 +126,19 @@ def _identity(entry: Entry) -> tuple[str, str]:
     return entry.thread, entry.hash
 
 
+def before(thread: Thread, id: str) -> str | None:
+    """Where a thread stood before an entry came: before its turn, if that began with the entry.
+
+    To stand on the turn's first marker would look as if the turn had been interrupted there.
+    """
+    entry = thread.get(id)
+    if entry.parent is None or entry.turn is None:
+        return entry.parent
+    parent = thread.get(entry.parent)
+    begins = parent.kind == "turn_marker" and _turn_status(parent) == "started"
+    return parent.parent if begins and parent.turn == entry.turn else parent.id
+
+
 def unfinished_turn(thread: Thread) -> Entry | None:
     """The marker of a turn on the path that was started and never ended, found from its end."""
     limit = 64

@@ -287,14 +287,16 @@ class Turn:
         """Go back to before a user message; see `Thread.rewind`.
 
         In a turn with `files` a snapshot is taken first, also for a `dry_run`: what was changed
-        in the turn is its own, and does not stop it. Behind a message of an earlier turn, this
-        one begins anew: its marker follows.
+        in the turn is its own, and does not stop it. Behind its first message, or one of an
+        earlier turn, the turn begins anew: its marker follows.
         """
         self._look()
         done = self.thread.rewind(to, fence=self.lease.fence, **options)
-        if done.moved and not done.dry_run and self.thread.get(to).turn != self.id:
-            # Its marker lies on the branch that was left: nothing would tell of a turn here.
-            self._begin()
+        if done.moved and not done.dry_run:
+            marker = self.thread.unfinished_turn()
+            if marker is None or marker.turn != self.id:
+                # It lies on the branch that was left: nothing would tell of a turn here.
+                self._begin()
         return done
 
     def undo_rewind(self, **options: Unpack[UndoOptions]) -> Rewound:

@@ -203,3 +203,28 @@ def test_a_turn_that_the_caller_says_counts(store: Store) -> None:
             assert caught.value.field == "turn"
         assert turn.append("event", 2, id="b", turn="mine") == stored
         assert turn.append("event", 2, id="b") == stored
+
+
+def test_where_a_turn_began_no_turn_is_unfinished(store: Store) -> None:
+    """Before its first message is before its marker, or it would look interrupted there."""
+    thread = store.create()
+    with thread.turn(owner="me") as turn:
+        turn.append_message({"role": "user", "content": "one"})
+    with thread.turn(owner="me") as turn:
+        asked = turn.append_message({"role": "user", "content": "two"})
+        turn.append_message({"role": "assistant", "content": "yes"})
+    fork = thread.fork(before=asked.id)
+    assert fork.unfinished_turn() is None
+    assert fork.path()[-1].body["status"] == "completed"
+    thread.rewind(asked.id, files=False)
+    assert thread.leaf == fork.leaf
+    with thread.turn(owner="me") as turn:
+        again = turn.append_message({"role": "user", "content": "three"})
+        turn.rewind(again.id, files=False)
+        turn.append_message({"role": "user", "content": "four"})
+    path = thread.path()
+    assert [entry.body["status"] for entry in path[-3:] if entry.kind == "turn_marker"] == [
+        "started",
+        "completed",
+    ]
+    assert path[-2].body["content"] == "four"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from clew import tree
 from clew.core import drafts
 from clew.core.codec import new_id
 from clew.core.drafts import check_name
@@ -106,7 +107,7 @@ def rewind(
         what="rewind",
         to=to,
         moves=conversation,
-        leaf=to if at else message.parent,
+        leaf=to if at else tree.before(thread, to),
         force=force,
         fence=fence,
         progress=progress,
