@@ -15,6 +15,7 @@ MISSING_BLOBS = 7
 UNREADABLE = 8
 ATTENTION = 9
 BUG = 70
+OUTPUT = 74
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -30,6 +31,7 @@ MEANINGS = {
     UNREADABLE: "the store cannot be read at all",
     ATTENTION: "the store works, but something has to be done about it",
     BUG: "a mistake in Clew itself",
+    OUTPUT: "what the command had to say could not be written",
     INTERRUPTED: "interrupted with Ctrl-C",
     BROKEN_PIPE: "the reader of the output has closed it",
 }
@@ -56,15 +58,21 @@ class UsageError(ClewError):
     code = "invalid_input"
 
 
+class OutputError(Exception):
+    """Standard output is closed, or does not take what is written to it."""
+
+
 def code_of(error: Exception) -> int:
     if isinstance(error, ClewError):
         return _CODES.get(error.code, BUG)
+    if isinstance(error, OutputError):
+        return OUTPUT
     return UNAVAILABLE if isinstance(error, OSError) else BUG
 
 
 def describe(error: Exception) -> str:
     """One line for the person who typed the command."""
-    if isinstance(error, ClewError):
+    if isinstance(error, ClewError | OutputError):
         return str(error)
     if isinstance(error, OSError):
         place = "" if error.filename is None else f"{error.filename}: "

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
 
 from clew.cli._exits import UsageError
 from clew.cli._screen import Screen
 from clew.cli._text import plural, size
 from clew.core.errors import NotFound
-from clew.snapshots.model import Plan, Restored, Rewound, Snapshot
+from clew.snapshots.model import Plan, Snapshot
 from clew.snapshots.rewind import SAFETY
 from clew.thread import Thread
 
@@ -68,13 +65,6 @@ def short_ids(snapshots: list[Snapshot]) -> dict[str, str]:
     return {id: id[:size] for id in ids}
 
 
-def value(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON."""
-    fields: dict[str, Any] = msgspec.to_builtins(snapshot)
-    fields.pop("time_us")
-    return fields | {"time": snapshot.time.isoformat()}
-
-
 def draw_left_out(screen: Screen, snapshot: Snapshot) -> None:
     """What a snapshot does not have: counted, and the first of them named."""
     if not snapshot.left_out_count:
@@ -120,8 +110,3 @@ def counts(plan: Plan) -> str:
     found = Counter[str](step.act for step in plan.steps)
     words = [f"{found[act]:,} {word}" for act, word in _DONE.items() if found[act]]
     return ", ".join(words) or "no file changed"
-
-
-def plan_value(done: Rewound | Restored) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(done)
-    return fields

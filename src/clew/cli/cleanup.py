@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_store, consent, count
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_existing
 from clew.cli._text import plural, size
@@ -80,7 +79,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             done = _cleanup(screen, store, options, dry_run=False)
     if options.json:
-        screen.json(msgspec.to_builtins(done))
+        screen.json(json_value(done))
     elif not done.dry_run:
         _draw_done(screen, done)
     return _exits.OK

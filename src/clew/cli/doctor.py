@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 import clew
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_store
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import existing, open_existing
 from clew.cli._text import plural, size
@@ -35,7 +34,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_existing(options.store, options.namespace) as store:
         found = examine(store)
     if options.json:
-        screen.json(msgspec.to_builtins(found) | {"clew": clew.__version__, "sound": found.sound})
+        screen.json(json_value(found) | {"clew": clew.__version__, "sound": found.sound})
     else:
         _draw(screen, found)
     return _exits.OK if found.sound else _exits.ATTENTION

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from clew.cli import _exits
 from clew.cli._arguments import add_store
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._text import plural
 from clew.cli.verify import describe, told
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     except NotFound as error:
         raise _exits.UsageError(f"there is no store at {error.id}") from None
     if options.json:
-        screen.json(msgspec.to_builtins(report))
+        screen.json(json_value(report))
     else:
         _draw(screen, report)
     return _exits.OK

@@ -75,7 +75,7 @@ def draw_tree(screen: Screen, thread: Thread) -> None:
     current = {entry.id for entry in thread.path()}
     entries = list(thread.entries())
     marks = _marks(thread.store, info)
-    width = kind_width(entries)
+    width = kind_width(screen, entries)
     if info.leaf is None:
         screen.line("◉ ", ("leaf: before the root", "bold"))
     for row in rows(entries, current):
@@ -125,9 +125,10 @@ def _marks(store: Store, info: ThreadInfo) -> Mapping[str, str]:
     return {entry: ", ".join(marks) for entry, marks in found.items()}
 
 
-def kind_width(entries: list[Entry]) -> int:
+def kind_width(screen: Screen, entries: list[Entry]) -> int:
+    """How wide the column of kinds is; one long name must not take the terminal from the text."""
     widest = max((cells(one_line(entry.kind)) for entry in entries), default=0)
-    return min(widest, KIND_WIDTH_MAX)
+    return widest if screen.width is None else min(widest, KIND_WIDTH_MAX)
 
 
 def draw_entry(

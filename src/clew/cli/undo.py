@@ -10,6 +10,7 @@ import argparse
 
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_consent, add_object, add_thread, consent
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import preview
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             with screen.bar("undo") as bar:
                 done = undo_rewind(thread, force=options.force, progress=bar)
     if options.json:
-        screen.json(_files.plan_value(done))
+        screen.json(json_value(done))
     elif not options.dry_run:
         files = "" if done.files is None else f": {_files.counts(done.files.plan)}"
         screen.line(("undone", "bold green"), files)
