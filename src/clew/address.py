@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unsupported
+from clew.core.lines import MARKER
 from clew.core.maintenance import Maintenance
-from clew.engines.shared.swap import refuse_half_done
+from clew.engines.shared.swap import note_of, refuse_half_done
 from clew.store import Store
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def open_engine(
     address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]
 ) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
-    engine, place = _locate(address)
+    engine, place = _recognise(address)
     match engine:
         case "postgres":
             return _postgres(place, {**options})
@@ -71,7 +72,7 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
     It need not be possible to open the store: nothing is opened here, and nothing is made.
     Unsupported: a store in memory, which nothing but its own process can see.
     """
-    engine, place = _locate(address)
+    engine, place = _recognise(address)
     match engine:
         case "postgres":
             with _postgres_installed():
@@ -85,6 +86,7 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
         case "files":
             from clew.engines.files.doctor import FilesMaintenance
 
+            _refuse_strange(Path(place).absolute())
             return FilesMaintenance(place)
         case _:
             from clew.engines.sqlite.doctor import SQLiteMaintenance
@@ -137,6 +139,53 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
                 f"{address!r} is not an address that Clew can open. Known are: {known}. "
                 f"A file of that name: ./{address}"
             )
+
+
+# --- what lies at a path: every way in, and so every command, says the same about it ---
+
+_NAMED_MAX = 3  # databases in a folder that are named, at most
+
+
+def _recognise(address: str | os.PathLike[str] | None) -> tuple[str, str]:
+    """As `_locate`. Unsupported: what lies there can be no store of that engine.
+
+    Only names and kinds are looked at. A file is not opened: closing it again would drop the
+    locks that SQLite has on it, if this process has it open.
+    """
+    engine, place = _locate(address)
+    if engine not in ("sqlite", "files"):
+        return engine, place
+    path = Path(place).absolute()
+    if engine == "sqlite" and path.is_dir():
+        raise Unsupported(_folder_text(path))
+    if engine == "files" and path.exists() and not path.is_dir():
+        ours = Path(f"{path}-lock").exists()  # Clew leaves one beside each of its SQLite files
+        told = f"; as a SQLite file its address is {path}" if ours else ""
+        raise Unsupported(f"{path} is a file, and a store of files is a folder{told}")
+    return engine, place
+
+
+def _folder_text(path: Path) -> str:
+    if (path / MARKER).exists():
+        return f"{path} is a folder with a store of files; its address is files:{path}"
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        return f"{path} is a folder that cannot be read: {error.strerror}"
+    databases = [str(path / name) for name in names if name.endswith((".db", ".sqlite"))]
+    if databases:
+        more = ", …" if len(databases) > _NAMED_MAX else ""
+        return f"{path} is a folder; name the file in it: {', '.join(databases[:_NAMED_MAX])}{more}"
+    empty = "a folder" if names else "an empty folder"
+    return f"{path} is {empty}, and no store: that is a SQLite file, or a folder made as files:PATH"
+
+
+def _refuse_strange(path: Path) -> None:
+    """A folder that Clew made can be told by its marker, or by its threads if that was lost."""
+    if note_of(path).exists():
+        return  # a repair is to be finished, and knows what is where
+    if path.is_dir() and not ((path / MARKER).exists() or (path / "threads").is_dir()):
+        raise NotFound("store", str(path))
 
 
 # --- engines, loaded when they are asked for ---

@@ -120,6 +120,64 @@ def test_interruption_is_quiet(
     assert run("verify", place).code == 130
 
 
+# --- what an address leads to ---
+
+LEADS = {  # what lies there → the exit code, and what is said
+    "a strange folder": ("strange", 6, "is a folder, and no store"),
+    "an empty folder": ("empty", 6, "is an empty folder, and no store"),
+    "a store of files": ("files", 6, "its address is files:"),
+    "a folder around a database": ("around", 6, "name the file in it: "),
+    "nothing": ("missing", 2, "there is no store at "),
+    "no folder of Clew's": ("files:strange", 2, "there is no store at "),
+    "an empty folder, as files": ("files:empty", 2, "there is no store at "),
+    "nothing, as files": ("files:missing", 2, "there is no store at "),
+    "a database, as files": ("files:around/threads.db", 6, "as a SQLite file its address is "),
+    "a file, as files": ("files:strange/file", 6, "is a file, and a store of files is a folder"),
+}
+COMMANDS_WITH_STORE = {
+    "list": [],
+    "show": ["t"],
+    "export": ["t"],
+    "verify": [],
+    "doctor": [],
+    "migrate": ["--check"],
+    "repair": [],
+    "cleanup": ["--older-than", "90d", "--dry-run"],
+    "copy": ["target.db"],
+    "snapshot list": ["t"],
+    "rewind": ["t", "--dry-run"],
+}
+
+
+@pytest.mark.parametrize("case", LEADS)
+def test_every_command_says_the_same_about_an_address(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clew.open("files:files").close()
+    clew.open("around/threads.db").close()
+    for name in ("strange", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "strange" / "file").write_text("x")
+    before = sorted(tmp_path.rglob("*"))
+    address, code, text = LEADS[case]
+    said = {name: run(*name.split(), address, *rest) for name, rest in COMMANDS_WITH_STORE.items()}
+    assert {name: (done.code, done.out) for name, done in said.items()} == dict.fromkeys(
+        said, (code, "")
+    )
+    (message,) = {done.err for done in said.values()}
+    assert text in message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_that_is_no_store_is_told_by_those_that_look(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("nothing of Clew's" * 100)
+    commands = (["list"], ["verify"], ["doctor"], ["migrate", "--check"])
+    said = [run(*command, file) for command in commands]
+    assert {(done.code, done.err) for done in said} == {(6, f"clew: {file} is not a SQLite file\n")}
+
+
 # --- verify ---
 
 

@@ -12,10 +12,11 @@ import apsw
 
 from clew.core.engine import Engine
 from clew.core.errors import Corrupt, InvalidInput, NotFound, Unavailable, Unsupported
+from clew.core.lines import MARKER
 from clew.core.maintenance import Examined, Grant, Migration
 from clew.engines.files import place
 from clew.engines.files.engine import FilesEngine
-from clew.engines.files.place import MARKER, VERSION, Place, read_marker
+from clew.engines.files.place import VERSION, Place, read_marker
 from clew.engines.shared.file_system import examine_disk, examine_rights, file_system
 from clew.engines.shared.namespaces import OneByOne
 from clew.engines.shared.swap import refuse_half_done, workshop

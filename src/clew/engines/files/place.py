@@ -18,7 +18,7 @@ from msgspec import Struct
 from clew.core.codec import new_id
 from clew.core.drafts import check_namespace
 from clew.core.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.core.lines import UNREADABLE, file_stem
+from clew.core.lines import MARKER, UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.files.disk import Disk
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
@@ -26,7 +26,6 @@ from clew.engines.shared.file_system import refuse_network
 
 FORMAT = "clew.files"
 VERSION = 1
-MARKER = "clew.json"
 ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
 NAMESPACES = "namespaces"
 _MARKER_BYTES_MAX = 64 * 1024
