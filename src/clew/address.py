@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.core.engine import Engine
-from clew.core.errors import InvalidInput, NotFound, Unsupported
+from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
 from clew.core.lines import MARKER
 from clew.core.maintenance import Maintenance
+from clew.core.wrapper import read_only
 from clew.engines.shared.swap import note_of, refuse_half_done
 from clew.store import Store
 
@@ -44,6 +45,10 @@ def open(address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOp
     `busy_seconds`, how long to wait for other processes that write. With `create=False` a store
     that is not there is NotFound, and nothing is made.
 
+    `readonly=True` opens a store for looking only, also one that this process may not write: no
+    file is made or touched, and every write is refused with ReadOnly. It says the same as a store
+    that is open for writing. One that is not there is NotFound.
+
     `namespace="acme"` opens a part of the store for itself: its threads and blobs are invisible to
     every other namespace, and theirs to it. Without it, the namespace is `default`.
     """
@@ -55,15 +60,18 @@ def open_engine(
 ) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
     engine, place = _recognise(address)
+    if options.get("readonly") and options.get("create"):
+        raise InvalidInput("create", "a store that is opened with readonly=True is not made")
     match engine:
         case "postgres":
-            return _postgres(place, {**options})
+            found = _postgres(place, {**options})
         case "memory":
-            return _memory({**options})
+            found = _memory({**options})
         case "files":
-            return _files(Path(place), {**options})
+            found = _files(Path(place), {**options})
         case _:
-            return _sqlite(Path(place), {**options})
+            found = _sqlite(Path(place), {**options})
+    return read_only(found) if options.get("readonly") else found
 
 
 def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
@@ -156,12 +164,17 @@ def _recognise(address: str | os.PathLike[str] | None) -> tuple[str, str]:
     if engine not in ("sqlite", "files"):
         return engine, place
     path = Path(place).absolute()
-    if engine == "sqlite" and path.is_dir():
+    try:
+        is_there, is_folder = path.exists(), path.is_dir()
+    except OSError as error:
+        text = f"{path} cannot be opened: {error.strerror}"
+        raise Unavailable(text, retryable=False) from error
+    if engine == "sqlite" and is_folder:
         raise Unsupported(_folder_text(path))
-    if engine == "files" and path.exists() and not path.is_dir():
+    if engine == "files" and is_there and not is_folder:
         ours = Path(f"{path}-lock").exists()  # Clew leaves one beside each of its SQLite files
         told = f"; as a SQLite file its address is {path}" if ours else ""
-        raise Unsupported(f"{path} is a file, and a store of files is a folder{told}")
+        raise Unsupported(f"{path} is a file, not a folder; a store of files is a folder{told}")
     return engine, place
 
 
@@ -191,10 +204,13 @@ def _refuse_strange(path: Path) -> None:
 # --- engines, loaded when they are asked for ---
 
 
+_LOCAL = ("durability", "busy_seconds", "create", "namespace", "readonly")
+
+
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.sqlite import SQLiteEngine
 
-    _check_options("sqlite", options, ("durability", "busy_seconds", "create", "namespace", "vfs"))
+    _check_options("sqlite", options, (*_LOCAL, "vfs"))
     refuse_half_done(path)
     return SQLiteEngine(path, **options)
 
@@ -202,7 +218,7 @@ def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
 def _files(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.files import FilesEngine
 
-    _check_options("files", options, ("durability", "busy_seconds", "create", "namespace", "disk"))
+    _check_options("files", options, (*_LOCAL, "disk"))
     refuse_half_done(path)
     return FilesEngine(path, **options)
 
@@ -213,7 +229,7 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
 
     known = (
         *("busy_seconds", "connections", "create", "migrate"),
-        *("namespace", "pooler", "schema"),
+        *("namespace", "pooler", "readonly", "schema"),
     )
     _check_options("postgres", options, known)
     return PostgresEngine(address, **options)
@@ -222,7 +238,8 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
 def _memory(options: dict[str, Any]) -> Engine:
     from clew.engines.memory import MemoryEngine
 
-    _check_options("memory", options, ("create", "namespace"))
+    _check_options("memory", options, ("create", "namespace", "readonly"))
+    options.pop("readonly", None)  # an empty one, to look at
     if not options.pop("create", True):
         raise NotFound("store", "memory:")
     return MemoryEngine(**options)

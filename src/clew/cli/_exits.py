@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.core.errors import ClewError
+from clew.core.errors import ClewError, ReadOnly
 
 OK = 0
 DAMAGE = 1
@@ -25,7 +25,7 @@ MEANINGS = {
     USAGE: "the command line is wrong, or names a store that is not there",
     NOT_FOUND: "there is no such thread or entry",
     CONFLICT: "another writer was first, or holds the lease",
-    UNAVAILABLE: "the storage cannot answer now",
+    UNAVAILABLE: "the storage cannot answer now, or may not be written",
     UNSUPPORTED: "this Clew cannot open that store or address",
     MISSING_BLOBS: "blobs are missing, and nothing else is damaged",
     UNREADABLE: "the store cannot be read at all",
@@ -46,6 +46,7 @@ _CODES = {
     "lease_held": CONFLICT,
     "lease_lost": CONFLICT,
     "unavailable": UNAVAILABLE,
+    "read_only": UNAVAILABLE,
     "closed": UNAVAILABLE,
     "unsupported": UNSUPPORTED,
     "format_too_new": UNSUPPORTED,
@@ -72,6 +73,9 @@ def code_of(error: Exception) -> int:
 
 def describe(error: Exception) -> str:
     """One line for the person who typed the command."""
+    if isinstance(error, ReadOnly) and error.operation is None:
+        refused = f"{error.place} may not be written ({error.reason}), and nothing was changed"
+        return f"{refused}; commands that only look at it work"
     if isinstance(error, ClewError | OutputError):
         return str(error)
     if isinstance(error, OSError):

@@ -19,7 +19,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_namespace
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
-from clew.cli._stores import existing, named, open_existing
+from clew.cli._stores import existing, named, open_to_look
 from clew.cli._text import plural
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.upkeep.copy import CopiedThread, CopyReport
@@ -78,7 +78,7 @@ def _copy(
     options: argparse.Namespace, screen: Screen, name: str | None, to: str | None = None
 ) -> CopyReport:
     with (
-        open_existing(options.source, name) as source,
+        open_to_look(options.source, name) as source,
         clew.open(options.target, **named(to or name)) as target,
         screen.bar("copy") as bar,
     ):

@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("rewind", options) as thread:
+    with opened_thread("rewind", options, look=options.dry_run) as thread:
         message = find_message(thread, options.to)
         planned = _rewind(thread, message, options, dry_run=True)
         if not options.json:

@@ -19,7 +19,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_json, add_thread
 from clew.cli._json import record_value
 from clew.cli._screen import Part, Screen
-from clew.cli._stores import open_existing, refuse_lone_store, short_id
+from clew.cli._stores import open_to_look, refuse_lone_store, short_id
 from clew.cli._text import ago, cells, one_line, pad, plural, preview, text_of
 from clew.core.model import Entry, Record, ThreadInfo
 from clew.store import Store
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     refuse_lone_store("show", options)
-    with open_existing(options.store, options.namespace) as store:
+    with open_to_look(options.store, options.namespace) as store:
         thread = store.resolve(options.thread, deleted=True)
         if options.json:
             for record in thread.path() if options.path else _records(thread):

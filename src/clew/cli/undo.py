@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("undo", options) as thread:
+    with opened_thread("undo", options, look=options.dry_run) as thread:
         undone = intents.pending(thread.info) or intents.last(thread.info)
         if undone is None:
             raise _exits.UsageError("there is no rewind and no restore to be undone")

@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot diff", options) as thread:
+    with opened_thread("snapshot diff", options, look=True) as thread:
         old = _files.find(thread, getattr(options, "from"))
         new = None if options.to is None else _files.find(thread, options.to)
         if options.text and not options.json:

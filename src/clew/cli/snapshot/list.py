@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot list", options) as thread:
+    with opened_thread("snapshot list", options, look=True) as thread:
         found = thread.snapshots.list()
         if options.json:
             for snapshot in found:

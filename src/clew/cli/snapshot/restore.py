@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot restore", options) as thread:
+    with opened_thread("snapshot restore", options, look=options.dry_run) as thread:
         snapshot = _files.find(thread, options.snapshot)
         planned = _restore(thread, snapshot, options, dry_run=True)
         if not options.json:

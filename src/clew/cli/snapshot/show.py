@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot show", options) as thread:
+    with opened_thread("snapshot show", options, look=True) as thread:
         if options.history is not None:
             _show_history(screen, thread, options)
             return _exits.OK
