@@ -132,7 +132,11 @@ LEADS = {  # what lies there → the exit code, and what is said
     "an empty folder, as files": ("files:empty", 2, "there is no store at "),
     "nothing, as files": ("files:missing", 2, "there is no store at "),
     "a database, as files": ("files:around/threads.db", 6, "as a SQLite file its address is "),
-    "a file, as files": ("files:strange/file", 6, "is a file, not a folder; a store of files is a folder"),
+    "a file, as files": (
+        "files:strange/file",
+        6,
+        "is a file, not a folder; a store of files",
+    ),
 }
 COMMANDS_WITH_STORE = {
     "list": [],
