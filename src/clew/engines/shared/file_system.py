@@ -62,7 +62,7 @@ def may(path: str | os.PathLike[str], mode: int) -> bool:
 
 def refusal(path: str | os.PathLike[str]) -> str:
     """Why it may not be written, in the system's own words."""
-    read_only = os.statvfs(path).f_flag & getattr(os, "ST_RDONLY", 1)
+    read_only = hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY
     return f"{path}: {os.strerror(errno.EROFS if read_only else errno.EACCES)}"
 
 

@@ -145,7 +145,8 @@ def format_of(path: Path) -> int:
             place.refuse_unwritable(path)
             db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         except ReadOnly:
-            db = ViewConnection(path, look(path, _LOOK_SECONDS))
+            view = look(path, _LOOK_SECONDS)
+            db = ViewConnection(path, view, busy_seconds=_LOOK_SECONDS)
         try:
             db.set_busy_handler(patience(_LOOK_SECONDS))
             recognise(db, path, create=False)

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 import apsw
 from msgspec import Struct
@@ -86,13 +85,16 @@ class ViewConnection(apsw.Connection):
     `beside_writer`: this process has the store open for writing too, and so its index in memory.
     """
 
-    def __init__(self, path: Path, view: View, vfs: str | None = None) -> None:
+    def __init__(
+        self, path: Path, view: View, *, busy_seconds: float, vfs: str | None = None
+    ) -> None:
         with SIDES.lock:
             self.view = view
             self.beside_writer = SIDES.is_written(os.path.realpath(path))
             index = f"readonly_shm={int(not self.beside_writer)}"
-            uri = f"file://{quote(os.fsencode(path))}?{index if view.logged else 'immutable=1'}"
+            uri = f"{path.as_uri()}?{index if view.logged else 'immutable=1'}"
             super().__init__(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=vfs)
+            self.set_busy_handler(patience(busy_seconds))
             self.pragma("schema_version")  # the index is opened when something is read first
 
 
@@ -135,8 +137,9 @@ class ReadOnlyConnections(Connections):
 
     def _open(self) -> apsw.Connection:
         try:
-            db = ViewConnection(self.path, self._look(), self._vfs)
-            db.set_busy_handler(patience(self._busy_seconds))
+            db = ViewConnection(
+                self.path, self._look(), busy_seconds=self._busy_seconds, vfs=self._vfs
+            )
             for name, value in _PRAGMAS.items():
                 db.pragma(name, value)
             return db
