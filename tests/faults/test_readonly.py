@@ -348,6 +348,16 @@ def test_a_copied_file_alone_can_be_looked_at(
         assert read_all(store) == [("t", ["hello"])]
 
 
+def test_a_log_is_looked_for_where_a_link_leads(
+    sqlite: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    link = tmp_path_factory.mktemp("links") / "link.db"
+    link.symlink_to(sqlite)
+    with writer(sqlite), clew.open(link, readonly=True) as store:
+        assert ("live", ["first"]) in read_all(store)
+    assert [path.name for path in link.parent.iterdir()] == ["link.db"]
+
+
 def test_an_interrupted_transaction_is_not_passed_over(sqlite: Path) -> None:
     sqlite.with_name("threads.db-journal").write_bytes(b"x" * 512)
     with untouched(sqlite.parent), pytest.raises(clew.Unavailable, match="middle of a write"):

@@ -50,10 +50,10 @@ def refuse_unwritable(path: Path) -> None:
     """Before anything is touched: a store that can be read, but not written."""
     if not path.exists() or not file_system.may(path, os.R_OK):
         return  # then there is another reason, which opening it tells
-    beside = [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-lock")]
-    wanted = [path, *(file for file in beside if file.exists())]
-    if not all(file.exists() for file in beside):
-        wanted.append(path.parent)  # where SQLite and we put what is missing
+    real = os.path.realpath(path)  # where SQLite puts its files; our lock lies beside a link
+    wanted = [path]
+    for file in (Path(f"{real}-wal"), Path(f"{real}-shm"), Path(f"{path}-lock")):
+        wanted.append(file if file.exists() else file.parent)  # it is there, or is made there
     for what in wanted:
         if not file_system.may(what, os.W_OK):
             raise ReadOnly(str(path), reason=file_system.refusal(what))

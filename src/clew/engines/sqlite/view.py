@@ -52,6 +52,7 @@ class View(Struct, frozen=True):
 def look(path: Path, patience_seconds: float) -> View:
     """How the store can be read now. Unavailable: it cannot, without writing; and what to do."""
     deadline = time.monotonic() + patience_seconds
+    path = Path(os.path.realpath(path))  # SQLite puts a log beside the file that a link leads to
     while True:
         found = os.stat(path)
         if _size(path, "-journal"):
