@@ -244,6 +244,14 @@ def test_an_old_encoding_is_no_reason_to_fail() -> None:
     assert json.loads(data) == {"text": "漢"}
 
 
+def test_what_is_left_out_of_a_line_is_marked_on_a_pipe_too(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    say(store.create("t"), "x" * 5000)
+    assert run("show", place, "t").lines[-1].endswith("x…")
+    assert "x" * 5000 in run("show", place, "t", "--path").out
+
+
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 

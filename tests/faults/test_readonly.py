@@ -431,6 +431,16 @@ def test_a_read_that_does_not_end_keeps_a_writer_of_the_process_away(
         clew.open(sqlite).close()
 
 
+def test_a_read_of_a_file_without_a_log_keeps_no_writer_away(sqlite: Path) -> None:
+    with clew.open(sqlite, readonly=True) as looking:
+        with connections(looking).reader() as db:
+            writing = clew.open(sqlite)
+            writing.create("u")
+            assert db.execute("SELECT count(*) FROM threads").get == 1, "it is of its own moment"
+        assert looking.find("u") is not None
+        writing.close()
+
+
 def test_an_older_format_is_not_migrated_by_looking(
     sqlite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ class Sides:
         """Unavailable: a read that must end first, before this process can write, does not."""
         with self.lock:
             (self._viewers if store.readonly else self._writers).add(store)
-            viewers = [] if store.readonly else list(self._viewers)
+            viewers = [] if store.readonly else [v for v in self._viewers if v.holds_index]
         for viewer in viewers:
             if viewer.real_path == store.real_path and not viewer.let_go():
                 self.leave(store)
@@ -90,6 +90,7 @@ class Connections:
     """Hands out connections. `before_fork` and `after_fork` keep the process forkable."""
 
     readonly = False
+    holds_index = False  # of the log, in memory and read-only; see `Sides`
 
     def __init__(
         self, path: Path, *, synchronous: str, busy_seconds: float, vfs: str | None, create: bool
@@ -279,7 +280,9 @@ class Connections:
     def let_go(self) -> bool:
         """Close every connection; the next use opens others. False: one is still at work."""
         with self.write_lock:
-            return self._quiesce(FORK_WAIT_SECONDS)
+            quiet = self._quiesce(FORK_WAIT_SECONDS)
+        self.holds_index = self.holds_index and not quiet
+        return quiet
 
     def _quiesce(self, wait_seconds: float) -> bool:
         """Close every connection that is idle; true when that was all. Holds the write lock."""

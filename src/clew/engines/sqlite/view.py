@@ -138,9 +138,10 @@ class ReadOnlyConnections(Connections):
 
     def _open(self) -> apsw.Connection:
         try:
-            db = ViewConnection(
-                self.path, self._look(), busy_seconds=self._busy_seconds, vfs=self._vfs
-            )
+            view = self._look()
+            with SIDES.lock:
+                db = ViewConnection(self.path, view, busy_seconds=self._busy_seconds, vfs=self._vfs)
+                self.holds_index |= view.logged and not db.beside_writer
             for name, value in _PRAGMAS.items():
                 db.pragma(name, value)
             return db
