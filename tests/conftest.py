@@ -38,8 +38,9 @@ WITHOUT_SERVERS = ("context", "facets", "snapshots")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" in metafunc.fixturenames:
-        servers = metafunc.definition.path.parent.name not in WITHOUT_SERVERS
+    folder = metafunc.definition.path.parent.name
+    if "place" in metafunc.fixturenames and folder != "cli":  # which has a place of its own
+        servers = folder not in WITHOUT_SERVERS
         kinds = [name for name, kind in PLACES.items() if servers or not hasattr(kind, "needs")]
         metafunc.parametrize("place", kinds, indirect=True)
 

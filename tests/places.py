@@ -13,6 +13,7 @@ from servers.cluster import Cluster
 from clew.core.engine import Engine
 from clew.core.lease_rules import Instant
 from clew.core.model import DEFAULT_NAMESPACE
+from clew.core.wrapper import read_only
 from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.postgres import PostgresEngine
@@ -56,6 +57,12 @@ class DurablePlace:
         namespace = engine.properties.namespace
         engine.close()
         return self.open(namespace=namespace)
+
+    def look(self, engine: Engine) -> Engine:
+        namespace = engine.properties.namespace
+        made = type(self).engine(self.path, namespace=namespace, readonly=True, **self._options)
+        self._opened.append(made)
+        return read_only(made)
 
     def close(self) -> None:
         for engine in self._opened:

@@ -298,6 +298,7 @@ def test_the_public_names_are_these() -> None:
         "NotFound",
         "Page",
         "Problem",
+        "ReadOnly",
         "Record",
         "Runs",
         "Sessions",

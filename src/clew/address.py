@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.core.engine import Engine
-from clew.core.errors import InvalidInput, NotFound, Unsupported
+from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
+from clew.core.lines import MARKER
 from clew.core.maintenance import Maintenance
-from clew.engines.shared.swap import refuse_half_done
+from clew.core.wrapper import read_only
+from clew.engines.shared.swap import note_of, refuse_half_done
 from clew.store import Store
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ def open(address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOp
     `busy_seconds`, how long to wait for other processes that write. With `create=False` a store
     that is not there is NotFound, and nothing is made.
 
+    `readonly=True` opens a store for looking only, also one that this process may not write: no
+    file is made or touched, and every write is refused with ReadOnly. It says the same as a store
+    that is open for writing. One that is not there is NotFound.
+
     `namespace="acme"` opens a part of the store for itself: its threads and blobs are invisible to
     every other namespace, and theirs to it. Without it, the namespace is `default`.
     """
@@ -53,16 +59,19 @@ def open_engine(
     address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOptions]
 ) -> Engine:
     """The engine behind an address, for tools that work on the waist itself."""
-    engine, place = _locate(address)
+    engine, place = _recognise(address)
+    if options.get("readonly") and options.get("create"):
+        raise InvalidInput("create", "a store that is opened with readonly=True is not made")
     match engine:
         case "postgres":
-            return _postgres(place, {**options})
+            found = _postgres(place, {**options})
         case "memory":
-            return _memory({**options})
+            found = _memory({**options})
         case "files":
-            return _files(Path(place), {**options})
+            found = _files(Path(place), {**options})
         case _:
-            return _sqlite(Path(place), {**options})
+            found = _sqlite(Path(place), {**options})
+    return read_only(found) if options.get("readonly") else found
 
 
 def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
@@ -71,7 +80,7 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
     It need not be possible to open the store: nothing is opened here, and nothing is made.
     Unsupported: a store in memory, which nothing but its own process can see.
     """
-    engine, place = _locate(address)
+    engine, place = _recognise(address)
     match engine:
         case "postgres":
             with _postgres_installed():
@@ -85,6 +94,7 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
         case "files":
             from clew.engines.files.doctor import FilesMaintenance
 
+            _refuse_strange(Path(place).absolute())
             return FilesMaintenance(place)
         case _:
             from clew.engines.sqlite.doctor import SQLiteMaintenance
@@ -139,13 +149,68 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
             )
 
 
+# --- what lies at a path: every way in, and so every command, says the same about it ---
+
+_NAMED_MAX = 3  # databases in a folder that are named, at most
+
+
+def _recognise(address: str | os.PathLike[str] | None) -> tuple[str, str]:
+    """As `_locate`. Unsupported: what lies there can be no store of that engine.
+
+    Only names and kinds are looked at. A file is not opened: closing it again would drop the
+    locks that SQLite has on it, if this process has it open.
+    """
+    engine, place = _locate(address)
+    if engine not in ("sqlite", "files"):
+        return engine, place
+    path = Path(place).absolute()
+    try:
+        is_there, is_folder = path.exists(), path.is_dir()
+    except OSError as error:
+        text = f"{path} cannot be opened: {error.strerror}"
+        raise Unavailable(text, retryable=False) from error
+    if engine == "sqlite" and is_folder:
+        raise Unsupported(_folder_text(path))
+    if engine == "files" and is_there and not is_folder:
+        ours = Path(f"{path}-lock").exists()  # Clew leaves one beside each of its SQLite files
+        told = f"; as a SQLite file its address is {path}" if ours else ""
+        raise Unsupported(f"{path} is a file, not a folder; a store of files is a folder{told}")
+    return engine, place
+
+
+def _folder_text(path: Path) -> str:
+    if (path / MARKER).exists():
+        return f"{path} is a folder with a store of files; its address is files:{path}"
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        return f"{path} is a folder that cannot be read: {error.strerror}"
+    databases = [str(path / name) for name in names if name.endswith((".db", ".sqlite"))]
+    if databases:
+        more = ", …" if len(databases) > _NAMED_MAX else ""
+        return f"{path} is a folder; name the file in it: {', '.join(databases[:_NAMED_MAX])}{more}"
+    empty = "a folder" if names else "an empty folder"
+    return f"{path} is {empty}, and no store: that is a SQLite file, or a folder made as files:PATH"
+
+
+def _refuse_strange(path: Path) -> None:
+    """A folder that Clew made can be told by its marker, or by its threads if that was lost."""
+    if note_of(path).exists():
+        return  # a repair is to be finished, and knows what is where
+    if path.is_dir() and not ((path / MARKER).exists() or (path / "threads").is_dir()):
+        raise NotFound("store", str(path))
+
+
 # --- engines, loaded when they are asked for ---
+
+
+_LOCAL = ("durability", "busy_seconds", "create", "namespace", "readonly")
 
 
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.sqlite import SQLiteEngine
 
-    _check_options("sqlite", options, ("durability", "busy_seconds", "create", "namespace", "vfs"))
+    _check_options("sqlite", options, (*_LOCAL, "vfs"))
     refuse_half_done(path)
     return SQLiteEngine(path, **options)
 
@@ -153,7 +218,7 @@ def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
 def _files(path: Path, options: dict[str, Any]) -> Engine:
     from clew.engines.files import FilesEngine
 
-    _check_options("files", options, ("durability", "busy_seconds", "create", "namespace", "disk"))
+    _check_options("files", options, (*_LOCAL, "disk"))
     refuse_half_done(path)
     return FilesEngine(path, **options)
 
@@ -164,7 +229,7 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
 
     known = (
         *("busy_seconds", "connections", "create", "migrate"),
-        *("namespace", "pooler", "schema"),
+        *("namespace", "pooler", "readonly", "schema"),
     )
     _check_options("postgres", options, known)
     return PostgresEngine(address, **options)
@@ -173,7 +238,8 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
 def _memory(options: dict[str, Any]) -> Engine:
     from clew.engines.memory import MemoryEngine
 
-    _check_options("memory", options, ("create", "namespace"))
+    _check_options("memory", options, ("create", "namespace", "readonly"))
+    options.pop("readonly", None)  # an empty one, to look at
     if not options.pop("create", True):
         raise NotFound("store", "memory:")
     return MemoryEngine(**options)

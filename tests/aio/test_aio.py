@@ -48,6 +48,24 @@ def test_a_story_from_open_to_close(run: Callable[..., Any], path: Path) -> None
     run(story)
 
 
+def test_a_store_can_be_opened_for_looking_only(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        async with await clew.open_async(path) as opened:
+            await (await opened.create("t")).append("note", "hello")
+        before = sorted((p.name, p.stat().st_mtime_ns) for p in path.parent.iterdir())
+        async with await clew.open_async(path, readonly=True) as looking:
+            assert looking.properties.read_only
+            assert [e.body for e in await (await looking.get("t")).path()] == ["hello"]
+            with pytest.raises(clew.ReadOnly):
+                await looking.create()
+            with pytest.raises(clew.ReadOnly):
+                async with (await looking.get("t")).turn(owner="me"):
+                    pytest.fail("it began")
+        assert sorted((p.name, p.stat().st_mtime_ns) for p in path.parent.iterdir()) == before
+
+    run(story)
+
+
 def test_many_tasks_append_at_once(run: Callable[..., Any], path: Path) -> None:
     async def story() -> None:
         async with await clew.open_async(path) as opened:

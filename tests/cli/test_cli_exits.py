@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -119,6 +120,68 @@ def test_interruption_is_quiet(
     assert run("verify", place).code == 130
 
 
+# --- what an address leads to ---
+
+LEADS = {  # what lies there → the exit code, and what is said
+    "a strange folder": ("strange", 6, "is a folder, and no store"),
+    "an empty folder": ("empty", 6, "is an empty folder, and no store"),
+    "a store of files": ("files", 6, "its address is files:"),
+    "a folder around a database": ("around", 6, "name the file in it: "),
+    "nothing": ("missing", 2, "there is no store at "),
+    "no folder of Clew's": ("files:strange", 2, "there is no store at "),
+    "an empty folder, as files": ("files:empty", 2, "there is no store at "),
+    "nothing, as files": ("files:missing", 2, "there is no store at "),
+    "a database, as files": ("files:around/threads.db", 6, "as a SQLite file its address is "),
+    "a file, as files": (
+        "files:strange/file",
+        6,
+        "is a file, not a folder; a store of files",
+    ),
+}
+COMMANDS_WITH_STORE = {
+    "list": [],
+    "show": ["t"],
+    "export": ["t"],
+    "verify": [],
+    "doctor": [],
+    "migrate": ["--check"],
+    "repair": [],
+    "cleanup": ["--older-than", "90d", "--dry-run"],
+    "copy": ["target.db"],
+    "snapshot list": ["t"],
+    "rewind": ["t", "--dry-run"],
+}
+
+
+@pytest.mark.parametrize("case", LEADS)
+def test_every_command_says_the_same_about_an_address(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clew.open("files:files").close()
+    clew.open("around/threads.db").close()
+    for name in ("strange", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "strange" / "file").write_text("x")
+    before = sorted(tmp_path.rglob("*"))
+    address, code, text = LEADS[case]
+    said = {name: run(*name.split(), address, *rest) for name, rest in COMMANDS_WITH_STORE.items()}
+    assert {name: (done.code, done.out) for name, done in said.items()} == dict.fromkeys(
+        said, (code, "")
+    )
+    (message,) = {done.err for done in said.values()}
+    assert text in message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_that_is_no_store_is_told_by_those_that_look(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("nothing of Clew's" * 100)
+    commands = (["list"], ["verify"], ["doctor"], ["migrate", "--check"])
+    said = [run(*command, file) for command in commands]
+    assert {(done.code, done.err) for done in said} == {(6, f"clew: {file} is not a SQLite file\n")}
+
+
 # --- verify ---
 
 
@@ -170,6 +233,86 @@ def test_a_reader_that_has_seen_enough_causes_no_complaint(store: clew.Store, pl
         )
     finally:
         os.close(write_end)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+EVERYWHERE = {
+    "help": ["--help"],
+    "nothing": [],
+    "version": ["--version"],
+    "help of a command": ["list", "--help"],
+    "a family": ["snapshot"],
+    "list": ["list", "STORE"],
+    "list as JSON": ["list", "STORE", "--json"],
+    "show": ["show", "STORE", "t"],
+    "show as JSON": ["show", "STORE", "t", "--json"],
+    "path": ["show", "STORE", "t", "--path"],
+    "verify": ["verify", "STORE"],
+    "verify as JSON": ["verify", "STORE", "--json"],
+    "doctor": ["doctor", "STORE"],
+    "migrate": ["migrate", "STORE", "--check"],
+    "cleanup": ["cleanup", "STORE", "--older-than", "90d", "--yes"],
+    "snapshots": ["snapshot", "list", "STORE", "t"],
+}
+
+
+def shell(place: Path, name: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    arguments = [str(place) if word == "STORE" else word for word in EVERYWHERE[name]]
+    line = f"{shlex.join(command(*arguments))} {redirection}"
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_output_that_cannot_be_written_is_told_and_is_no_damage(
+    store: clew.Store, place: Path, name: str
+) -> None:
+    say(store.create("t"), "hello")
+    store.close()
+    full = shell(place, name, ">/dev/full")
+    assert (full.returncode, full.stderr) == (
+        74,
+        "clew: standard output cannot be written: No space left on device\n",
+    )
+    closed = shell(place, name, ">&-")
+    assert closed.returncode == 74
+    assert closed.stderr.startswith("clew: standard output is closed, so nothing was done")
+    assert closed.stderr.count("\n") == 1
+    for nowhere in (">&- 2>&-", ">/dev/full 2>&1", ">/dev/full 2>&-", "<&- >&- 2>&-"):
+        silent = shell(place, name, nowhere)
+        assert (silent.returncode, silent.stdout, silent.stderr) == (74, "", "")
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_closed_standard_error_changes_nothing_else(
+    store: clew.Store, place: Path, name: str
+) -> None:
+    say(store.create("t"), "hello")
+    store.close()
+    usual = shell(place, name, "")
+    for closed in ("2>&-", "<&- 2>&-", "2>/dev/full"):
+        quiet = shell(place, name, closed)
+        assert (quiet.returncode, quiet.stderr) == (0, "")
+        assert len(quiet.stdout.splitlines()) == len(usual.stdout.splitlines())
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+def test_an_error_that_nobody_can_be_told_keeps_its_exit_code(tmp_path: Path, stderr: str) -> None:
+    line = f"{shlex.join(command('list', tmp_path / 'no.db'))} {stderr}"
+    failed = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (failed.returncode, failed.stdout, failed.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_a_closed_pipe_is_quiet_for_every_command(
+    store: clew.Store, place: Path, name: str
+) -> None:
+    say(store.create("t"), "hello")
+    store.close()
+    arguments = [str(place) if word == "STORE" else word for word in EVERYWHERE[name]]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as pipe:
+        ended = subprocess.run(command(*arguments), stdout=pipe, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (141, "")
 
 

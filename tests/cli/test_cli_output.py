@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
 import time
 import unicodedata
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -18,6 +28,7 @@ from hypothesis import strategies as st
 import clew
 from clew.cli._screen import Screen, wants_colour
 from clew.cli._text import ago, cells, characters, clean, cut, one_line, pad, plural
+from clew.core.model import rfc3339
 
 ATTACKS = {
     "colour": ("\x1b[31mred\x1b[0m", "red"),
@@ -138,22 +149,55 @@ def test_a_cut_text_fits_and_is_a_beginning(text: str, width: int) -> None:
     assert cells(pad(line, width)) == width
 
 
-def test_lines_fit_the_terminal(
-    run: Run, store: clew.Store, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def on_terminal(columns: int, *arguments: object) -> list[str]:
+    """The lines that a command prints on a terminal of that width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    printed = bytearray()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "clew", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"NO_COLOR": "1"},
+        ):
+            os.close(theirs)
+            with suppress(OSError):  # how a terminal says that its other side is closed
+                while piece := os.read(ours, 65536):
+                    printed += piece
+    finally:
+        os.close(ours)
+    return printed.decode().splitlines()
+
+
+def test_lines_fit_the_terminal(store: clew.Store, place: Path) -> None:
     thread = store.create(title="漢字 " * 60)
     say(thread, "漢字 e\u0301 " * 60)
-    for width in (30, 80, 200):
-        monkeypatch.setenv("COLUMNS", str(width))
-        lines = run("show", place, thread.id).lines + run("list", place).lines
+    for width in (30, 200):
+        lines = on_terminal(width, "show", place, thread.id) + on_terminal(width, "list", place)
         assert max(map(cells, lines)) in (width - 1, width)
 
 
-def test_the_width_is_80_when_there_is_no_terminal(
-    run: Run, store: clew.Store, place: Path
+@pytest.mark.parametrize("columns", [None, "30"])
+def test_no_terminal_cuts_what_goes_to_a_pipe(
+    run: Run,
+    store: clew.Store,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str | None,
 ) -> None:
-    say(store.create("t"), "x" * 200)
-    assert len(run("show", place, "t").lines[-1]) == 80
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    thread = store.create("t", title="long " * 40 + "end")
+    say(thread, "x" * 200 + " end")
+    thread.append("a kind with a name that is longer than a column")
+    listed, shown = run("list", place), run("show", place, "t")
+    assert listed.lines[-1].endswith("long end")
+    assert shown.lines[0].endswith("long end")
+    assert "x" * 200 + " end" in shown.out
+    assert "a kind with a name that is longer than a column" in shown.out
+    assert "…" not in listed.out + shown.out
 
 
 @pytest.mark.parametrize(
@@ -198,6 +242,63 @@ def test_an_old_encoding_is_no_reason_to_fail() -> None:
     drawn, data = raw.getvalue().decode("ascii").splitlines()
     assert drawn == "+-* ? ..."
     assert json.loads(data) == {"text": "漢"}
+
+
+def test_what_is_left_out_of_a_line_is_marked_on_a_pipe_too(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    say(store.create("t"), "x" * 5000)
+    assert run("show", place, "t").lines[-1].endswith("x…")
+    assert "x" * 5000 in run("show", place, "t", "--path").out
+
+
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+def test_every_time_in_json_is_spelled_the_same(
+    run: Run, store: clew.Store, place: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file.txt").write_text("one")
+    thread = store.create("t")
+    say(thread, "hello")
+    thread.snapshots.take(work)
+    (work / "file.txt").write_text("two")
+    thread.snapshots.take(work)
+    store.delete(store.create("gone").id)
+    commands = [
+        ["list", place],
+        ["list", place, "--deleted"],
+        ["show", place, "t"],
+        ["snapshot", "list", place, "t"],
+        ["snapshot", "show", place, "t", "--history", "file.txt"],
+        ["cleanup", place, "--older-than", "2020-01-01", "--dry-run"],
+    ]
+    for command in commands:
+        printed = run(*command, "--json")
+        assert printed.code == 0, printed.err
+        times = [time for line in printed.lines for time in _times(json.loads(line))]
+        assert times, command
+        assert [time for time in times if not RFC3339.fullmatch(str(time))] == [], command
+
+
+def _times(value: Any, key: str = "") -> list[Any]:
+    """Whatever looks like a time or is called one, but for what the user has stored."""
+    if isinstance(value, dict):
+        return [
+            t for k, v in value.items() if k not in ("facts", "body", "value") for t in _times(v, k)
+        ]
+    if isinstance(value, list):
+        return [time for item in value for time in _times(item, key)]
+    named = key in ("time", "time_us", "cutoff") or key.endswith("_at")
+    dated = isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT", value)
+    return [value] if value is not None and (named or dated) else []
+
+
+def test_a_time_of_another_zone_is_spelled_in_utc() -> None:
+    noon = datetime(2026, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert rfc3339(noon) == "2026-07-01T10:00:00.000000Z"
 
 
 def test_times_and_counts_read_as_words() -> None:

@@ -10,7 +10,7 @@ import pytest
 from places import PLACES
 
 from clew.core.engine import Engine, innermost
-from clew.core.errors import Conflict, NotFound, Unavailable, Unsupported
+from clew.core.errors import Conflict, NotFound, ReadOnly, Unavailable, Unsupported
 from clew.core.maintenance import maintenance_class
 from clew.core.model import DEFAULT_NAMESPACE, Acquire, Inspect, ThreadQuery
 from clew.engines.memory import MemoryEngine
@@ -75,7 +75,7 @@ def test_a_read_only_engine_refuses_every_write_and_says_so(place: conformance.P
         lambda: opened.purge("t"),
         lambda: opened.sweep(grace_seconds=0),
     ):
-        with pytest.raises(Unsupported, match="read-only"):
+        with pytest.raises(ReadOnly, match="read-only"):
             write()
     assert opened.stats() == before
     assert opened.thread("t") == engine.thread("t")
@@ -94,9 +94,9 @@ def test_a_store_can_be_read_through_it() -> None:
     Store(engine).create("t").append("user_message", "hello")
     store = Store(read_only(engine))
     assert [entry.kind for entry in store.get("t").path()] == ["user_message"]
-    with pytest.raises(Unsupported):
+    with pytest.raises(ReadOnly):
         store.get("t").append("user_message", "more")
-    with pytest.raises(Unsupported):
+    with pytest.raises(ReadOnly):
         store.delete("t")
 
 

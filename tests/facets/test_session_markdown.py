@@ -22,8 +22,8 @@ def test_the_head_says_what_the_session_is() -> None:
         "# Fix the login",
         "",
         "- **Session:** s",
-        "- **Created:** 2026-01-02T03:04:05+00:00",
-        "- **Updated:** 2026-01-02T03:04:05+00:00",
+        "- **Created:** 2026-01-02T03:04:05.000000Z",
+        "- **Updated:** 2026-01-02T03:04:05.000000Z",
         "- **Vendor:** anthropic / api / sonnet",
         "- **Messages:** 0",
     ]

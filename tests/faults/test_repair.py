@@ -247,7 +247,7 @@ def test_a_foreign_file_or_folder_is_left_alone(tmp_path: Path) -> None:
     for foreign in ("other.db", "notes.db"):
         with pytest.raises(clew.Unsupported):
             repair(tmp_path / foreign)
-    with pytest.raises(clew.Unsupported):
+    with pytest.raises(clew.NotFound):  # as every other way in says of a folder that is no store
         repair(f"files:{tmp_path / 'folder'}")
     assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == before
 

@@ -67,6 +67,7 @@ async def summarize(messages: list[Any]) -> str:
 async def main(folder: Path) -> None:
     address = folder / "threads.db"
     await (await clew.open_async(address, create=True, busy_seconds=5.0, durability="full")).close()
+    await (await clew.open_async(address, readonly=True)).close()
     async with (
         await clew.open_async(address, namespace="default") as store,
         await clew.open_async("memory:") as other,

@@ -73,6 +73,7 @@ def main(folder: Path) -> None:
         address, create=True, namespace="default", busy_seconds=5.0, durability="full"
     ).close()
     clew.open("memory:", namespace="acme").close()
+    clew.open(address, readonly=True).close()
     with clew.open(address) as store, clew.open("memory:") as other:
         use_thread(store.create("worked-on"), folder)
         use_leases(store.create("leased").leases, store.now())

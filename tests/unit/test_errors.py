@@ -22,6 +22,7 @@ EXAMPLES = [
     errors.Corrupt("blob b3:0", "flipped"),
     errors.Unsupported("no"),
     errors.FormatTooNew("x.db", found=2, known=1),
+    errors.ReadOnly("x.db", operation="append"),
     errors.Unavailable("busy", committed=None),
     errors.Closed("closed"),
 ]

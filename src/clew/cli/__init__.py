@@ -40,15 +40,18 @@ def main(argv: list[str] | None = None) -> int:
     # Here every error becomes one line and an exit code: a traceback would tell a user nothing.
     screen = Screen.for_terminal()
     try:
-        code = _run(sys.argv[1:] if argv is None else argv, screen)
+        screen.refuse_closed()
+        try:
+            code = _run(sys.argv[1:] if argv is None else argv, screen)
+        except SystemExit as end:  # argparse, after printing help or the version
+            code = int(end.code or 0)
         screen.flush()
         return code
-    except SystemExit as end:  # argparse, after printing help or the version
-        return int(end.code or 0)
     except BrokenPipeError:  # the reader of our output has seen enough
         screen.abandon()
         return _exits.BROKEN_PIPE
     except KeyboardInterrupt:
+        screen.end()
         return _exits.INTERRUPTED
     except Exception as error:
         screen.error(_exits.describe(error))

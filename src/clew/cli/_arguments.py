@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import clew
 from clew.cli import _exits
-from clew.cli._screen import Screen
+from clew.cli._screen import Screen, print_plain
 
 _EXAMPLES = """\
 Each command says more: clew COMMAND --help
@@ -45,6 +45,10 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
         )
         self.color = False  # newer Pythons colour the help; ours reads the same everywhere
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse's own passes over errors, and so would say that it has printed what it has not.
+        print_plain(message)
 
     def error(self, message: str) -> NoReturn:
         raise _exits.UsageError(f"{message} (see {self.prog} --help)")

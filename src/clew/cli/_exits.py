@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.core.errors import ClewError
+from clew.core.errors import ClewError, ReadOnly
 
 OK = 0
 DAMAGE = 1
@@ -15,6 +15,7 @@ MISSING_BLOBS = 7
 UNREADABLE = 8
 ATTENTION = 9
 BUG = 70
+OUTPUT = 74
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -24,12 +25,13 @@ MEANINGS = {
     USAGE: "the command line is wrong, or names a store that is not there",
     NOT_FOUND: "there is no such thread or entry",
     CONFLICT: "another writer was first, or holds the lease",
-    UNAVAILABLE: "the storage cannot answer now",
+    UNAVAILABLE: "the storage cannot answer now, or may not be written",
     UNSUPPORTED: "this Clew cannot open that store or address",
     MISSING_BLOBS: "blobs are missing, and nothing else is damaged",
     UNREADABLE: "the store cannot be read at all",
     ATTENTION: "the store works, but something has to be done about it",
     BUG: "a mistake in Clew itself",
+    OUTPUT: "what the command had to say could not be written",
     INTERRUPTED: "interrupted with Ctrl-C",
     BROKEN_PIPE: "the reader of the output has closed it",
 }
@@ -44,6 +46,7 @@ _CODES = {
     "lease_held": CONFLICT,
     "lease_lost": CONFLICT,
     "unavailable": UNAVAILABLE,
+    "read_only": UNAVAILABLE,
     "closed": UNAVAILABLE,
     "unsupported": UNSUPPORTED,
     "format_too_new": UNSUPPORTED,
@@ -56,15 +59,24 @@ class UsageError(ClewError):
     code = "invalid_input"
 
 
+class OutputError(Exception):
+    """Standard output is closed, or does not take what is written to it."""
+
+
 def code_of(error: Exception) -> int:
     if isinstance(error, ClewError):
         return _CODES.get(error.code, BUG)
+    if isinstance(error, OutputError):
+        return OUTPUT
     return UNAVAILABLE if isinstance(error, OSError) else BUG
 
 
 def describe(error: Exception) -> str:
     """One line for the person who typed the command."""
-    if isinstance(error, ClewError):
+    if isinstance(error, ReadOnly) and error.operation is None:
+        refused = f"{error.place} may not be written ({error.reason}), and nothing was changed"
+        return f"{refused}; commands that only look at it work"
+    if isinstance(error, ClewError | OutputError):
         return str(error)
     if isinstance(error, OSError):
         place = "" if error.filename is None else f"{error.filename}: "

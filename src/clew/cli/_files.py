@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import msgspec
 
 from clew.cli import _exits
 from clew.cli._arguments import add_consent, add_object, add_thread, consent
 from clew.cli._exits import UsageError
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._text import plural, preview, size
 from clew.core.errors import NotFound
-from clew.snapshots.model import SAFETY, Plan, Restored, Rewound, Snapshot
+from clew.snapshots.model import SAFETY, Plan, Rewound, Snapshot
 from clew.snapshots.preflight import refuse
 from clew.thread import Thread
 
@@ -70,13 +68,6 @@ def short_ids(snapshots: list[Snapshot]) -> dict[str, str]:
     return {id: id[:size] for id in ids}
 
 
-def value(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON."""
-    fields: dict[str, Any] = msgspec.to_builtins(snapshot)
-    fields.pop("time_us")
-    return fields | {"time": snapshot.time.isoformat()}
-
-
 def draw_left_out(screen: Screen, snapshot: Snapshot) -> None:
     """What a snapshot does not have: counted, and the first of them named."""
     if not snapshot.left_out_count:
@@ -124,11 +115,6 @@ def counts(plan: Plan) -> str:
     return ", ".join(words) or "no file changed"
 
 
-def plan_value(done: Rewound | Restored) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(done)
-    return fields
-
-
 # --- undo and redo: one way, there and back -------------------------------------------------
 
 
@@ -162,7 +148,7 @@ def take_back(
         with screen.bar(verb) as bar:
             done = call(thread, force=options.force, root=options.root, progress=bar)
     if options.json:
-        screen.json(plan_value(done))
+        screen.json(json_value(done))
     elif not options.dry_run:
         files = "" if done.files is None else f": {counts(done.files.plan)}"
         screen.line((past, "bold green"), files)

@@ -1,4 +1,4 @@
-"""Threads and records as JSON values: every field, times in ISO 8601."""
+"""Threads, records and reports as JSON values: every field, times as RFC 3339 has them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,35 @@ from typing import Any
 
 import msgspec
 
-from clew.core.model import Entry, Fact, Move, Record, ThreadInfo
+from clew.core.model import Entry, Fact, Move, Record, ThreadInfo, rfc3339, to_time
+
+
+def json_value(value: Any) -> Any:
+    """A report or a part of one as JSON values, its times spelled as everywhere."""
+    return _with_times(msgspec.to_builtins(value, builtin_types=(datetime,)))
+
+
+def _with_times(value: Any) -> Any:
+    match value:
+        case datetime():
+            return rfc3339(value)
+        case list() | tuple():
+            return [_with_times(item) for item in value]
+        case {"time_us": int(time_us), **rest}:
+            return _with_times(rest) | {"time": rfc3339(to_time(time_us))}
+        case dict():
+            return {key: _with_times(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 def thread_value(info: ThreadInfo) -> dict[str, Any]:
     return {
         "id": info.id,
         "title": None if info.title is None else info.title.text,
-        "created_at": info.created_at.isoformat(),
-        "updated_at": info.updated_at.isoformat(),
-        "deleted_at": _iso(info.deleted_at),
+        "created_at": rfc3339(info.created_at),
+        "updated_at": rfc3339(info.updated_at),
+        "deleted_at": None if info.deleted_at is None else rfc3339(info.deleted_at),
         "records": info.seq,
         "leaf": info.leaf,
         "parent": info.parent,
@@ -31,7 +50,7 @@ def record_value(record: Record) -> dict[str, Any]:
         "thread": record.thread,
         "seq": record.seq,
         "id": record.id,
-        "time": record.time.isoformat(),
+        "time": rfc3339(record.time),
         "hash": record.hash,
     }
     return common | _own_fields(record)
@@ -52,7 +71,3 @@ def _own_fields(record: Record) -> dict[str, Any]:
         "blobs": list(record.blobs),
         "body": record.body,
     }
-
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()

@@ -9,19 +9,20 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from clew.cli._exits import OutputError
 from clew.cli._text import cells, clean, cut, escape_json, one_line
 
 Part = str | tuple[str, str]
 
-WIDTH_UNKNOWN = 80
+PROSE_WIDTH = 80  # of paragraphs that go to a file or a pipe
 DELAY_SECONDS = 0.5  # what is done sooner needs no bar
 REDRAW_SECONDS = 0.1
 _BAR_CELLS = 24
@@ -43,7 +44,11 @@ _PLAIN = str.maketrans(
 
 
 class Screen:
-    """Standard output and standard error, with what the terminal can show."""
+    """Standard output and standard error, with what the terminal can show.
+
+    `width` is that of the terminal that lines are cut for. A file and a pipe have none, and get
+    every line whole.
+    """
 
     def __init__(
         self,
@@ -52,10 +57,12 @@ class Screen:
         *,
         answers: TextIO | None = None,
         colour: bool = False,
-        width: int = WIDTH_UNKNOWN,
+        width: int | None = None,
+        closed: bool = False,
     ) -> None:
         self.colour = colour
         self.width = width
+        self._closed = closed
         self._answers = answers
         self._out = out
         self._err = err
@@ -63,21 +70,36 @@ class Screen:
 
     @classmethod
     def for_terminal(cls, environ: Mapping[str, str] = os.environ) -> Screen:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # an old encoding is no reason to fail
-        width = shutil.get_terminal_size((WIDTH_UNKNOWN, 24)).columns
-        colour = wants_colour(environ, tty=sys.stdout.isatty())
-        return cls(sys.stdout, sys.stderr, answers=sys.stdin, colour=colour, width=width)
+        _fill_standard_descriptors()
+        # Python has None for a stream that was closed when it started.
+        out: TextIO = sys.stdout or _nowhere()
+        if isinstance(out, io.TextIOWrapper):
+            out.reconfigure(errors="replace")  # an old encoding is no reason to fail
+        return cls(
+            out,
+            sys.stderr or _nowhere(),
+            answers=sys.stdin,
+            colour=wants_colour(environ, tty=out.isatty()),
+            width=_columns(out, environ),
+            closed=sys.stdout is None,
+        )
+
+    def refuse_closed(self) -> None:
+        """Before a command begins: it could not say what it has done."""
+        if self._closed:
+            raise OutputError(
+                "standard output is closed, so nothing was done; >/dev/null throws the output away"
+            )
 
     # --- printing ---
 
     def line(self, *parts: Part, fit: bool = True) -> None:
-        """One line, cut at the width of the terminal unless `fit` is false."""
+        """One line, cut at the width of the terminal, if there is one, unless `fit` is false."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
         # Cleaned here and not by the commands: the one that forgot would open the terminal to
         # whatever a tool has printed.
         pairs = [(_flat(text), style) for text, style in pairs]
-        if fit:
+        if fit and self.width is not None:
             pairs = _fitted(pairs, self.width)
         self._write("".join(self._styled(*pair) for pair in pairs).rstrip(" "))
 
@@ -88,21 +110,23 @@ class Screen:
 
     def prose(self, text: str, style: str = "") -> None:
         """A paragraph, wrapped at the width of the terminal."""
-        for line in textwrap.wrap(one_line(text), max(20, self.width), break_on_hyphens=False):
+        width = PROSE_WIDTH if self.width is None else max(20, self.width)
+        for line in textwrap.wrap(one_line(text), width, break_on_hyphens=False):
             self.line((line, style))
 
     def json(self, value: Any) -> None:
         """One line of JSON: exact, and safe to print as it is."""
         text = json.dumps(value, ensure_ascii=not self._unicode, separators=(",", ":"))
-        self._out.write(escape_json(text) + "\n")
+        with _told():
+            self._out.write(escape_json(text) + "\n")
 
     def error(self, message: str) -> None:
         # What was printed before comes first, also where both streams go to one terminal.
+        self.end()
         try:
-            self.flush()
-        except BrokenPipeError:
-            self.abandon()
-        print(f"clew: {one_line(message)}", file=self._err)
+            print(f"clew: {one_line(message)}", file=self._err, flush=True)
+        except OSError:
+            _divert(self._err)  # the exit code is all that can still be said
 
     def ask(self, question: str) -> bool | None:
         """Whether the person at the terminal says yes; None if there is no terminal."""
@@ -119,19 +143,28 @@ class Screen:
             self.text(data.decode("utf-8", "backslashreplace").removesuffix("\n"))
             return
         self.flush()
-        self._out.buffer.write(data)
+        with _told():
+            self._out.buffer.write(data)
 
     def bar(self, label: str) -> Bar:
         """Progress on standard error, where that is a terminal."""
-        return Bar(self._err if self._err.isatty() else None, label, width=self.width)
+        width = _columns(self._err, os.environ)
+        return Bar(None if width is None else self._err, label, width=width or 0)
 
     def flush(self) -> None:
-        self._out.flush()
+        with _told():
+            self._out.flush()
+
+    def end(self) -> None:
+        """The last flush of a command that has failed: its own error is the one to be told."""
+        try:
+            self._out.flush()
+        except OSError:
+            self.abandon()
 
     def abandon(self) -> None:
-        """The reader closed the pipe: keep Python from failing again when it flushes at exit."""
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), self._out.fileno())
+        """Keep Python from failing again when it flushes at exit."""
+        _divert(self._out)
 
     def _styled(self, text: str, style: str) -> str:
         if not (self.colour and style and text):
@@ -140,7 +173,59 @@ class Screen:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def _write(self, line: str) -> None:
-        self._out.write((line if self._unicode else line.translate(_PLAIN)) + "\n")
+        with _told():
+            self._out.write((line if self._unicode else line.translate(_PLAIN)) + "\n")
+
+
+def print_plain(text: str) -> None:
+    """Text of our own that needs no screen, such as a command's help."""
+    with _told():
+        sys.stdout.write(text)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system says to our output, told from what it says to the store's files."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"standard output cannot be written: {error.strerror or error}"
+        ) from error
+
+
+def _divert(stream: TextIO) -> None:
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")
+
+
+def _fill_standard_descriptors() -> None:
+    """Put nothing in the place of a standard stream that is closed.
+
+    The next file that is opened would lie there, and a child process would print into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def _columns(stream: TextIO, environ: Mapping[str, str]) -> int | None:
+    """The width of the terminal that a stream goes to; None if it goes to none."""
+    if not stream.isatty():
+        return None
+    given = environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or PROSE_WIDTH
+    except OSError:
+        return PROSE_WIDTH
 
 
 def wants_colour(environ: Mapping[str, str], *, tty: bool) -> bool:

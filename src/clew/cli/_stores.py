@@ -11,7 +11,7 @@ from typing import TypedDict
 import clew
 from clew.address import namespaces
 from clew.cli._exits import UsageError
-from clew.core.errors import InvalidInput, NotFound
+from clew.core.errors import InvalidInput, NotFound, ReadOnly
 from clew.store import Store
 from clew.thread import Thread
 
@@ -22,6 +22,15 @@ def open_existing(address: str | None, namespace: str | None = None) -> Store:
     """The store at an address. One that is not there is an error: looking must not make it."""
     with existing(address):
         return clew.open(address, create=False, **named(namespace))
+
+
+def open_to_look(address: str | None, namespace: str | None = None) -> Store:
+    """The same for a command that only reads: a store that may not be written will do."""
+    with existing(address):
+        try:
+            return clew.open(address, create=False, **named(namespace))
+        except ReadOnly:
+            return clew.open(address, readonly=True, **named(namespace))
 
 
 class Named(TypedDict, total=False):
@@ -55,10 +64,13 @@ def refuse_lone_store(command: str, options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def opened_thread(command: str, options: argparse.Namespace) -> Iterator[Thread]:
-    """The thread that a command line with STORE and THREAD names."""
+def opened_thread(
+    command: str, options: argparse.Namespace, *, look: bool = False
+) -> Iterator[Thread]:
+    """The thread that a command line with STORE and THREAD names; `look`, to read it only."""
     refuse_lone_store(command, options)
-    with open_existing(options.store, options.namespace) as store:
+    opening = open_to_look if look else open_existing
+    with opening(options.store, options.namespace) as store:
         yield store.resolve(options.thread)
 
 

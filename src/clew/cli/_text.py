@@ -156,8 +156,10 @@ def size(number: int) -> str:
 
 
 def preview(entry: Entry) -> str:
-    """One clean line; as long as it comes, for the screen to cut."""
-    return one_line(text_of(entry)[:_PREVIEW_CHARACTERS_MAX])
+    """One clean line of how it begins, for the screen to cut; … where there is more."""
+    text = text_of(entry)
+    more = _ELLIPSIS if len(text) > _PREVIEW_CHARACTERS_MAX else ""
+    return one_line(text[:_PREVIEW_CHARACTERS_MAX]) + more
 
 
 def text_of(entry: Entry) -> str:

@@ -15,12 +15,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_store, consent, count
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
-from clew.cli._stores import open_existing
+from clew.cli._stores import open_existing, open_to_look
 from clew.cli._text import plural, size
 from clew.cli.list import draw_threads
 from clew.core.errors import NotFound
@@ -72,7 +71,8 @@ def moment(text: str) -> timedelta | datetime:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with open_existing(options.store, options.namespace) as store:
+    opening = open_to_look if options.dry_run else open_existing
+    with opening(options.store, options.namespace) as store:
         planned = _cleanup(screen, store, options, dry_run=True)
         if not options.json:
             _draw_plan(screen, store, planned)
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             done = _cleanup(screen, store, options, dry_run=False)
     if options.json:
-        screen.json(msgspec.to_builtins(done))
+        screen.json(json_value(done))
     elif not done.dry_run:
         _draw_done(screen, done)
     return _exits.OK

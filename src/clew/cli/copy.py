@@ -13,14 +13,13 @@ import argparse
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 import clew
 from clew.address import is_same_store, namespaces
 from clew.cli import _exits
 from clew.cli._arguments import add_namespace
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
-from clew.cli._stores import existing, named, open_existing
+from clew.cli._stores import existing, named, open_to_look
 from clew.cli._text import plural
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.upkeep.copy import CopiedThread, CopyReport
@@ -79,7 +78,7 @@ def _copy(
     options: argparse.Namespace, screen: Screen, name: str | None, to: str | None = None
 ) -> CopyReport:
     with (
-        open_existing(options.source, name) as source,
+        open_to_look(options.source, name) as source,
         clew.open(options.target, **named(to or name)) as target,
         screen.bar("copy") as bar,
     ):
@@ -96,7 +95,7 @@ def _refuse_mistakes(options: argparse.Namespace) -> None:
 
 
 def _value(report: CopyReport) -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.to_builtins(report)
+    value: dict[str, Any] = json_value(report)
     return value | {"complete": report.complete}
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 import clew
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_store
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
-from clew.cli._stores import existing, open_existing
+from clew.cli._stores import existing, open_to_look
 from clew.cli._text import plural, size
 from clew.core.maintenance import Finding
 from clew.core.model import Stats
@@ -32,10 +31,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with existing(options.store):
         refuse_older(options.store)  # opening an older store would change it
-    with open_existing(options.store, options.namespace) as store:
+    with open_to_look(options.store, options.namespace) as store:
         found = examine(store)
     if options.json:
-        screen.json(msgspec.to_builtins(found) | {"clew": clew.__version__, "sound": found.sound})
+        screen.json(json_value(found) | {"clew": clew.__version__, "sound": found.sound})
     else:
         _draw(screen, found)
     return _exits.OK if found.sound else _exits.ATTENTION

@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("export", options) as thread:
+    with opened_thread("export", options, look=True) as thread:
         try:
             done = export(thread, options.out or None)
         except AlreadyExists as error:

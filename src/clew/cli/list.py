@@ -14,7 +14,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_json, add_store, count
 from clew.cli._json import thread_value
 from clew.cli._screen import Part, Screen
-from clew.cli._stores import open_existing, short_id
+from clew.cli._stores import open_to_look, short_id
 from clew.cli._text import ago, cells, one_line, pad, plural
 from clew.core.model import ThreadInfo
 from clew.store import Store
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with open_existing(options.store, options.namespace) as store:
+    with open_to_look(options.store, options.namespace) as store:
         # One more than is shown, to know whether there are more.
         found = list(islice(_threads(store, options), options.limit + 1))
         shown = found[: options.limit]

@@ -19,6 +19,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("redo", options) as thread:
+    with opened_thread("redo", options, look=options.dry_run) as thread:
         words = ("redo", "what was undone last", "redone")
         return _files.take_back(options, screen, thread, redo_rewind, words)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from clew.cli import _exits
 from clew.cli._arguments import add_store
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
+from clew.cli._stores import existing
 from clew.cli._text import plural
 from clew.cli.verify import describe, told
-from clew.core.errors import NotFound
 from clew.core.maintenance import Lost
 from clew.upkeep.repair import RepairReport, repair
 
@@ -33,13 +32,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    try:
-        with screen.bar("repair") as bar:
-            report = repair(options.store, reindex=options.reindex, progress=bar)
-    except NotFound as error:
-        raise _exits.UsageError(f"there is no store at {error.id}") from None
+    with existing(options.store), screen.bar("repair") as bar:
+        report = repair(options.store, reindex=options.reindex, progress=bar)
     if options.json:
-        screen.json(msgspec.to_builtins(report))
+        screen.json(json_value(report))
     else:
         _draw(screen, report)
     return _exits.OK

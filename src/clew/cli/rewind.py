@@ -13,6 +13,7 @@ from typing import Any
 
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_consent, add_object, add_thread, consent
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import preview
@@ -35,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("rewind", options) as thread:
+    with opened_thread("rewind", options, look=options.dry_run) as thread:
         message = find_message(thread, options.to)
         planned = _rewind(thread, message, options, dry_run=True)
         if not options.json:
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             with screen.bar("rewind") as bar:
                 done = _rewind(thread, message, options, dry_run=False, progress=bar)
     if options.json:
-        screen.json(_files.plan_value(done))
+        screen.json(json_value(done))
     elif not options.dry_run:
         files = "" if done.files is None else f": {_files.counts(done.files.plan)}"
         screen.line(("rewound", "bold green"), f"{files}; clew undo takes it back")

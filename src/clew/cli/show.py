@@ -19,7 +19,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_json, add_thread
 from clew.cli._json import record_value
 from clew.cli._screen import Part, Screen
-from clew.cli._stores import open_existing, refuse_lone_store, short_id
+from clew.cli._stores import open_to_look, refuse_lone_store, short_id
 from clew.cli._text import ago, cells, one_line, pad, plural, preview, text_of
 from clew.core.model import Entry, Record, ThreadInfo
 from clew.store import Store
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     refuse_lone_store("show", options)
-    with open_existing(options.store, options.namespace) as store:
+    with open_to_look(options.store, options.namespace) as store:
         thread = store.resolve(options.thread, deleted=True)
         if options.json:
             for record in thread.path() if options.path else _records(thread):
@@ -75,7 +75,7 @@ def draw_tree(screen: Screen, thread: Thread) -> None:
     current = {entry.id for entry in thread.path()}
     entries = list(thread.entries())
     marks = _marks(thread.store, info)
-    width = kind_width(entries)
+    width = kind_width(screen, entries)
     if info.leaf is None:
         screen.line("◉ ", ("leaf: before the root", "bold"))
     for row in rows(entries, current):
@@ -125,9 +125,10 @@ def _marks(store: Store, info: ThreadInfo) -> Mapping[str, str]:
     return {entry: ", ".join(marks) for entry, marks in found.items()}
 
 
-def kind_width(entries: list[Entry]) -> int:
+def kind_width(screen: Screen, entries: list[Entry]) -> int:
+    """How wide the column of kinds is; one long name must not take the terminal from the text."""
     widest = max((cells(one_line(entry.kind)) for entry in entries), default=0)
-    return min(widest, KIND_WIDTH_MAX)
+    return widest if screen.width is None else min(widest, KIND_WIDTH_MAX)
 
 
 def draw_entry(

@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("undo", options) as thread:
+    with opened_thread("undo", options, look=options.dry_run) as thread:
         undone = intents.pending(thread.info) or intents.last(thread.info)
         what = "nothing" if undone is None else f"the last {undone.what}"
         words = ("undo", what, "undone")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from clew.cli import _exits
 from clew.cli._arguments import add_store
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import existing
 from clew.cli._text import plural
@@ -85,8 +84,8 @@ def _draw_json(screen: Screen, report: VerifyReport, *, quick: bool) -> None:
         "place": report.place,
         "namespaces": report.namespaces,
         "whole": report.whole,
-        "read": msgspec.to_builtins(report.stats),
-        "problems": msgspec.to_builtins(report.problems),
+        "read": json_value(report.stats),
+        "problems": json_value(report.problems),
     }
     screen.json(value | {"not_read": ["bodies", "blobs"]} if quick else value)
 

@@ -11,6 +11,7 @@
     ├── Corrupt         stored data is not what was written
     ├── Unsupported     this place, library or address cannot be used
     ├── FormatTooNew    the store was written by a newer Clew
+    ├── ReadOnly        the store is open for looking only, or may be read but not written
     ├── Unavailable     the storage cannot answer now
     └── Closed          the handle was closed, or is unusable in this process
 
@@ -35,6 +36,7 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "NotFound",
+    "ReadOnly",
     "TooLarge",
     "Unavailable",
     "Unsupported",
@@ -213,6 +215,29 @@ class FormatTooNew(ClewError):
             found=found,
             known=known,
         )
+
+
+class ReadOnly(ClewError):
+    """A write to a store that can only be read; nothing was touched.
+
+    `operation` was refused, because the store was opened with `readonly=True`. Or the store could
+    not be opened for writing (None), and `reason` is what the system said to that.
+    """
+
+    code = "read_only"
+    place: str
+    operation: str | None
+    reason: str | None
+
+    def __init__(
+        self, place: str, *, operation: str | None = None, reason: str | None = None
+    ) -> None:
+        if operation is not None:
+            text = f"{place} is open read-only: {operation} was refused, and nothing was changed"
+        else:
+            text = f"{place} may not be written ({reason}); to look at it, open it with "
+            text += "readonly=True"
+        super().__init__(text, place=place, operation=operation, reason=reason)
 
 
 class Unavailable(ClewError):

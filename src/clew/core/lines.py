@@ -23,6 +23,7 @@ from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft, to_t
 
 FORMAT = "clew.thread"
 VERSION = 1
+MARKER = "clew.json"  # the file that makes a folder a store of such files
 SUM_DIGITS = 16
 _MARK = b',"sum":"'
 _TAIL = len(_MARK) + SUM_DIGITS + 2  # …"}

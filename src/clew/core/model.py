@@ -56,6 +56,14 @@ def to_time(time_us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=time_us)
 
 
+def rfc3339(time: datetime) -> str:
+    """A time as every output for programs spells it: UTC, to the microsecond, with Z.
+
+    Always of the same length, so that texts sort as the times do.
+    """
+    return time.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
 def to_us(time: datetime, field: str = "time") -> int:
     """An aware datetime as microseconds since the epoch; naive ones are refused."""
     if time.tzinfo is None:

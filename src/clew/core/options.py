@@ -27,6 +27,7 @@ class OpenOptions(TypedDict, total=False):
     """What `clew.open` takes; each engine refuses those that it does not have."""
 
     create: bool
+    readonly: bool
     namespace: str
     busy_seconds: float  # SQLite, files and PostgreSQL
     durability: Literal["full", "relaxed"]  # SQLite and files

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_json, add_thread
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural
@@ -43,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot diff", options) as thread:
+    with opened_thread("snapshot diff", options, look=True) as thread:
         old = _files.find(thread, getattr(options, "from"))
         new = None if options.to is None else _files.find(thread, options.to)
         if options.text and not options.json:
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             found = below(found, check_path(options.path))
         if options.json:
             for one in found:
-                screen.json(msgspec.to_builtins(one))
+                screen.json(json_value(one))
         else:
             draw(screen, found)
     return _exits.OK

@@ -6,6 +6,7 @@ import argparse
 
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_json, add_thread
+from clew.cli._json import json_value
 from clew.cli._screen import Part, Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import ago, cells, one_line, pad, plural, preview, size
@@ -20,11 +21,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot list", options) as thread:
+    with opened_thread("snapshot list", options, look=True) as thread:
         found = thread.snapshots.list()
         if options.json:
             for snapshot in found:
-                screen.json(_files.value(snapshot))
+                screen.json(json_value(snapshot))
         elif found:
             _draw(screen, thread, found)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_consent, add_object, add_thread, consent
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.snapshots.model import Restored, Snapshot
@@ -36,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot restore", options) as thread:
+    with opened_thread("snapshot restore", options, look=options.dry_run) as thread:
         snapshot = _files.find(thread, options.snapshot)
         planned = _restore(thread, snapshot, options, dry_run=True)
         if not options.json:
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             with screen.bar("restore") as bar:
                 done = _restore(thread, snapshot, options, dry_run=False, progress=bar)
     if options.json:
-        screen.json(_files.plan_value(done))
+        screen.json(json_value(done))
     elif not options.dry_run:
         screen.line(("restored", "bold green"), f": {_files.counts(done.plan)}")
     return _exits.OK

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_json, add_thread
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural, preview, size
@@ -34,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with opened_thread("snapshot show", options) as thread:
+    with opened_thread("snapshot show", options, look=True) as thread:
         if options.history is not None:
             _show_history(screen, thread, options)
             return _exits.OK
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 def _show_files(screen: Screen, thread: Thread, snapshot: Snapshot, *, as_json: bool) -> None:
     for path, node in thread.snapshots.files(snapshot):
         if as_json:
-            screen.json({"path": path} | msgspec.to_builtins(node))
+            screen.json({"path": path} | json_value(node))
         else:
             screen.line((f"{_MARKS[node.kind]} {node.size:>11,}  ", "dim"), _name(path, node))
     if as_json:
@@ -69,7 +68,7 @@ def _show_history(screen: Screen, thread: Thread, options: argparse.Namespace) -
         raise NotFound("file", options.history)
     for version in versions:
         if options.json:
-            screen.json(msgspec.to_builtins(version))
+            screen.json(json_value(version))
         else:
             _draw_version(screen, thread, version)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from clew.cli import _exits, _files
 from clew.cli._arguments import add_object, add_thread, count
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import plural, size
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             progress=bar,
         )
     if options.json:
-        screen.json(_files.value(taken))
+        screen.json(json_value(taken))
     else:
         _draw(screen, taken)
     return _exits.OK

@@ -146,6 +146,8 @@ class Blobs:
             remove_quietly(self._disk, stored.path)
 
     def all(self) -> Iterator[Stored]:
+        if not os.path.isdir(self._place.blobs):
+            return  # a store that is only looked at may lack it
         for folder in sorted(os.listdir(self._place.blobs)):
             path = f"{self._place.blobs}/{folder}"
             if _FOLDER.fullmatch(folder) is None or not os.path.isdir(path):

@@ -73,7 +73,8 @@ class Changes:
         self._last_known = looks if token in looks else None
 
     def _changed_files(self) -> list[str]:
-        self._store.place.restore_index()
+        if not self._store.readonly:
+            self._store.place.restore_index()
         known = self._store.index.stamps()
         changed = []
         for name, stamp in thread_files(self._store.place.threads):
@@ -92,13 +93,16 @@ class Changes:
         return self._changed_files()
 
     def _marks(self) -> list[str]:
+        if self._store.readonly:
+            return []  # they are for the index on disk
         return [name for name in os.listdir(self._store.place.changed) if name.isascii()]
 
     def _update(self, stem: str) -> None:
         store = self._store
         # First of all: a change that comes while the file is read marks it again.
-        with suppress(OSError):
-            os.unlink(f"{store.place.changed}/{stem}")
+        if not store.readonly:
+            with suppress(OSError):
+                os.unlink(f"{store.place.changed}/{stem}")
         path = f"{store.place.threads}/{stem}.jsonl"
         try:
             if stamp_of(os.lstat(path)) == store.index.stamp(stem):
@@ -134,7 +138,10 @@ def _looks(store: OpenStore) -> _Looks:
 def thread_files(folder: str) -> Iterator[tuple[str, int]]:
     """The files of threads, by name without ending, and how they look."""
     # By a descriptor of the folder: then a look at a file need not find the folder again.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # a store that is only looked at may lack it
     try:
         with os.scandir(descriptor) as found:
             for item in found:

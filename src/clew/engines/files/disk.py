@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
+from typing import Any, NoReturn
+
+from clew.core.errors import ReadOnly
 
 _FULL_SYNC = 51  # macOS: F_FULLFSYNC; its fsync alone does not reach the disk
 
@@ -48,6 +52,18 @@ class Disk:
 
     def make_folder(self, path: str) -> None:
         os.mkdir(path, 0o700)
+
+
+class ReadOnlyDisk(Disk):
+    """Refuses every change: for a store that is only looked at."""
+
+    def __init__(self, place: str) -> None:
+        for name in ("open", "write", "write_at", "truncate", "rename", "unlink", "make_folder"):
+            setattr(self, name, partial(self._refuse, name.replace("_", " ")))
+        self._place = place
+
+    def _refuse(self, operation: str, *arguments: Any) -> NoReturn:
+        raise ReadOnly(self._place, operation=operation)
 
 
 class GuardedDisk(Disk):

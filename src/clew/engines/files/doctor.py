@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING
 import apsw
 
 from clew.core.engine import Engine
-from clew.core.errors import Corrupt, InvalidInput, NotFound, Unavailable, Unsupported
+from clew.core.errors import (
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    Unavailable,
+    Unsupported,
+)
+from clew.core.lines import MARKER
 from clew.core.maintenance import Examined, Grant, Migration
 from clew.engines.files import place
 from clew.engines.files.engine import FilesEngine
-from clew.engines.files.place import MARKER, VERSION, Place, read_marker
+from clew.engines.files.place import VERSION, Place, read_marker
 from clew.engines.shared.file_system import examine_disk, examine_rights, file_system
 from clew.engines.shared.namespaces import OneByOne
 from clew.engines.shared.swap import refuse_half_done, workshop
@@ -40,6 +48,8 @@ class FilesMaintenance(OneByOne):
         refuse_half_done(self._path)
         try:
             return FilesEngine(self._path, create=False, namespace=namespace)
+        except ReadOnly:  # what is asked here only reads
+            return FilesEngine(self._path, namespace=namespace, readonly=True)
         except Unsupported as error:
             # The room for threads says that this is a store, whatever its marker says now.
             if not (self._path / "threads").is_dir():
@@ -101,6 +111,8 @@ def _examine_index(found: Examined, engine: FilesEngine) -> None:
         found.read["index"] = f"up to date, {-(-size // 1024):,} KB"
         return
     found.read["index"] = "in memory only"
+    if engine.properties.read_only:
+        return
     found.warn(
         f"the index {engine._place.index} cannot be used, so that every process that opens the "
         "store has to read all threads",

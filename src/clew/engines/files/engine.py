@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress, check_limit
-from clew.core.errors import Corrupt
+from clew.core.errors import Corrupt, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
 from clew.core.model import (
@@ -37,7 +37,7 @@ from clew.core.model import (
 )
 from clew.engines.files import changes, leases, place, purge
 from clew.engines.files.blobs import SPILL_BYTES
-from clew.engines.files.disk import Disk, GuardedDisk
+from clew.engines.files.disk import Disk, GuardedDisk, ReadOnlyDisk
 from clew.engines.files.index import SPACE
 from clew.engines.files.journal import Journal, create_thread
 from clew.engines.files.locks import EXCLUSIVE, SHARED
@@ -68,6 +68,7 @@ class FilesEngine:
         busy_seconds: float = 30.0,
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
+        readonly: bool = False,
         disk: Disk | None = None,
         clock: Callable[[], Instant] = now,
     ) -> None:
@@ -75,8 +76,13 @@ class FilesEngine:
         self._durability = check_durability(durability)
         self._busy_seconds = busy_seconds
         self._clock = clock
+        self._readonly = readonly
+        if readonly:
+            disk, create = ReadOnlyDisk(str(Path(path).absolute())), False
         self._disk = GuardedDisk(disk or Disk(), durable=durability == "full")
-        self._places = place.enter(Path(path).absolute(), namespace, self._disk, create=create)
+        self._places = place.enter(
+            Path(path).absolute(), namespace, self._disk, create=create, readonly=readonly
+        )
         self._place = self._places[0]
         self._real_root = os.path.realpath(self._places[-1].root)
         self._start()
@@ -84,9 +90,13 @@ class FilesEngine:
 
     def _start(self) -> None:
         self._survives = True
-        self._in_use = in_use(reversed(self._places))
+        self._in_use = in_use(reversed(self._places), readonly=self._readonly)
         self._store = OpenStore(
-            self._place, self._disk, busy_seconds=self._busy_seconds, clock=self._clock
+            self._place,
+            self._disk,
+            busy_seconds=self._busy_seconds,
+            clock=self._clock,
+            readonly=self._readonly,
         )
         self._changes = changes.Changes(self._store)
 
@@ -100,6 +110,7 @@ class FilesEngine:
             processes=True,
             version=str(VERSION),
             namespace=self._namespace,
+            read_only=self._readonly,
             maintenance="clew.engines.files.doctor:FilesMaintenance",
             own_files=(self._real_root,),
             cache_folder=f"{self._real_root}/index/snapshots",
@@ -152,6 +163,9 @@ class FilesEngine:
             store.with_index(journal.refresh)
             with journal.lock.held(kind, self._busy_seconds):
                 descriptor = journal.lock.descriptor
+                if descriptor < 0 and os.path.lexists(journal.lock.path):
+                    text = f"{journal.lock.path}, which tells of leases, may not be read"
+                    raise Unavailable(text, retryable=False)
                 slots = leases.read(descriptor, store.clock())
                 after, answer = step_lease(thread, slots.state, request, store.clock())
                 if after != slots.state:

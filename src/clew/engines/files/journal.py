@@ -77,7 +77,8 @@ class Journal:
     @property
     def lock(self) -> FileLock:
         if self._lock is None:
-            self._lock = FileLock(self._store.place.lock(self.id))
+            path = self._store.place.lock(self.id)
+            self._lock = FileLock(path, readonly=self._store.readonly)
         return self._lock
 
     def close(self) -> None:
@@ -141,11 +142,16 @@ class Journal:
             raise NotFound("thread", self.id) from None
 
     def catch_up(self, *, exclusive: bool = False) -> None:
-        """Read what others have written. Needs the lock; `exclusive`, a torn end is cut off."""
+        """Read what others have written. Needs the lock; `exclusive`, a torn end is cut off.
+
+        In a store that is only looked at it stays, and is left out.
+        """
+        exclusive = exclusive and not self._store.readonly
         found = self._look()
         if self._file is None or found.st_ino != self._file.inode:
             self._close_file()
-            self._file = ThreadFile(self.path, self.id, husk=self._name is None)
+            husk, readonly = self._name is None, self._store.readonly
+            self._file = ThreadFile(self.path, self.id, husk=husk, readonly=readonly)
         header = self.header
         self._ensure_source()
         seq = self._find_beginning(found.st_size)

@@ -58,6 +58,9 @@ def live(descriptor: int, thread: str, clock: Callable[[], Instant]) -> Lease | 
 
 
 def read(descriptor: int, now: Instant) -> LeaseSlots:
+    """What a lock file says; without one, -1, the thread was never leased."""
+    if descriptor < 0:
+        return _NEVER_LEASED
     return _judge(os.pread(descriptor, 2 * SLOT_BYTES, 0), now)
 
 

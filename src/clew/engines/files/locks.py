@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from clew.core.errors import Unavailable, Unsupported
+from clew.core.errors import ReadOnly, Unavailable, Unsupported
 from clew.engines.files.disk import Disk
+from clew.engines.shared.file_system import UNWRITABLE
 
 SHARED = fcntl.LOCK_SH
 EXCLUSIVE = fcntl.LOCK_EX
@@ -35,21 +36,41 @@ def is_ours(mutex: threading.RLock) -> bool:
 
 
 class FileLock:
-    """One lock file, opened. It serves one thread at a time: callers have a mutex of their own."""
+    """One lock file, opened. It serves one thread at a time: callers have a mutex of their own.
 
-    def __init__(self, path: str) -> None:
+    In a store that is only looked at, `readonly`, a lock is always a shared one, and its file is
+    never made. As long as there is none, or it may not be opened, nothing is locked: then a write
+    that is under way may be seen in part, as after a crash, and its lines are left out.
+    """
+
+    def __init__(self, path: str, *, readonly: bool = False) -> None:
         self.path = path
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self.descriptor = -1
+        self._readonly = readonly
+        self._open()
+
+    def _open(self) -> None:
+        path, flags = self.path, os.O_RDONLY if self._readonly else os.O_CREAT | os.O_RDWR
         try:
+            flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             self.descriptor = os.open(path, flags, 0o600)
         except OSError as error:
+            if self._readonly and error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+                return
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
                 raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
+            if error.errno in UNWRITABLE:
+                raise ReadOnly(path, reason=os.strerror(error.errno)) from error
             text = f"{path} cannot be opened: {error.strerror}"
             raise Unavailable(text, retryable=False) from error
 
     def try_take(self, kind: int) -> bool:
+        if self._readonly:
+            kind = SHARED
+            if self.descriptor < 0:
+                self._open()  # a writer may have made it meanwhile
+            if self.descriptor < 0:
+                return True
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,7 +92,8 @@ class FileLock:
             nap = min(nap * 2, _NAP_SECONDS_MAX)
 
     def release(self) -> None:
-        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        if self.descriptor >= 0:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         if self.descriptor >= 0:
@@ -94,8 +116,9 @@ class Gate:
     lock, the last gives it back. Its file holds a token that says whether any were added.
     """
 
-    def __init__(self, path: str, seconds: float) -> None:
-        self._lock = FileLock(path)
+    def __init__(self, path: str, seconds: float, *, readonly: bool = False) -> None:
+        self._lock = FileLock(path, readonly=readonly)
+        self._readonly = readonly
         self._seconds = seconds
         self._mutex = threading.Condition()
         self._inside = 0
@@ -138,8 +161,11 @@ class Gate:
     def note(self, disk: Disk) -> bytes:
         """Leave a new token, before a reference is added: also one by a killed writer shows then.
 
-        Handles remember it no longer than they live, so it need not survive a loss of power.
+        Handles remember it no longer than they live, so it need not survive a loss of power. One
+        that only looks has found out something, but added nothing.
         """
+        if self._readonly:
+            return b""
         token = os.urandom(_TOKEN_BYTES)
         written = 0
         while written < _TOKEN_BYTES:
@@ -147,7 +173,8 @@ class Gate:
         return token
 
     def noted(self) -> bytes:
-        return os.pread(self._lock.descriptor, _TOKEN_BYTES, 0)
+        held = self._lock.descriptor >= 0
+        return os.pread(self._lock.descriptor, _TOKEN_BYTES, 0) if held else b""
 
     def close(self) -> None:
         self._lock.close()

@@ -43,14 +43,17 @@ class OpenStore:
         busy_seconds: float,
         clock: Callable[[], Instant],
         index: Index | None = None,
+        readonly: bool = False,
     ) -> None:
         self.place = place
         self.disk = disk
         self.busy_seconds = busy_seconds
         self.clock = clock
-        self.index = index or Index(place.index)
+        self.readonly = readonly
+        # One that is only looked at has an index of its own, in memory.
+        self.index = index or Index(":memory:" if readonly else place.index)
         self.blobs = Blobs(place, disk)
-        self.gate = Gate(f"{place.locks}/gate", busy_seconds)
+        self.gate = Gate(f"{place.locks}/gate", busy_seconds, readonly=readonly)
         self.changed = threading.Condition()
         self.waiting = 0
         self.closed = False
@@ -88,7 +91,12 @@ class OpenStore:
     def twin(self, index: Index) -> OpenStore:
         """The same store with another index."""
         return OpenStore(
-            self.place, self.disk, busy_seconds=self.busy_seconds, clock=self.clock, index=index
+            self.place,
+            self.disk,
+            busy_seconds=self.busy_seconds,
+            clock=self.clock,
+            index=index,
+            readonly=self.readonly,
         )
 
     # --- telling others ---

@@ -17,16 +17,23 @@ from msgspec import Struct
 
 from clew.core.codec import new_id
 from clew.core.drafts import check_namespace
-from clew.core.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.core.lines import UNREADABLE, file_stem
+from clew.core.errors import (
+    ClewError,
+    Corrupt,
+    FormatTooNew,
+    NotFound,
+    ReadOnly,
+    Unavailable,
+    Unsupported,
+)
+from clew.core.lines import MARKER, UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.files.disk import Disk
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.shared.file_system import refuse_network
+from clew.engines.shared.file_system import UNWRITABLE, may, refuse_network
 
 FORMAT = "clew.files"
 VERSION = 1
-MARKER = "clew.json"
 ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
 NAMESPACES = "namespaces"
 _MARKER_BYTES_MAX = 64 * 1024
@@ -81,8 +88,13 @@ class Place:
         os.makedirs(self.changed, 0o700, exist_ok=True)
 
 
-def prepare(root: Path, disk: Disk, *, create: bool, namespace: str | None = None) -> Place:
-    """Make sure that the folder is a store of ours, or say why it is not."""
+def prepare(
+    root: Path, disk: Disk, *, create: bool, namespace: str | None = None, readonly: bool = False
+) -> Place:
+    """Make sure that the folder is a store of ours, or say why it is not.
+
+    With `readonly` nothing is made, not even rooms that are missing: git keeps no empty folders.
+    """
     place = Place(root)
     try:
         if root.exists() and not root.is_dir():
@@ -93,8 +105,10 @@ def prepare(root: Path, disk: Disk, *, create: bool, namespace: str | None = Non
         if namespace is not None and found not in (None, namespace):
             raise Corrupt(str(root / MARKER), f"it is the folder of namespace {found!r}")
         refuse_network(root)
-        _make_rooms(root, disk)
+        _make_rooms(root, disk, readonly=readonly)
     except OSError as error:
+        if not readonly and error.errno in UNWRITABLE and may(root / MARKER, os.R_OK):
+            raise ReadOnly(str(root), reason=os.strerror(error.errno)) from error
         text = f"{root} cannot be opened: {error.strerror}"
         raise Unavailable(text, retryable=False) from error
     return place
@@ -192,12 +206,14 @@ def read_marker(path: Path) -> _Marker:
     return marker
 
 
-def _make_rooms(root: Path, disk: Disk) -> None:
+def _make_rooms(root: Path, disk: Disk, *, readonly: bool) -> None:
     made = False
     for room in ROOMS:
         try:
             mode = os.lstat(root / room).st_mode
         except FileNotFoundError:
+            if readonly:
+                continue
             try:
                 disk.make_folder(str(root / room))
                 made = True
@@ -210,9 +226,10 @@ def _make_rooms(root: Path, disk: Disk) -> None:
         disk.sync_folder(str(root))
 
 
-def in_use(places: Iterable[Place]) -> list[FileLock]:
+def in_use(places: Iterable[Place], *, readonly: bool = False) -> list[FileLock]:
     """Held, shared, as long as a store is open, so that `repair` knows whether it is alone."""
-    return _hold(places, SHARED, "is being repaired; open it when that is done")
+    refusal = "is being repaired; open it when that is done"
+    return _hold(places, SHARED, refusal, readonly=readonly)
 
 
 def alone(places: Iterable[Place]) -> list[FileLock]:
@@ -220,11 +237,16 @@ def alone(places: Iterable[Place]) -> list[FileLock]:
     return _hold(places, EXCLUSIVE, "is in use; close every program that has it open")
 
 
-def _hold(places: Iterable[Place], kind: int, refusal: str) -> list[FileLock]:
+def _hold(
+    places: Iterable[Place], kind: int, refusal: str, *, readonly: bool = False
+) -> list[FileLock]:
     held: list[FileLock] = []
     try:
         for place in places:
-            held.append(FileLock(f"{place.locks}/open"))
+            try:
+                held.append(FileLock(f"{place.locks}/open", readonly=readonly))
+            except ReadOnly as error:
+                raise ReadOnly(place.root, reason=f"{error.place}: {error.reason}") from error
             if not held[-1].try_take(kind):
                 raise Unavailable(f"{place.root} {refusal}")
     except BaseException:
@@ -267,16 +289,19 @@ def home(root: Path, namespace: str) -> Path:
     return root / NAMESPACES / file_stem(namespace)
 
 
-def enter(root: Path, namespace: str, disk: Disk, *, create: bool) -> list[Place]:
+def enter(
+    root: Path, namespace: str, disk: Disk, *, create: bool, readonly: bool = False
+) -> list[Place]:
     """The place of a namespace, made if need be; behind it the one that it lies in, if any."""
-    above = prepare(root, disk, create=create)
+    above = prepare(root, disk, create=create, readonly=readonly)
     if namespace == DEFAULT_NAMESPACE:
         return [above]
     folder = home(root, namespace)
     for part in (root / NAMESPACES, folder):
         if os.path.lexists(part) and not stat.S_ISDIR(os.lstat(part).st_mode):
             raise Unsupported(f"{part} must be a folder, and no symbolic link")
-    return [prepare(folder, disk, create=create, namespace=namespace), above]
+    inside = prepare(folder, disk, create=create, namespace=namespace, readonly=readonly)
+    return [inside, above]
 
 
 def namespaces(root: Path) -> dict[str, Path]:

@@ -17,9 +17,10 @@ _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class ThreadFile:
     """The file of a thread, opened to be read and appended to, with its header."""
 
-    def __init__(self, path: str, id: str, *, husk: bool) -> None:
+    def __init__(self, path: str, id: str, *, husk: bool, readonly: bool = False) -> None:
         self.path = path
-        self.descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | _SAFELY)
+        flags = os.O_RDONLY if readonly else os.O_RDWR | os.O_APPEND
+        self.descriptor = open_regular(path, flags | _SAFELY)
         try:
             self.inode = os.fstat(self.descriptor).st_ino
             line = _first_line(self.descriptor)

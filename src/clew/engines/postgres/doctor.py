@@ -16,7 +16,7 @@ from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict
 
 from clew.core.engine import Engine
-from clew.core.errors import Unsupported
+from clew.core.errors import ReadOnly, Unsupported
 from clew.core.maintenance import Examined, Grant, Migration, Workshop
 from clew.engines.postgres import migrate, rls, schema
 from clew.engines.postgres.address import ServerAddress, Sql, parse
@@ -45,7 +45,10 @@ class PostgresMaintenance(OneByOne):
             return schema.namespaces(wire, self._address)
 
     def _open(self, namespace: str) -> Engine:
-        return PostgresEngine(self._given, create=False, namespace=namespace)
+        try:
+            return PostgresEngine(self._given, create=False, namespace=namespace)
+        except ReadOnly:  # what is asked here only reads
+            return PostgresEngine(self._given, namespace=namespace, readonly=True)
 
     @staticmethod
     def examine(engine: Engine) -> Examined:
@@ -100,8 +103,10 @@ def examine(engine: PostgresEngine) -> Examined:
     seen = engine._connections.run(lambda wire, again: look(wire, engine._address))
     judge(found, seen)
     _tell_way(found, engine)
+    if engine.properties.read_only:
+        found.read["waiting"] = "not tried: the store is open read-only"
     # To try LISTEN something is committed, which would wait for the missing standby.
-    if seen.server.replicated and not _confirming(seen.standbys):
+    elif seen.server.replicated and not _confirming(seen.standbys):
         found.read["waiting"] = "not tried: no write ends just now"
     else:
         _tell_waiting(found, works=engine._listening().works)

@@ -51,7 +51,8 @@ class PostgresEngine:
 
     `busy_seconds` is the deadline of every call: what the server has not answered by then is
     given up. `migrate=False` leaves the schema alone (see `clew migrate`). `pooler` says whether
-    there is a connection pooler in between; None finds out.
+    there is a connection pooler in between; None finds out. `readonly` needs no right but to read
+    the tables, and every transaction is one that cannot write.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class PostgresEngine:
         schema: str | None = None,
         create: bool = True,
         migrate: bool = True,
+        readonly: bool = False,
         connections: int = 10,
         busy_seconds: float = 30.0,
         pooler: bool | None = None,
@@ -80,10 +82,12 @@ class PostgresEngine:
             self._namespace,
             create=create,
             migrate=migrate,
+            readonly=readonly,
             patience_seconds=busy_seconds,
         )
         self.server = found.server
         self.pooler = found.server.pooler if pooler is None else pooler
+        self._readonly = readonly
         self._book = Book(Sql(self._address.schema), found.space, self._namespace, Heads())
         self._connections = self._connect(connections)
         self._forked = threading.Lock()
@@ -95,7 +99,8 @@ class PostgresEngine:
             size=size,
             patience_seconds=self._patience_seconds,
             pooler=self.pooler,
-            statements=[self._book.sql(APPEND_ENTRY)],
+            readonly=self._readonly,
+            statements=[] if self._readonly else [self._book.sql(APPEND_ENTRY)],
         )
 
     def _start(self) -> None:
@@ -114,6 +119,7 @@ class PostgresEngine:
             acknowledged=self.server.acknowledged,
             processes=True,
             version=self.server.version,
+            read_only=self._readonly,
             maintenance="clew.engines.postgres.doctor:PostgresMaintenance",
         )
 
@@ -206,7 +212,7 @@ class PostgresEngine:
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         check_limit(query.limit)
-        if query.order == "updated":
+        if query.order == "updated" and not self._readonly:
             self._write(read.relist)
         page: Page[ThreadInfo] = self._read(read.threads, query)
         return page
@@ -236,7 +242,8 @@ class PostgresEngine:
         no, seq = self._read(read.number_and_seq, thread)
         if seq > after or timeout_seconds <= 0:
             return bool(seq > after)
-        listener = self._listening()
+        # To be told of appends a mark must be written. Without that right we look now and then.
+        listener = self._listener if self._readonly else self._listening()
         listener.enter(no)
         try:
             while True:

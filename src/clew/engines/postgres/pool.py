@@ -57,6 +57,7 @@ class Connections:
         size: int,
         patience_seconds: float,
         pooler: bool,
+        readonly: bool = False,
         statements: Iterable[str] = (),
     ) -> None:
         self.place = address.place
@@ -64,6 +65,7 @@ class Connections:
         self._size = size
         self._patience_seconds = patience_seconds
         self._pooler = pooler
+        self._readonly = readonly
         self._statements = () if pooler else tuple(statements)
         self._closed = False
         self._forked = threading.Lock()
@@ -87,6 +89,9 @@ class Connections:
         self.pid = os.getpid()
 
     def _prepare(self, wire: Wire) -> None:
+        # Behind a pooler a setting would stay with the server's connection, for the next client.
+        if self._readonly and not self._pooler:
+            wire.execute("SET default_transaction_read_only = on")
         for statement in self._statements:
             try:
                 wire.learn(statement)

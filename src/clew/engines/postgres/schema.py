@@ -13,7 +13,14 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors as states
 
-from clew.core.errors import ClewError, FormatTooNew, NotFound, Unavailable, Unsupported
+from clew.core.errors import (
+    ClewError,
+    FormatTooNew,
+    NotFound,
+    ReadOnly,
+    Unavailable,
+    Unsupported,
+)
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.engines.postgres.address import ServerAddress, Sql, has_several_hosts, rename
 from clew.engines.postgres.pool import options
@@ -40,9 +47,15 @@ class Established(Struct, frozen=True):
 
 
 def establish(
-    address: ServerAddress, namespace: str, *, create: bool, migrate: bool, patience_seconds: float
+    address: ServerAddress,
+    namespace: str,
+    *,
+    create: bool,
+    migrate: bool,
+    readonly: bool,
+    patience_seconds: float,
 ) -> Established:
-    """Connect, recognise or make the store, and find the namespace.
+    """Connect, recognise or make the store, and find the namespace; `readonly`, make nothing.
 
     A server that is starting, or that is just being replaced, is waited for. Where no server
     answers at all the address may be wrong, and that is said at once.
@@ -53,8 +66,10 @@ def establish(
             with closing(_connect(address, deadline)) as wire:
                 server = ask(wire)
                 refuse_unfit(server, address.place)
+                create, migrate = create and not readonly, migrate and not readonly
                 bring_up_to_date(wire, address, create=create, migrate=migrate)
-                return Established(server, _space(wire, address, namespace, create))
+                space = _space(wire, address, namespace, create=create, readonly=readonly)
+                return Established(server, space)
         except DeadlinePassed:
             raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
         except psycopg.Error as error:
@@ -226,16 +241,37 @@ def script(schema: str, found: int = 0) -> str:
     return "\n".join(parts)
 
 
-def _space(wire: Wire, address: ServerAddress, namespace: str, create: bool) -> int:
-    """The number of a namespace, which is made when it is first opened."""
-    sql = Sql(address.schema)
-    find = sql("SELECT no::bigint FROM clew.namespaces WHERE name = %s")
-    found = wire.value(find, (namespace,))
+_FIND = """
+SELECT current_setting('transaction_read_only') = 'on',
+       has_table_privilege('clew.records', 'INSERT'),
+       (SELECT no::bigint FROM clew.namespaces WHERE name = %s)
+"""
+
+
+def _space(
+    wire: Wire, address: ServerAddress, namespace: str, *, create: bool, readonly: bool
+) -> int:
+    """The number of a namespace, which is made when it is first opened.
+
+    ReadOnly: the store is wanted for writing, and this role can only read it.
+    """
+    find = Sql(address.schema)(_FIND)
+    row = wire.one(find, (namespace,))
+    assert row is not None
+    reads_only, may_write, found = row
+    role = wire.info.user
+    if not readonly and reads_only:
+        reason = f"the transactions of role {role!r} are read-only"
+        raise ReadOnly(address.place, reason=reason)
+    if not readonly and not may_write:
+        raise ReadOnly(address.place, reason=f"role {role!r} has no right to write Clew's tables")
     if found is None:
-        if not create and namespace != DEFAULT_NAMESPACE:
+        if readonly or (not create and namespace != DEFAULT_NAMESPACE):
             raise NotFound("namespace", namespace)
         _make_space(wire, address, namespace)
-        found = wire.value(find, (namespace,))
+        row = wire.one(find, (namespace,))
+        assert row is not None
+        found = row[2]
     return int(found)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 from clew.core.errors import Unavailable, Unsupported
 from clew.core.maintenance import Examined
 
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 ROOM_BYTES_MIN = 256 * 1024**2
 
 # WAL needs shared memory, which these file systems do not give to more than one host.
@@ -50,6 +52,18 @@ def file_system(folder: Path, mounts: str | None = None) -> str | None:
         if inside and len(point) >= best:
             best, kind = len(point), right.split(" ")[0]
     return kind
+
+
+def may(path: str | os.PathLike[str], mode: int) -> bool:
+    """Whether this process may use a file in a way, as far as the system tells without a try."""
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, mode, effective_ids=effective)
+
+
+def refusal(path: str | os.PathLike[str]) -> str:
+    """Why it may not be written, in the system's own words."""
+    read_only = hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY
+    return f"{path}: {os.strerror(errno.EROFS if read_only else errno.EACCES)}"
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
-from clew.core.errors import ClewError, Closed, Corrupt, Unavailable, Unsupported
+from clew.core.errors import ClewError, Closed, Corrupt, ReadOnly, Unavailable, Unsupported
 from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
@@ -46,13 +47,56 @@ _PRAGMAS = {
 _open_stores = OpenStores()
 
 
+class Sides:
+    """The stores of this process that are open for writing, and those that are only looked at.
+
+    SQLite has one index of a log in memory for each file and process. If it was opened read-only,
+    by a connection that must not touch it, no other connection of the process can write.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # held while a connection that looks is opened
+        self._writers: weakref.WeakSet[Connections] = weakref.WeakSet()
+        self._viewers: weakref.WeakSet[Connections] = weakref.WeakSet()
+
+    def enter(self, store: Connections) -> None:
+        """Unavailable: a read that must end first, before this process can write, does not."""
+        with self.lock:
+            (self._viewers if store.readonly else self._writers).add(store)
+            viewers = [] if store.readonly else [v for v in self._viewers if v.holds_index]
+        for viewer in viewers:
+            if viewer.real_path == store.real_path and not viewer.let_go():
+                self.leave(store)
+                raise Unavailable(
+                    f"{store.path} is being read by this process, which has it open read-only too; "
+                    "open it again when that read has ended"
+                )
+
+    def leave(self, store: Connections) -> None:
+        with self.lock:
+            self._viewers.discard(store)
+            self._writers.discard(store)
+
+    def is_written(self, real_path: str) -> bool:
+        """Whether this process has the store open for writing."""
+        with self.lock:
+            return any(store.real_path == real_path for store in self._writers)
+
+
+SIDES = Sides()
+
+
 class Connections:
     """Hands out connections. `before_fork` and `after_fork` keep the process forkable."""
+
+    readonly = False
+    holds_index = False  # of the log, in memory and read-only; see `Sides`
 
     def __init__(
         self, path: Path, *, synchronous: str, busy_seconds: float, vfs: str | None, create: bool
     ) -> None:
         self.path = path
+        self.real_path = os.path.realpath(path)
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._vfs = vfs
@@ -61,8 +105,12 @@ class Connections:
         self._closed = False
         self._reset()
         with _open_stores.lock:
-            place.prepare(path, create=create)
-            self._host_lock = self._establish(create)
+            SIDES.enter(self)
+            try:
+                self._host_lock = self._begin(create)
+            except BaseException:
+                SIDES.leave(self)
+                raise
         _open_stores.add(self)
 
     def _reset(self) -> None:
@@ -151,8 +199,9 @@ class Connections:
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
 
-    def _establish(self, create: bool) -> place.HostLock:
+    def _begin(self, create: bool) -> place.HostLock:
         """Recognise or make the store, and bring its schema up to date."""
+        place.prepare(self.path, create=create)
         db = self._open()
         lock: place.HostLock | None = None
         try:
@@ -190,7 +239,7 @@ class Connections:
         began = time.monotonic()
         while True:
             try:
-                return place.HostLock(self.path)
+                return place.HostLock(self.path, readonly=self.readonly)
             except Unsupported:
                 patient = self._busy_seconds if is_older(db, self.path) else HAND_OVER_SECONDS
                 if time.monotonic() - began >= patient:
@@ -225,7 +274,15 @@ class Connections:
             self._closed = True
             _open_stores.discard(self)
             self._quiesce(FORK_WAIT_SECONDS)
+            SIDES.leave(self)
             self._host_lock.close()
+
+    def let_go(self) -> bool:
+        """Close every connection; the next use opens others. False: one is still at work."""
+        with self.write_lock:
+            quiet = self._quiesce(FORK_WAIT_SECONDS)
+        self.holds_index = self.holds_index and not quiet
+        return quiet
 
     def _quiesce(self, wait_seconds: float) -> bool:
         """Close every connection that is idle; true when that was all. Holds the write lock."""
@@ -318,8 +375,10 @@ def translate(error: apsw.Error, place: str) -> ClewError:
             return Corrupt(place, f"SQLite says: {error}; run clew verify")
         case apsw.NotADBError():
             return Unsupported(f"{place} is not a SQLite file")
-        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
-            return Unavailable(f"{place} cannot be written: {error}", retryable=False)
+        case apsw.ReadOnlyError():
+            return ReadOnly(place, reason=str(error))
+        case apsw.PermissionsError() | apsw.CantOpenError():
+            return Unavailable(f"{place} cannot be opened: {error}", retryable=False)
         case apsw.TooBigError():
             return Unavailable(f"a value is too large for SQLite: {error}", retryable=False)
         case _:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from clew.core.engine import Engine, Progress
-from clew.core.errors import Corrupt, InvalidInput, NotFound, Unsupported
+from clew.core.errors import Corrupt, InvalidInput, NotFound, ReadOnly, Unsupported
 from clew.core.maintenance import Examined, Grant, Migration
 from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
 from clew.engines.shared.file_system import examine_disk, examine_rights, file_system
@@ -22,10 +22,13 @@ from clew.engines.sqlite import place
 from clew.engines.sqlite.connections import Connections, translate
 from clew.engines.sqlite.engine import SQLiteEngine
 from clew.engines.sqlite.schema import recognise
+from clew.engines.sqlite.view import ReadOnlyConnections, ViewConnection, look
 
 if TYPE_CHECKING:
     from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
 
+_BUSY_SECONDS = 30.0
+_LOOK_SECONDS = 5.0
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
@@ -94,8 +97,14 @@ class SQLiteMaintenance:
             refuse_half_done(self._path)
             try:
                 self._connections = Connections(
-                    self._path, synchronous="FULL", busy_seconds=30.0, vfs=None, create=False
+                    self._path,
+                    synchronous="FULL",
+                    busy_seconds=_BUSY_SECONDS,
+                    vfs=None,
+                    create=False,
                 )
+            except ReadOnly:  # what is asked here only reads
+                self._connections = ReadOnlyConnections(self._path, busy_seconds=_BUSY_SECONDS)
             except Unsupported as error:
                 if self._is_ours_no_more():
                     raise Corrupt(self.place, str(error)) from error
@@ -132,9 +141,14 @@ def format_of(path: Path) -> int:
     if not path.exists():
         raise NotFound("store", str(path))
     try:
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            db.set_busy_handler(patience(5.0))
+            place.refuse_unwritable(path)
+            db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        except ReadOnly:
+            view = look(path, _LOOK_SECONDS)
+            db = ViewConnection(path, view, busy_seconds=_LOOK_SECONDS)
+        try:
+            db.set_busy_handler(patience(_LOOK_SECONDS))
             recognise(db, path, create=False)
             return int(db.pragma("user_version"))
         finally:
@@ -149,12 +163,13 @@ def examine(engine: SQLiteEngine) -> Examined:
     found.versions = {"SQLite": apsw.sqlite_lib_version(), "apsw": apsw.apsw_version()}
     with engine._connections.reader() as db:
         found.format = int(db.pragma("user_version"))
-        synchronous = int(db.pragma("synchronous"))
-        found.read = {
-            "journal_mode": str(db.pragma("journal_mode")),
-            "synchronous": _SYNCHRONOUS.get(synchronous, str(synchronous)),
-            "namespaces": f"{len(namespaces.everyone(db)):,}",
-        }
+        if isinstance(db, ViewConnection):  # what it is set to says nothing about writers
+            found.read["log"] = "there is one, and it is read" if db.view.logged else "none"
+        else:
+            synchronous = int(db.pragma("synchronous"))
+            found.read["journal_mode"] = str(db.pragma("journal_mode"))
+            found.read["synchronous"] = _SYNCHRONOUS.get(synchronous, str(synchronous))
+        found.read["namespaces"] = f"{len(namespaces.everyone(db)):,}"
     judge_library(found, place.library_version())
     examine_disk(found, str(path.parent), file_system(path.parent))
     examine_rights(found, str(path))

@@ -43,6 +43,7 @@ from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, leases, write
 from clew.engines.sqlite.connections import Connections, poisons, translate
+from clew.engines.sqlite.view import ReadOnlyConnections
 
 T = TypeVar("T")
 
@@ -62,18 +63,24 @@ class SQLiteEngine:
         busy_seconds: float = 30.0,
         create: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
+        readonly: bool = False,
         vfs: str | None = None,
         clock: Callable[[], Instant] = now,
     ) -> None:
         check_namespace(namespace)
         self._durability = check_durability(durability)
         self._clock = clock
-        self._connections = Connections(
-            Path(path).absolute(),
-            synchronous=_SYNCHRONOUS[durability],
-            busy_seconds=busy_seconds,
-            vfs=vfs,
-            create=create,
+        self._readonly = readonly
+        self._connections = (
+            ReadOnlyConnections(Path(path).absolute(), busy_seconds=busy_seconds, vfs=vfs)
+            if readonly
+            else Connections(
+                Path(path).absolute(),
+                synchronous=_SYNCHRONOUS[durability],
+                busy_seconds=busy_seconds,
+                vfs=vfs,
+                create=create,
+            )
         )
         # SQLite resolves links, and puts its own files beside the file that it finds.
         real = os.path.realpath(path)
@@ -81,7 +88,7 @@ class SQLiteEngine:
         self._lineages = rows.Lineages()
         self._start()
         try:
-            self._space = self._settle(namespace, create=create)
+            self._space = self._settle(namespace, create=create and not readonly)
         except BaseException:
             self.close()
             raise
@@ -114,6 +121,7 @@ class SQLiteEngine:
             processes=True,
             version=apsw.sqlite_lib_version(),
             namespace=self._space.name,
+            read_only=self._readonly,
             maintenance="clew.engines.sqlite.doctor:SQLiteMaintenance",
             own_files=self._own_files,
             cache_folder=self._own_files[-1],
@@ -262,7 +270,8 @@ class SQLiteEngine:
         check_limit(query.limit)
         space = self._space.no
         with self._connections.reader() as db:
-            if query.order == "created" or not read.too_many_unlisted(db, space):
+            in_order = query.order == "created" or not read.too_many_unlisted(db, space)
+            if in_order or self._readonly:
                 return read.threads(db, space, query)
         try:
             self._write(lambda db: write.relist(db, space))

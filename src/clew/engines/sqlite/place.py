@@ -9,7 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from clew.core.errors import NotFound, Unavailable, Unsupported
+from clew.core.errors import NotFound, ReadOnly, Unavailable, Unsupported
+from clew.engines.shared import file_system
 from clew.engines.shared.file_system import refuse_network, sync_folder
 
 # Before this version two connections that write and checkpoint at once could corrupt a
@@ -19,12 +20,8 @@ SAFE_VERSION = 3_051_003
 
 def prepare(path: Path, *, create: bool) -> None:
     """Make sure that there is a private file in a local folder, or say why there is not."""
-    if not create and not path.exists():
-        raise NotFound("store", str(path))
-    if path.is_dir():
-        raise Unsupported(f"{path} is a folder, not a SQLite file")
-    for ending in ("-wal", "-shm", "-journal", "-lock"):
-        _refuse_other_than_file(path.with_name(path.name + ending))
+    inspect(path, create=create)
+    refuse_unwritable(path)
     try:
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,6 +34,29 @@ def prepare(path: Path, *, create: bool) -> None:
             os.close(os.open(path, flags, 0o600))
     except OSError as error:
         raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
+
+
+def inspect(path: Path, *, create: bool) -> None:
+    """Whether what is there can be a store, as far as its name and its kind tell."""
+    if not create and not path.exists():
+        raise NotFound("store", str(path))
+    if path.is_dir():
+        raise Unsupported(f"{path} is a folder, not a SQLite file")
+    for ending in ("-wal", "-shm", "-journal", "-lock"):
+        _refuse_other_than_file(path.with_name(path.name + ending))
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Before anything is touched: a store that can be read, but not written."""
+    if not path.exists() or not file_system.may(path, os.R_OK):
+        return  # then there is another reason, which opening it tells
+    real = os.path.realpath(path)  # where SQLite puts its files; our lock lies beside a link
+    wanted = [path]
+    for file in (Path(f"{real}-wal"), Path(f"{real}-shm"), Path(f"{path}-lock")):
+        wanted.append(file if file.exists() else file.parent)  # it is there, or is made there
+    for what in wanted:
+        if not file_system.may(what, os.W_OK):
+            raise ReadOnly(str(path), reason=file_system.refusal(what))
 
 
 def _refuse_other_than_file(path: Path) -> None:
@@ -59,10 +79,11 @@ class HostLock:
     """A lock beside the store: shared by safe libraries, exclusive for an unsafe one.
 
     It lies in a file of its own, because closing any descriptor of a database file would drop
-    the locks that SQLite has on it.
+    the locks that SQLite has on it. To look at a store, `readonly`, it is never made, and one that
+    may not be opened is done without; what is only read is safe with every library.
     """
 
-    def __init__(self, path: Path, library: int | None = None) -> None:
+    def __init__(self, path: Path, library: int | None = None, *, readonly: bool = False) -> None:
         library = library_version() if library is None else library
         self._descriptor: int | None = None
         self.shared = True
@@ -71,13 +92,15 @@ class HostLock:
         except ImportError:  # no flock on this system: several processes cannot be told apart
             return
         lock = path.with_name(path.name + "-lock")
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDONLY if readonly else os.O_CREAT | os.O_RDWR
         try:
-            self._descriptor = os.open(lock, flags, 0o600)
+            self._descriptor = os.open(lock, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
+            if readonly and isinstance(error, FileNotFoundError | PermissionError):
+                return
             text = f"{lock} cannot be opened: {error.strerror}"
             raise Unavailable(text, retryable=False) from error
-        safe = self.shared = library >= SAFE_VERSION
+        safe = self.shared = readonly or library >= SAFE_VERSION
         self._kind = fcntl.LOCK_SH if safe else fcntl.LOCK_EX
         if not self.try_usual():
             self.close()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clew import messages
+from clew.core.model import rfc3339
 from clew.facets.sessions.document import Session, valid_text
 from clew.messages.neutral import (
     Media,
@@ -35,8 +36,8 @@ def _head(session: Session) -> Iterator[str]:
     yield f"# {_escaped(title)}"
     yield ""
     yield f"- **Session:** {_escaped(session.id)}"
-    yield f"- **Created:** {session.created_at.isoformat()}"
-    yield f"- **Updated:** {session.updated_at.isoformat()}"
+    yield f"- **Created:** {rfc3339(session.created_at)}"
+    yield f"- **Updated:** {rfc3339(session.updated_at)}"
     vendor = " / ".join((session.vendor, session.endpoint, session.model))
     yield f"- **Vendor:** {_escaped(vendor)}"
     yield f"- **Messages:** {len(session.messages)}"

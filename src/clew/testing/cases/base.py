@@ -21,12 +21,17 @@ from clew.core.model import (
     ThreadInfo,
     to_time,
 )
+from clew.core.wrapper import read_only
 
 E = TypeVar("E", bound=ClewError)
 
 
 class Place(Protocol):
-    """Somewhere that an engine can keep things."""
+    """Somewhere that an engine can keep things.
+
+    It may have a third method, `look(engine)`: open the store of that engine once more, for looking
+    only. Without it the engine itself is used, wrapped by `clew.testing.wrappers.read_only`.
+    """
 
     def open(self, *, namespace: str = DEFAULT_NAMESPACE) -> Engine:
         """Open a new, empty engine, or the one that was here before it was closed.
@@ -52,6 +57,12 @@ class Cases:
     def __call__(self, case: Case) -> Case:
         self.found.append(case)
         return case
+
+
+def look(place: Place, engine: Engine) -> Engine:
+    """The store of an engine, open for looking only, beside it."""
+    opened: Engine = getattr(place, "look", read_only)(engine)
+    return opened
 
 
 # Fixed times, so that what is written is the same in every run.

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from clew.core.errors import FormatTooNew, NotFound, Unsupported
+from clew.core.lines import MARKER
 from clew.core.maintenance import Salvage
 from clew.engines.files import place
 from clew.engines.files.doctor import FilesMaintenance
 from clew.engines.files.engine import FilesEngine
 from clew.engines.files.locks import FileLock
-from clew.engines.files.place import MARKER, ROOMS, VERSION, Place, alone, release
+from clew.engines.files.place import ROOMS, VERSION, Place, alone, release
 from clew.engines.files.repair.salvage import FilesSalvage
 from clew.engines.shared import swap
 
