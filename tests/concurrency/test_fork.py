@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -170,3 +171,27 @@ def test_a_memory_store_is_copied() -> None:
     thread = memory.create("t")
     assert in_child(lambda: thread.append("event", "only there")) == "ok"
     assert thread.path() == []
+
+
+def test_a_child_can_look_at_a_store_although_its_parent_was_opening_one(tmp_path: Path) -> None:
+    """The thread that held the lock is not in the child, and cannot give it back there."""
+    clew.open(tmp_path / "s.db").close()
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with connections.SIDES.lock:
+            held.set()
+            done.wait()
+
+    def look() -> None:
+        signal.alarm(30)  # or it would wait for ever
+        clew.open(tmp_path / "s.db", readonly=True).close()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        assert in_child(look) == "ok"
+    finally:
+        done.set()
+        holder.join()

@@ -55,9 +55,15 @@ class Sides:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # held while a connection that looks is opened
+        self._renew_lock()
         self._writers: weakref.WeakSet[Connections] = weakref.WeakSet()
         self._viewers: weakref.WeakSet[Connections] = weakref.WeakSet()
+        if hasattr(os, "register_at_fork"):
+            # A thread that held it stayed with the parent, and would never give it back.
+            os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self.lock = threading.RLock()  # held while a connection that looks is opened
 
     def enter(self, store: Connections) -> None:
         """Unavailable: a read that must end first, before this process can write, does not."""
