@@ -37,7 +37,7 @@ WIDTH = 100
 PROPERTIES = (property, cached_property, model.cached)
 
 MODEL = {
-    "Records: what comes out": ["Record", "Entry", "Move", "Fact"],
+    "Records: what comes out": ["Record", "Entry", "Artifact", "Move", "Fact"],
     "Threads": ["ThreadInfo", "Title", "Origin", "Page", "Segment"],
     "Leases": ["Lease"],
     "Drafts: what goes in": ["EntryDraft", "MoveDraft", "FactDraft", "ThreadDraft", "ThreadQuery"],

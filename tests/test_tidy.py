@@ -276,6 +276,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(clew.__all__) == clew.__all__
     assert clew.__all__ == [
         "AlreadyExists",
+        "Artifact",
         "AsyncConversations",
         "AsyncRuns",
         "AsyncSessions",

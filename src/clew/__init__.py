@@ -30,7 +30,7 @@ from clew.core.errors import (
     Unsupported,
 )
 from clew.core.hashes import stable_hash
-from clew.core.model import Entry, Fact, Lease, Move, Page, Problem, Record, ThreadInfo
+from clew.core.model import Artifact, Entry, Fact, Lease, Move, Page, Problem, Record, ThreadInfo
 from clew.store import Store
 from clew.thread import PARTS, Thread, part
 from clew.turn import Turn
@@ -48,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "Artifact",
     "AsyncConversations",
     "AsyncRuns",
     "AsyncSessions",

@@ -406,24 +406,29 @@ class Thread:
 
     def compact(
         self,
-        summarize: Callable[[list[Any]], str],
+        summarize: Callable[[list[Any]], str] | None = None,
         *,
+        summary: str | None = None,
         keep_turns: int | None = None,
         keep_tokens: int | None = None,
         keep_user_tokens: int = KEEP_USER_TOKENS,
+        through: str | None = None,
         format: str | None = None,
         fence: int | None = None,
         **notes: Unpack[CompactionNotes],
     ) -> Entry | None:
         """Let a summary stand for all but the newest turns; None if there is nothing before them.
 
-        `summarize` gets the messages to be summed up and returns the text. Entries appended
+        `summarize` gets the messages to be summed up and returns the text; or give the `summary`
+        itself. `through` is the last entry that it stands for, if you choose that. Entries appended
         meanwhile survive; if the thread was moved away or compacted meanwhile, it is a Conflict.
         Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after, details.
         """
         return compaction.compact(
             self,
             summarize,
+            summary,
+            through=through,
             fence=fence,
             notes={**notes},
             keep_turns=keep_turns,

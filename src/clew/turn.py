@@ -251,7 +251,9 @@ class Turn:
         return self.thread.context(format, **options)
 
     def compact(
-        self, summarize: Callable[[list[Any]], str], **options: Unpack[CompactOptions]
+        self,
+        summarize: Callable[[list[Any]], str] | None = None,
+        **options: Unpack[CompactOptions],
     ) -> Entry | None:
         """Let a summary stand for all but the newest turns; see `Thread.compact`."""
         return self.thread.compact(summarize, fence=self.lease.fence, **options)

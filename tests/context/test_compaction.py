@@ -201,6 +201,40 @@ def test_nonsense_is_refused(store: Store, keep: dict[str, int]) -> None:
         grown(store).compact(lambda _: "S", **keep)
 
 
+def test_a_boundary_of_ones_own_is_filled_in(store: Store) -> None:
+    """Generation, window and the compaction before it are Clew's to know."""
+    thread = grown(store, 6)
+    asked = [entry for entry in thread.path() if entry.kind == "user_message"]
+    through = asked[2].parent
+    first = thread.compact(summary="The first two.", through=through)
+    assert first is not None
+    assert first.body["compacted_through_entry_id"] == through
+    assert first.body["first_kept_entry_id"] == asked[2].id
+    assert (first.body["generation"], first.body["previous_compaction_id"]) == (1, None)
+    second = thread.compact(lambda _: "The first four.", through=asked[4].parent)
+    assert second is not None
+    assert second.body["generation"] == 2
+    assert second.body["previous_compaction_id"] == first.body["compaction_id"]
+    assert second.body["window_id"] == second.body["compaction_id"]
+    assert "The first four." in str(thread.context("plain").messages[0])
+
+
+def test_a_boundary_of_ones_own_must_be_one(store: Store) -> None:
+    thread = store.create()
+    turn(thread, 0, calls=2)
+    call = next(entry for entry in thread.path() if entry.kind == "tool_call")
+    with pytest.raises(InvalidInput, match="from its result"):
+        thread.compact(summary="S", through=call.id)
+    with pytest.raises(InvalidInput, match="through"):
+        thread.compact(summary="S", through="nobody")
+    with pytest.raises(InvalidInput, match="through"):
+        thread.compact(summary="S", through=call.id, keep_turns=1)
+    for both in ({}, {"summarize": lambda _: "S", "summary": "S"}):
+        with pytest.raises(InvalidInput, match="either"):
+            thread.compact(**both)
+    assert thread.compaction() is None
+
+
 def test_there_may_be_nothing_to_compact(store: Store) -> None:
     def never(_: list[Any]) -> str:
         raise AssertionError("it must not be called")

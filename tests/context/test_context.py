@@ -170,6 +170,26 @@ def test_what_was_said_apart_is_shown_apart(store: Store) -> None:
     assert [message["content"] for message in shown[2:]] == ["It is", "done."]
 
 
+def test_artifacts_of_a_result_are_told_with_it(store: Store) -> None:
+    thread = store.create()
+    add(thread, USER, CALL)
+    log = clew.Artifact(
+        label="log",
+        url="https://ci.example/1",
+        kind="log",
+        mime="text/plain",
+        size=7,
+        hash="sha256:00",
+    )
+    odd = ["no artifact", {"url": "without a label"}]
+    entry = thread.append_message(RESULT, meta={"artifacts": [log, *odd], "mine": 1})
+    assert entry.meta["artifacts"][0]["label"] == "log"
+    assert thread.get(entry.id).artifacts == (log,)
+    segments = thread.context(purpose="display").segments
+    assert [segment.artifacts for segment in segments] == [(), (), (log,)]
+    assert thread.append("event", meta={"artifacts": "none"}).artifacts == ()
+
+
 def test_the_preview_of_a_compaction_is_its_summary(store: Store) -> None:
     thread = store.create()
     add(thread, USER, ANSWER, USER, ANSWER)

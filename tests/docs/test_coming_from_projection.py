@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from _rows import PARTS, Claims
 
+import clew
 from clew import messages
 from clew.store import Store
 from clew.thread import Thread
@@ -127,10 +128,13 @@ def _token_estimate(store: Store, name: str) -> None:
 def _artifact_refs(store: Store, name: str) -> None:
     picture = store.blobs.put(b"picture")
     thread = thread_of(store, say("go"), call("a"))
-    thread.append("tool_result", result("a", "see the picture"), blobs=[picture])
+    seen = clew.Artifact(label="picture", kind="image", mime="image/png", size=7, hash=picture)
+    body, meta = result("a", "see the picture"), {"artifacts": [seen]}
+    thread.append("tool_result", body, blobs=[picture], meta=meta)
     for purpose in ("provider_request", "display"):
         found = thread.context("plain", purpose=purpose, segments=True).segments
         assert [segment.blobs for segment in found] == [(), (), (picture,)]
+        assert [segment.artifacts for segment in found] == [(), (), (seen,)]
 
 
 @row("ProjectedSegment.ui_preview")

@@ -276,6 +276,8 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
         await thread.append_message(ANSWER)
     compacted = await thread.compact(
         summarize,
+        summary=None,
+        through=None,
         keep_turns=1,
         keep_tokens=None,
         keep_user_tokens=10,
@@ -411,6 +413,8 @@ async def use_turn(turn: AsyncTurn) -> None:
     assert_type(context, Context)
     compacted = await turn.compact(
         summarize,
+        summary=None,
+        through=None,
         keep_turns=0,
         keep_tokens=None,
         keep_user_tokens=10,

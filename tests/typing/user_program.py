@@ -278,6 +278,8 @@ def use_thread(thread: Thread, folder: Path) -> None:
         thread.append_message(ANSWER)
     compacted = thread.compact(
         summarize,
+        summary=None,
+        through=None,
         keep_turns=1,
         keep_tokens=None,
         keep_user_tokens=10,
@@ -411,6 +413,8 @@ def use_turn(turn: Turn) -> None:
     assert_type(context, Context)
     compacted = turn.compact(
         summarize,
+        summary=None,
+        through=None,
         keep_turns=0,
         keep_tokens=None,
         keep_user_tokens=10,

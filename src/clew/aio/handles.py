@@ -368,35 +368,37 @@ class AsyncThread:
 
     async def compact(
         self,
-        summarize: Callable[[list[Any]], str | Awaitable[str]],
+        summarize: Callable[[list[Any]], str | Awaitable[str]] | None = None,
         *,
+        summary: str | None = None,
         keep_turns: int | None = None,
         keep_tokens: int | None = None,
         keep_user_tokens: int = KEEP_USER_TOKENS,
+        through: str | None = None,
         format: str | None = None,
         fence: int | None = None,
         **notes: Unpack[CompactionNotes],
     ) -> Entry | None:
         """Like `Thread.compact`; `summarize` may be asynchronous."""
-        compaction.check_notes({**notes})
+        compaction.check(summarize, summary, {**notes})
         decided = await hop(
             compaction.prepare,
             self.sync,
             keep_turns=keep_turns,
             keep_tokens=keep_tokens,
             keep_user_tokens=keep_user_tokens,
+            through=through,
             format=format,
         )
         if decided is None:
             return None
-        summary: str | Awaitable[str]
-        if inspect.iscoroutinefunction(summarize):
-            summary = await summarize(decided.context.messages)
-        else:
+        if summarize is not None:
             # It may ask a model, so it must not stop the event loop. A lambda around a coroutine
-            # function comes here too, and returns what is still to be awaited.
-            summary = await hop(summarize, decided.context.messages)
-            summary = await summary if inspect.isawaitable(summary) else summary
+            # function is called there too, and returns what is still to be awaited.
+            direct = inspect.iscoroutinefunction(summarize)
+            messages = decided.context.messages
+            made = summarize(messages) if direct else await hop(summarize, messages)
+            summary = await made if inspect.isawaitable(made) else made
         return await hop(
             compaction.commit, self.sync, decided, summary, fence=fence, notes={**notes}
         )

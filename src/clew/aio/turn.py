@@ -145,7 +145,7 @@ class AsyncTurn:
 
     async def compact(
         self,
-        summarize: Callable[[list[Any]], str | Awaitable[str]],
+        summarize: Callable[[list[Any]], str | Awaitable[str]] | None = None,
         **options: Unpack[CompactOptions],
     ) -> Entry | None:
         """Like `Turn.compact`; `summarize` may be asynchronous."""

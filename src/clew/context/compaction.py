@@ -43,14 +43,21 @@ class Compacted(Struct, frozen=True, kw_only=True):
 
 
 def compact(
-    thread: Thread, summarize: Summarize, *, fence: int | None, notes: dict[str, Any], **keep: Any
+    thread: Thread,
+    summarize: Summarize | None,
+    summary: str | None,
+    *,
+    fence: int | None,
+    notes: dict[str, Any],
+    **keep: Any,
 ) -> Entry | None:
     """See `Thread.compact`; `keep` are the options of `cut.plan`."""
-    check_notes(notes)
+    check(summarize, summary, notes)
     decided = prepare(thread, **keep)
     if decided is None:
         return None
-    summary = summarize(decided.context.messages)
+    if summarize is not None:
+        summary = summarize(decided.context.messages)
     if inspect.isawaitable(summary):
         if inspect.iscoroutine(summary):
             summary.close()  # or Python warns that it was never awaited
@@ -58,8 +65,10 @@ def compact(
     return commit(thread, decided, summary, fence=fence, notes=notes)
 
 
-def check_notes(notes: dict[str, Any]) -> None:
-    """What a caller may note on a compaction; checked before the summary, which costs money."""
+def check(summarize: object, summary: str | None, notes: dict[str, Any]) -> None:
+    """What a caller may say of a compaction; checked before the summary, which costs money."""
+    if (summarize is None) == (summary is None):
+        raise InvalidInput("summary", "give either the summary, or a function that makes it")
     for name in notes:
         if name not in NOTES:
             known = ", ".join(NOTES)

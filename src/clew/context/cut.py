@@ -54,21 +54,25 @@ def plan(
     keep_turns: int | None = None,
     keep_tokens: int | None = None,
     keep_user_tokens: int = KEEP_USER_TOKENS,
+    through: str | None = None,
     format: str | None = None,
     count: Count = estimate,
 ) -> CompactionPlan | None:
     """Where to cut, or None if there is nothing before the part to be kept.
 
     Cuts before a user's request where it can; inside the last turn, between two exchanges, if
-    that turn alone is over `keep_tokens`.
+    that turn alone is over `keep_tokens`; behind `through` if the caller says so.
     """
-    if keep_turns is not None and keep_tokens is not None:
-        raise InvalidInput("keep_turns", "give either keep_turns or keep_tokens, not both")
+    said = [name for name in (keep_turns, keep_tokens, through) if name is not None]
+    if len(said) > 1:
+        raise InvalidInput("keep_turns", "give one of keep_turns, keep_tokens and through")
     for name, value in (("keep_turns", keep_turns), ("keep_tokens", keep_tokens)):
         if value is not None and value < 0:
             raise InvalidInput(name, f"must not be negative, but is {value}")
     measured = [_measure(entry, count) for entry in window.entries]
-    if keep_tokens is None:
+    if through is not None:
+        cut = _cut_behind(measured, through)
+    elif keep_tokens is None:
         cut = _cut_by_turns(measured, KEEP_TURNS if keep_turns is None else keep_turns)
     else:
         cut = _cut_by_tokens(measured, keep_tokens)
@@ -109,6 +113,21 @@ def _measure(entry: Entry, count: Count) -> _Measured:
 
 
 # --- where turns and exchanges begin --------------------------------------------------------
+
+
+def _cut_behind(measured: Sequence[_Measured], through: str) -> int:
+    """The index behind an entry of the caller's choice."""
+    cut = next((i for i, m in enumerate(measured, 1) if m.entry.id == through), None)
+    if cut is None:
+        reason = f"{through!r} is not among the entries since the last compaction"
+        raise InvalidInput("through", reason)
+    open_ = {id for m in measured[:cut] for id in m.calls} - {
+        id for m in measured[:cut] for id in m.results
+    }
+    parted = sorted(open_ & {id for m in measured[cut:] for id in m.results})
+    if parted:
+        raise InvalidInput("through", f"{through!r} parts call {parted[0]!r} from its result")
+    return cut
 
 
 def _cut_by_turns(measured: Sequence[_Measured], keep_turns: int) -> int:

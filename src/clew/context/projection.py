@@ -22,7 +22,7 @@ from clew.context.tokens import Count, count_message, estimate, shorten
 from clew.context.window import MESSAGE_KINDS, GivenPath, Window, read_window
 from clew.core.codec import decode, render
 from clew.core.errors import ClewError, InvalidInput
-from clew.core.model import Entry, cached
+from clew.core.model import Artifact, Entry, cached
 from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class ContextSegment(Struct, frozen=True, kw_only=True):
     tool_name: str | None
     token_estimate: int
     blobs: tuple[str, ...]
+    artifacts: tuple[Artifact, ...]
     preview: str
 
 
@@ -430,6 +431,7 @@ def _segment(
         tool_name=name,
         token_estimate=size,
         blobs=entry.blobs,
+        artifacts=entry.artifacts,
         preview=shorten(_preview(entry, parts), PREVIEW_CHARACTERS),
     )
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, to_builtins
 
 from clew.core.codec import encode, new_id
 from clew.core.errors import InvalidInput, TooLarge
-from clew.core.model import KINDS, EntryDraft, FactDraft, MoveDraft, to_us
+from clew.core.model import KINDS, Artifact, EntryDraft, FactDraft, MoveDraft, to_us
 
 KIND_BYTES_MAX = 128
 KEY_BYTES_MAX = 1024  # a label's key holds an id
@@ -106,6 +106,9 @@ def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
         return None
     if not isinstance(meta, Mapping):
         raise InvalidInput("meta", f"must be an object, not {meta!r}")
+    artifacts = meta.get("artifacts")
+    if isinstance(artifacts, list | tuple) and any(isinstance(a, Artifact) for a in artifacts):
+        meta = {**meta, "artifacts": [to_builtins(one) for one in artifacts]}
     if not meta:
         return None  # an empty one says as little as none, and so has the same hash
     return encode(dict(meta), field="meta", limit=META_BYTES_MAX)

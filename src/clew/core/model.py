@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
 from clew.core.codec import decode, digest
 from clew.core.errors import InvalidInput
@@ -115,6 +115,38 @@ class Entry(Record, frozen=True, gc=False):
     def meta(self) -> dict[str, Any]:
         """What stands beside the body: provider, model, metadata of yours."""
         return {} if self.meta_data is None else decode(self.meta_data)
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """What the entry refers to: those under `artifacts` of its meta that are artifacts."""
+        if self.meta_data is None or b'"artifacts"' not in self.meta_data:
+            return ()
+        given = self.meta.get("artifacts")
+        found = [_artifact(one) for one in given] if isinstance(given, list) else []
+        return tuple([one for one in found if one is not None])
+
+
+class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that lies elsewhere and belongs to an entry: a log, a picture, a report.
+
+    Goes into an entry's meta: `meta={"artifacts": [clew.Artifact(label="log", url=…)]}`. `hash` is
+    of its content, by an algorithm that it names; if it is a blob of this store, name that in
+    `blobs` too, so that it is kept.
+    """
+
+    label: str
+    url: str | None = None
+    kind: str | None = None
+    mime: str | None = None
+    size: int | None = None
+    hash: str | None = None
+
+
+def _artifact(value: Any) -> Artifact | None:
+    try:
+        return convert(value, Artifact)
+    except ValidationError:
+        return None
 
 
 class Move(Record, frozen=True, gc=False):

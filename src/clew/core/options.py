@@ -145,8 +145,10 @@ class CompactionNotes(TypedDict, total=False):
 
 
 class CompactOptions(CompactionNotes, total=False):
-    """The same, and how much is kept as it is: `Turn.compact`."""
+    """The same, the summary if there is one already, and what is kept: `Turn.compact`."""
 
+    summary: str | None
+    through: str | None
     keep_turns: int | None
     keep_tokens: int | None
     keep_user_tokens: int
