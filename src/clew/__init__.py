@@ -100,6 +100,7 @@ PARTS |= {
     "Snapshots": "clew.snapshots.facet",
     "wanted": "clew.snapshots.catalogue",
     "cleanup": "clew.upkeep.cleanup",
+    "clone": "clew.upkeep.clone",
     "copy": "clew.upkeep.copy",
     "repair": "clew.upkeep.repair",
     "AsyncTurn": "clew.aio.turn",

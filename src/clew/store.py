@@ -291,6 +291,17 @@ class Store:
             )
         )
 
+    def clone(self, thread: str, *, id: str | None = None, time: datetime | None = None) -> Thread:
+        """The thread once more: every entry, on all its branches, its facts and its snapshots.
+
+        A fork shares one path; a clone can go back to everything that the thread can go back to.
+        It is written in one step, and costs what the thread costs; large bodies are shared.
+        """
+        info = self._info(thread)
+        made = mint(id)
+        part("clone")(self, info, made, self.clock() if time is None else to_us(time))
+        return Thread(self, made)
+
     def fork_id(self, base: str) -> str:
         """A readable id for a fork: the first of `base#fork-1`, `-2`, … that is really free."""
         check_name(base, "base")

@@ -485,7 +485,7 @@ class Thread:
         return facet
 
     def rewind(self, to: str, **options: Unpack[FencedRewindOptions]) -> Rewound:
-        """Go back to before a user message, with the files as they were then, as one step.
+        """Go back to before a user message, by its id or its label, with the files as they were.
 
         The files of a point are those of the nearest snapshot with no work between the two: for a
         user message, at it or before it, the first that was taken for it; elsewhere the last one

@@ -193,13 +193,15 @@ def _rewind_files(store: Store, name: str) -> None:
 @row("Manager.clone")
 def _clone(store: Store, name: str) -> None:
     thread, _ = begun(store)
-    fork = store.fork("abc", id="copy")
-    assert messages(fork) == ["u1", "a1", "u2"]
-    assert fork.snapshots.list() == thread.snapshots.list()
+    copy = store.clone("abc", id="copy")
+    assert messages(copy) == ["u1", "a1", "u2"]
+    ids = [snapshot.id for snapshot in thread.snapshots.list()]
+    assert [snapshot.id for snapshot in copy.snapshots.list()] == ids
+    assert list(copy.entries()) != []
     with pytest.raises(AlreadyExists):
-        store.fork("abc", id="copy")
+        store.clone("abc", id="copy")
     with pytest.raises(NotFound):
-        store.fork("nobody", id="other")
+        store.clone("nobody", id="other")
 
 
 @row("Manager.new_fork_id")

@@ -116,6 +116,15 @@ def test_the_files_alone(thread: Thread, root: Path) -> None:
     assert (thread.leaf, read(root)) == ("a2", whole(B))
 
 
+def test_a_message_may_be_named_by_its_label(thread: Thread) -> None:
+    [first, *_] = [entry for entry in thread.path() if entry.kind == "user_message"]
+    thread.label(first.id, "begin")
+    assert thread.rewind("begin", files=False).moved
+    assert thread.leaf == first.parent
+    with pytest.raises(NotFound):
+        thread.rewind("nobody", files=False)
+
+
 def test_nothing_at_all_is_not_a_wish(thread: Thread) -> None:
     with pytest.raises(InvalidInput, match="neither"):
         rewind(thread, "m1", conversation=False, files=False)

@@ -139,6 +139,7 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     )
     assert_type(every, AsyncIterator[ThreadInfo])
     assert [info.id async for info in every]
+    assert_type(await store.clone("worked-on", id="cloned", time=store.now()), AsyncThread)
     id = await store.fork_id("thread-1")
     await store.fork("thread-1", at=first.id, id=id, title="A fork", facts={"n": 1}, time=now)
     await store.fork("thread-1", before=first.id)

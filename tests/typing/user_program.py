@@ -141,6 +141,7 @@ def use_store(store: Store, other: Store) -> None:
     )
     assert_type(every, Iterator[ThreadInfo])
     assert [info.id for info in every]
+    assert_type(store.clone("worked-on", id="cloned", time=store.now()), Thread)
     id = store.fork_id("thread-1")
     store.fork("thread-1", at=first.id, id=id, title="A fork", facts={"n": 1}, time=now)
     store.fork("thread-1", before=first.id)

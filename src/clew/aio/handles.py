@@ -126,6 +126,11 @@ class AsyncStore:
     async def fork(self, thread: str, **options: Unpack[ForkOptions]) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.fork, thread, **options))
 
+    async def clone(
+        self, thread: str, *, id: str | None = None, time: datetime | None = None
+    ) -> AsyncThread:
+        return AsyncThread(self, await hop(self.sync.clone, thread, id=id, time=time))
+
     async def fork_id(self, base: str) -> str:
         return await hop(self.sync.fork_id, base)
 

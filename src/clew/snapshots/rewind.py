@@ -23,7 +23,7 @@ from clew.core.codec import new_id
 from clew.core.drafts import check_name
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound
-from clew.core.model import ThreadInfo
+from clew.core.model import Entry, ThreadInfo
 from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
 from clew.snapshots.apply import Restoration, clean_up, translated
@@ -98,10 +98,11 @@ def rewind(
     if not conversation and not files:
         raise InvalidInput("files", "neither the conversation nor the files shall go back")
     folder = None if root is None else real_root(root)
-    message = thread.get(check_name(to, "to"))
+    info = thread.info
+    message = _named(thread, info, check_name(to, "to"))
+    to = message.id
     if message.kind != "user_message":
         raise InvalidInput("to", f"{to!r} is no user message but a {message.kind}; use move")
-    info = thread.info
     request = Request(
         thread=thread,
         what="rewind",
@@ -123,6 +124,17 @@ def rewind(
             raise
         request = replace(request, target=target, root=_root_for(thread, info, target, folder))
     return _foresee(request, info) if dry_run else _go(request, info)
+
+
+def _named(thread: Thread, info: ThreadInfo, name: str) -> Entry:
+    """The entry with this id, or with this label."""
+    try:
+        return thread.get(name)
+    except NotFound:
+        found = [entry for entry, label in info.labels.items() if label == name]
+        if len(found) != 1:
+            raise
+        return thread.get(found[0])
 
 
 def restore(
