@@ -119,11 +119,14 @@ class _Builder:
         self._blocks: list[Block] = []
         self._repairs: list[Repair] = []
         self._last: Block | None = None  # the last block that is not the system's
-        # The last reply: the last message that was taken for it, what is kept of it, its calls, and
-        # what came after it and has to stand behind their results.
+        # The last reply: the last message that was taken for it, what is kept of it and of which
+        # entries, its calls, and what came after it and has to stand behind their results.
         self._source: Item | None = None
-        self._open: Block | None = None
+        self._parts: list[Part] = []
+        self._entries: list[str | None] = []
         self._calls: list[PairedCall] = []
+        self._calls_by_id: dict[str, list[PairedCall]] = {}  # the id that they were made with
+        self._waiting = 0  # how many of them have no result
         self._behind: list[Block] = []
         # Calls that are settled, by the id they were made with, and how often an id was made.
         self._settled: dict[str, list[PairedCall]] = {}
@@ -138,37 +141,28 @@ class _Builder:
         if self._is_repeated(item):
             self._report("duplicate_message", "it was written twice", item.entry)
             return
-        known: tuple[Part, ...] = ()
         if not self._is_continued(item):
             self._begin_reply()
-        elif self._open is not None:
-            known = self._open.message.parts
         self._source = item
-        parts: list[Part] = []
+        before = len(self._parts)
         results: list[ToolResult] = []
         for part in item.message.parts:
             kind = type(part)
             if kind is Text:
-                if part.text and not part.text.isspace() and part not in known:  # type: ignore[attr-defined]
-                    parts.append(part)
+                if part.text and not part.text.isspace():  # type: ignore[attr-defined]
+                    self._parts.append(part)
             elif kind is ToolCall:
                 call = self._called(part, item.entry)  # type: ignore[arg-type]
                 if call is not None:
-                    parts.append(call)
+                    self._parts.append(call)
             elif kind is ToolResult:
                 results.append(part)  # type: ignore[arg-type]
-            elif self._keeps(part, item.entry) and part not in known:
-                parts.append(part)
-        if not parts:
-            self._report_empty(item)
-        elif self._open is not None:
-            self._open.message = replace(self._open.message, parts=(*known, *parts))
-            self._open.entries.append(item.entry)
+            elif self._keeps(part, item.entry):
+                self._parts.append(part)
+        if len(self._parts) > before:
+            self._entries.append(item.entry)
         else:
-            whole = tuple(parts)
-            same = whole == item.message.parts  # tuples compare their items by identity first
-            message = item.message if same else replace(item.message, parts=whole)
-            self._open = Block(message, [item.entry])
+            self._report_empty(item)
         for result in results:
             self._answer(result, item.entry)
 
@@ -194,10 +188,10 @@ class _Builder:
     def _called(self, call: ToolCall, entry: str | None) -> ToolCall | None:
         """The call with an id that no other has; None if this very call was written twice."""
         id = call.id
-        for pair in self._calls:
-            if pair.id == id and (pair.call == call or _same(pair.call.raw, call.raw)):
-                self._report("duplicate_call", f"call {id} was written twice", entry, id)
-                return None
+        twins = self._calls_by_id.setdefault(id, [])
+        if any(pair.call == call or _same(pair.call.raw, call.raw) for pair in twins):
+            self._report("duplicate_call", f"call {id} was written twice", entry, id)
+            return None
         made = self._ids.get(id, 0) + 1
         self._ids[id] = made
         if made > 1:
@@ -210,7 +204,9 @@ class _Builder:
                 self._report("id_changed", text, entry, id)
             call = replace(call, id=renamed)
         pair = PairedCall(call, id, entry)
+        twins.append(pair)
         self._calls.append(pair)
+        self._waiting += 1
         for index, (source, result) in enumerate(self._early):
             if result.call == id:
                 del self._early[index]
@@ -282,18 +278,19 @@ class _Builder:
         source = self._source
         if item.turn is None or source is None or source.turn != item.turn:
             return False
-        return any(pair.answer is None for pair in self._calls)
+        return self._waiting > 0
 
     def _answer(self, result: ToolResult, entry: str | None) -> None:
-        for pair in self._calls:
-            if pair.id == result.call and pair.answer is None:
+        twins = self._calls_by_id.get(result.call, ())
+        for pair in twins:
+            if pair.answer is None:
                 self._fill(pair, result, entry)
                 return
         for pair in reversed(self._settled.get(result.call, ())):
             if pair.answer is None and not pair.is_late:
                 self._tell_late(pair, result, entry)
                 return
-        if result.call in self._settled or any(pair.id == result.call for pair in self._calls):
+        if twins or result.call in self._settled:
             text = f"call {result.call} was answered before"
             self._report("duplicate_result", text, entry, result.call)
         else:
@@ -303,6 +300,7 @@ class _Builder:
         if result.call != pair.call.id:
             result = replace(result, call=pair.call.id)
         pair.answer, pair.answered_by = result, entry
+        self._waiting -= 1
 
     def _tell_late(self, pair: PairedCall, result: ToolResult, entry: str | None) -> None:
         """A result of a call that was said to be interrupted: words, in the place where it came."""
@@ -330,12 +328,19 @@ class _Builder:
 
     def _close(self) -> None:
         """Settle the open reply, and answer its calls."""
-        if self._source is None:
+        source = self._source
+        if source is None:
             return
-        block, calls, behind = self._open, self._calls, self._behind
-        self._source, self._open, self._calls, self._behind = None, None, [], []
-        if block is not None and self._cut_thinking(block):
-            self._add(block)
+        parts, entries, calls, behind = self._parts, self._entries, self._calls, self._behind
+        self._source, self._parts, self._entries, self._behind = None, [], [], []
+        self._calls, self._calls_by_id, self._waiting = [], {}, 0
+        self._cut_thinking(parts, entries)
+        if parts:
+            whole = tuple(parts)
+            # Tuples compare their items by identity first.
+            same = len(entries) == 1 and whole == source.message.parts
+            message = source.message if same else replace(source.message, parts=whole)
+            self._add(Block(message, entries))
         if calls:
             results = tuple([self._result(pair) for pair in calls])
             sources = dict.fromkeys([pair.answered_by for pair in calls if pair.answered_by])
@@ -345,20 +350,18 @@ class _Builder:
         for other in behind:
             self._add(other)
 
-    def _cut_thinking(self, block: Block) -> bool:
-        """Cut thinking that led to nothing from the end; false if nothing else is there."""
-        parts = block.message.parts
+    def _cut_thinking(self, parts: list[Part], entries: Sequence[str | None]) -> None:
+        """Cut thinking that led to nothing from the end."""
         kept = len(parts)
         while kept and type(parts[kept - 1]) is Thinking and self._target != "plain":
             kept -= 1
         # Gemini signs a text in an empty part behind it.
         if kept == len(parts) or (kept and self._target == "gemini"):
-            return True
+            return
         for _ in parts[kept:]:
             text = "thinking that led to nothing was left out"
-            self._report("thinking_dropped", text, block.entries[-1])
-        block.message = replace(block.message, parts=parts[:kept])
-        return kept > 0
+            self._report("thinking_dropped", text, entries[-1])
+        del parts[kept:]
 
     def _result(self, pair: PairedCall) -> ToolResult:
         if pair.answer is None:
