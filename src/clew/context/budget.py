@@ -25,10 +25,10 @@ def fit(
     turns = split_turns(blocks, pinned)
     fixed = turns.pop(0)
     left = budget_tokens - _size(fixed, count)
-    kept: list[list[Block]] = []
+    kept: list[list[Block]] = []  # the newest first
     while turns and left >= (size := _size(turns[-1], count)):
         left -= size
-        kept.insert(0, turns.pop())
+        kept.append(turns.pop())
     repairs: list[Repair] = []
     if turns and not kept:
         last, repairs = _squeeze(turns.pop(), max(left, 0), count)
@@ -38,7 +38,7 @@ def fit(
     for turn in turns:
         first = next((entry for block in turn for entry in block.entries if entry), None)
         repairs.append(Repair("over_budget", "a turn was left out to fit the budget", first))
-    return [*fixed, *systems, *(block for turn in kept for block in turn)], repairs
+    return [*fixed, *systems, *(block for turn in reversed(kept) for block in turn)], repairs
 
 
 def lean(blocks: Sequence[Block], result_characters: int) -> list[Block]:
@@ -62,14 +62,15 @@ def split_turns(blocks: Sequence[Block], pinned: int = 0) -> list[list[Block]]:
     What was made for the provider's sake, and comes from no entry, begins none.
     """
     turns: list[list[Block]] = [list(blocks[:pinned])]
+    worked = False  # whether the assistant has done something in the last of them
     for block in blocks[pinned:]:
         role = block.message.role
         asks = role == "user" and bool(block.entries)
-        if (len(turns) == 1 and role != "system") or (
-            asks and any(b.message.role in ("assistant", "tool") for b in turns[-1])
-        ):
+        if (len(turns) == 1 and role != "system") or (asks and worked):
             turns.append([])
+            worked = False
         turns[-1].append(block)
+        worked = worked or role in ("assistant", "tool")
     return turns
 
 
@@ -86,33 +87,38 @@ def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block],
     # exchange that is left out is gone. Halving the limit cuts the longest texts first.
     longest = max((len(t) for block in turn for t in _texts(block.message.parts)), default=0)
     limit = max(longest, SHORTEST_CHARACTERS)
-    while _size(turn, count) > budget and limit > SHORTEST_CHARACTERS:
+    sizes = [count_message(block.message, count) for block in turn]
+    while sum(sizes) > budget and limit > SHORTEST_CHARACTERS:
         limit = max(limit // 2, SHORTEST_CHARACTERS)
-        turn = [_cut(block, limit) for block in turn]
+        for index, block in enumerate(turn):
+            shorter = _cut(block, limit)
+            if shorter is not block:
+                turn[index], sizes[index] = shorter, count_message(shorter.message, count)
     for block in turn:
         if any("characters left out …]" in text for text in _texts(block.message.parts)):
             first = next(iter(block.entries), None)
             repairs.append(Repair("truncated", "long text was cut to fit the budget", first))
-    while _size(turn, count) > budget:
-        exchange = _oldest_exchange(turn)
-        if exchange is None:
+    total, dropped = sum(sizes), set[int]()
+    for exchange in _exchanges(turn)[:-1]:  # the last one stays
+        if total <= budget:
             break
-        for block in turn[exchange[0] : exchange[1]]:
-            first = next(iter(block.entries), None)
+        for index in exchange:
+            total -= sizes[index]
+            dropped.add(index)
+            first = next(iter(turn[index].entries), None)
             repairs.append(Repair("over_budget", "an exchange was left out to fit", first))
-        del turn[exchange[0] : exchange[1]]
-    return turn, repairs
+    return [block for index, block in enumerate(turn) if index not in dropped], repairs
 
 
-def _oldest_exchange(turn: list[Block]) -> tuple[int, int] | None:
-    """An assistant message with the results of its calls, as long as another one follows it."""
-    starts = [i for i, block in enumerate(turn) if block.message.role == "assistant"]
-    if len(starts) < 2:
-        return None
-    end = starts[0] + 1
-    while turn[end].message.role == "tool":
-        end += 1
-    return starts[0], end
+def _exchanges(turn: Sequence[Block]) -> list[list[int]]:
+    """The places of each assistant message, with those of the results of its calls."""
+    found: list[list[int]] = []
+    for index, block in enumerate(turn):
+        if block.message.role == "assistant":
+            found.append([index])
+        elif block.message.role == "tool":
+            found[-1].append(index)  # it follows its calls at once
+    return found
 
 
 def _texts(parts: Sequence[Part]) -> list[str]:
