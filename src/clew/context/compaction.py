@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from clew.context.cut import CompactionPlan, plan
 from clew.context.projection import Options, project_window, summary_text
+from clew.context.stored import Compaction
 from clew.context.tokens import count_message
 from clew.context.window import Window, read_window
 from clew.core.codec import new_id
@@ -121,7 +122,7 @@ def commit(
 
 
 def compaction_body(
-    previous: Entry | None,
+    previous: Compaction | None,
     *,
     first_kept: str | None,
     through: str | None,
@@ -138,14 +139,11 @@ def compaction_body(
     details: Any = None,
 ) -> dict[str, Any]:
     """The body of every compaction, those of the facets too. `previous` is the one in force."""
-    before = previous.body if previous is not None and isinstance(previous.body, dict) else {}
-    generation = before.get("generation")
     compaction_id = new_id()
     return {
         "compaction_id": compaction_id,
-        "previous_compaction_id": before.get("compaction_id"),
-        # A compaction that another program wrote may not count; it is one all the same.
-        "generation": (generation if isinstance(generation, int) else int(bool(before))) + 1,
+        "previous_compaction_id": None if previous is None else previous.compaction_id,
+        "generation": 1 if previous is None else previous.generation + 1,
         "window_id": compaction_id,
         "first_kept_entry_id": first_kept,
         "compacted_through_entry_id": through,
@@ -169,16 +167,13 @@ def uncompact(thread: Thread, *, fence: int | None) -> Entry | None:
     found = read_window(thread).compaction
     if found is None:
         return None
-    if thread.leaf == found.id:
-        thread.move(found.parent, expect=found.id, fence=fence)
+    entry = found.entry
+    if thread.leaf == entry.id:
+        thread.move(entry.parent, expect=entry.id, fence=fence)
     else:
-        edit = {
-            "edit": "uncompact",
-            "target": found.id,
-            "compaction_id": found.body.get("compaction_id"),
-        }
+        edit = {"edit": "uncompact", "target": entry.id, "compaction_id": found.compaction_id}
         thread.append("context_edit", edit, fence=fence)
-    return found
+    return entry
 
 
 def explain(thread: Thread) -> Compacted | None:
@@ -186,19 +181,16 @@ def explain(thread: Thread) -> Compacted | None:
     found = read_window(thread).compaction
     if found is None:
         return None
-    body = found.body if isinstance(found.body, dict) else {}
-    through = body.get("compacted_through_entry_id")
-    window = read_window(thread, found.parent)
-    entries = window.entries
+    entries = read_window(thread, found.entry.parent).entries
     ids = [entry.id for entry in entries]
-    if through in ids:
-        entries = entries[: ids.index(through) + 1]
+    if found.through in ids:
+        entries = entries[: ids.index(found.through) + 1]
     return Compacted(
-        entry=found,
-        summary=str(body.get("summary") or ""),
-        generation=int(body.get("generation") or 1),
+        entry=found.entry,
+        summary=found.summary,
+        generation=found.generation,
         stands_for=entries,
-        kept_users=tuple(body.get("kept_user_entry_ids") or ()),
+        kept_users=found.kept_users,
     )
 
 
@@ -208,8 +200,8 @@ def explain(thread: Thread) -> Compacted | None:
 def _tail_now(thread: Thread, leaf: str | None, decided: CompactionPlan) -> list[Entry]:
     """What lies behind the cut now; Conflict if the thread is not where the plan was made."""
     window = read_window(thread, leaf)
-    before = None if decided.previous is None else decided.previous.id
-    now = None if window.compaction is None else window.compaction.id
+    before = None if decided.previous is None else decided.previous.entry.id
+    now = None if window.compaction is None else window.compaction.entry.id
     if now != before:
         raise Conflict(
             "the thread was compacted meanwhile", field="compaction", expected=before, actual=now

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from clew import messages
 from clew.context.projection import Context, Options, edited, project_window
+from clew.context.stored import Compaction
 from clew.context.tokens import Count, count_message, estimate
 from clew.context.window import MESSAGE_KINDS, Window
 from clew.core.errors import InvalidInput
@@ -34,7 +35,7 @@ class CompactionPlan(Struct, frozen=True, kw_only=True):
     first_kept: str | None
     kept_users: tuple[str, ...]
     carried: tuple[str, ...]
-    previous: Entry | None
+    previous: Compaction | None
     tokens_before: int
 
 

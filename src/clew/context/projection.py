@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from clew import messages
 from clew.context import budget
 from clew.context.normalise import Block, Item, Next, OpenCall, Repair, normalise
+from clew.context.stored import ContextEdit, read_compaction, read_edit
 from clew.context.tokens import Count, count_message, estimate, shorten
 from clew.context.window import MESSAGE_KINDS, GivenPath, Window, read_window
 from clew.core.codec import decode, render
@@ -146,7 +147,7 @@ def project_window(window: Window, options: Options) -> Context:
     report = ContextReport(
         repairs=tuple(repairs),
         entries=len(window.entries),
-        compaction=None if window.compaction is None else window.compaction.id,
+        compaction=None if window.compaction is None else window.compaction.entry.id,
     )
     # Counting may be a call of a tokenizer for each text, and most callers never ask.
     report.__dict__["measure"] = partial(_sizes, blocks, options.count)
@@ -198,7 +199,7 @@ class _Reader:
         if self._window.repaired:
             boundary = self._window.compaction
             text = "the first entry that the compaction kept was missing"
-            self._report("boundary_repaired", text, boundary.id if boundary else None)
+            self._report("boundary_repaired", text, boundary.entry.id if boundary else None)
         for entry in self._window.carried:
             found += self._message(entry) if entry.kind in MESSAGE_KINDS else self._aside(entry)
         found += self._summary()
@@ -222,12 +223,10 @@ class _Reader:
             return []
         edit = self._edits.get(entry.id) if self._edits else None
         if edit is not None:
-            self._report("edited", f"the edit {edit.id} applies", entry.id)
-            if _get(edit, "edit") != "replace":
+            self._report("edited", f"the edit {edit.entry.id} applies", entry.id)
+            if edit.edit != "replace":
                 return []
-            return self._read(
-                entry, _mended(_get(edit, "message")), _get(edit, "format") or entry.format
-            )
+            return self._read(entry, _mended(edit.message), edit.format or entry.format)
         body = decode(entry.data)
         # How lone surrogates are spelled, and little else: a look at the bytes is much cheaper
         # than one at every text of every message.
@@ -246,7 +245,7 @@ class _Reader:
         except ClewError as error:
             self._report("unreadable", str(error), entry.id)
             # A result that cannot be read names no call, so the user tells what it says.
-            role: Any = "user" if entry.kind == "tool_result" else _ROLES[entry.kind]
+            role: Any = "user" if entry.kind == "tool_result" else _ROLES.get(entry.kind, "user")
             found = [Message(role=role, parts=(Text(text=_as_text(body)),))]
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
@@ -304,14 +303,14 @@ class _Reader:
         compaction = self._window.compaction
         if compaction is None:
             return []
-        brought = _get(compaction, "details")
-        brought = brought.get("messages") if isinstance(brought, dict) else None
-        if isinstance(brought, list):
+        if compaction.messages is not None:
             return [
-                item for body in brought for item in self._read(compaction, _mended(body), None)
+                item
+                for body in compaction.messages
+                for item in self._read(compaction.entry, _mended(body), None)
             ]
         kept = [entry for entry in self._window.kept if entry.id not in self._edits]
-        text = summary_text(_get(compaction, "summary"), kept)
+        text = summary_text(compaction.summary, kept)
         return [] if text is None else [_said(None, text)]
 
     def _report(self, code: str, message: str, entry: str | None) -> None:
@@ -332,13 +331,13 @@ def _mended(value: Any) -> Any:
 _LONE = re.compile("[\ud800-\udfff]")
 
 
-def summary_text(summary: Any, kept: Sequence[Entry]) -> str | None:
+def summary_text(summary: str, kept: Sequence[Entry]) -> str | None:
     """What a compaction says in a context; None if it has nothing to say."""
     parts = []
     if kept:
         inputs = render([_plain_text(entry) for entry in kept])
         parts.append(f"<preserved_user_inputs>\n{inputs}\n</preserved_user_inputs>")
-    if isinstance(summary, str) and summary.strip():
+    if summary.strip():
         parts.append(f"<summary>\n{summary}\n</summary>")
     if not parts:
         return None
@@ -362,15 +361,15 @@ def edited(entries: Sequence[Entry]) -> set[str]:
     return set(_edits(entries))
 
 
-def _edits(entries: Sequence[Entry]) -> dict[str, Entry]:
+def _edits(entries: Sequence[Entry]) -> dict[str, ContextEdit]:
     """The latest edit of each entry: to be left out, or replaced."""
-    found: dict[str, Entry] = {}
+    found: dict[str, ContextEdit] = {}
     for entry in entries:
-        if entry.kind == "context_edit" and _get(entry, "edit") in ("remove", "replace", "restore"):
-            target = _get(entry, "target")
-            if isinstance(target, str):
-                found[target] = entry
-    return {target: edit for target, edit in found.items() if _get(edit, "edit") != "restore"}
+        if entry.kind == "context_edit":
+            edit = read_edit(entry)
+            if edit.target is not None and edit.edit in ("remove", "replace", "restore"):
+                found[edit.target] = edit
+    return {target: edit for target, edit in found.items() if edit.edit != "restore"}
 
 
 def _call_of(part: Part) -> str | None:
@@ -403,13 +402,14 @@ def _segments(
 ) -> tuple[ContextSegment, ...]:
     sizes = _sizes(blocks, options.count)
     entries = {entry.id: entry for entry in window.entries}
-    if window.compaction is not None:
-        entries[window.compaction.id] = window.compaction
+    boundary = None if window.compaction is None else window.compaction.entry
+    if boundary is not None:
+        entries[boundary.id] = boundary
     names = {call.id: call.name for block in blocks for call in calls_of(block.message)}
     found = []
     for block, place, size in zip(blocks, places, sizes, strict=True):
         for id in block.entries:
-            source = window.compaction if id is None else entries.get(id)
+            source = boundary if id is None else entries.get(id)
             if source is not None:
                 share = size // len(block.entries)
                 found.append(_segment(source, block.message, place, share, names))
@@ -438,8 +438,7 @@ def _segment(
 
 def _preview(entry: Entry, parts: Sequence[Part]) -> str:
     if entry.kind == "compaction":
-        summary = _get(entry, "summary")
-        return summary if isinstance(summary, str) else ""
+        return read_compaction(entry).summary
     return _shown(parts) or _plain_text(entry)
 
 

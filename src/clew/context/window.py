@@ -7,14 +7,16 @@ entry that this one keeps. What lies before is not read, however long it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from clew.core.errors import NotFound
+from clew.context.stored import Compaction, read_compaction, read_edit
+from clew.core.errors import InvalidInput, NotFound, TooLarge
 from clew.core.model import Entry
 
 CHUNK, CHUNK_MAX = 256, 4096
+_NO_ENTRY = (NotFound, InvalidInput, TooLarge)  # what is no id names no entry
 
 # What takes part in a conversation; all other kinds are about it.
 MESSAGE_KINDS = frozenset(
@@ -76,7 +78,7 @@ class Window(Struct, frozen=True):
     """
 
     entries: list[Entry]
-    compaction: Entry | None = None
+    compaction: Compaction | None = None
     kept: tuple[Entry, ...] = ()
     carried: tuple[Entry, ...] = ()
     repaired: bool = False
@@ -97,18 +99,18 @@ def read_window(
     return Window(
         entries,
         compaction,
-        _named(thread, compaction, "kept_user_entry_ids", present),
-        _named(thread, compaction, "carried_entry_ids", present),
+        _named(thread, compaction.kept_users, present),
+        _named(thread, compaction.carried, present),
         repaired,
     )
 
 
 def _back_to_compaction(
     thread: PathReader, leaf: str | UnsetType | None
-) -> tuple[list[Entry], Entry | None]:
+) -> tuple[list[Entry], Compaction | None]:
     """The entries after the last compaction in force, and that compaction."""
     chunks: list[list[Entry]] = []
-    undone: set[str] = set()
+    undone: set[str | None] = set()
     size = CHUNK
     while True:
         chunk = thread.path(leaf, limit=size)
@@ -117,32 +119,30 @@ def _back_to_compaction(
             entry = chunk[index]
             if entry.kind == "context_edit":
                 undone |= _undone_by(entry)
-            elif entry.kind == "compaction" and not undone & {
-                entry.id,
-                _field(entry, "compaction_id"),
-            }:
-                chunks.append(chunk[index + 1 :])
-                return _joined(chunks), entry
+            elif entry.kind == "compaction":
+                found = read_compaction(entry)
+                if not undone & {entry.id, found.compaction_id}:
+                    chunks.append(chunk[index + 1 :])
+                    return _joined(chunks), found
         chunks.append(chunk)
         if len(chunk) < size or chunk[0].parent is None:
             return _joined(chunks), None
         leaf, size = chunk[0].parent, min(size * 2, CHUNK_MAX)
 
 
-def _kept_before(thread: PathReader, compaction: Entry) -> tuple[list[Entry], bool]:
+def _kept_before(thread: PathReader, compaction: Compaction) -> tuple[list[Entry], bool]:
     """The entries before a compaction that it keeps as they are."""
-    first = _field(compaction, "first_kept_entry_id")
-    through = _field(compaction, "compacted_through_entry_id")
+    leaf = compaction.entry.parent
     try:
-        if isinstance(first, str):
-            return thread.path(compaction.parent, after=thread.get(first).parent), False
-        if isinstance(through, str):
-            return thread.path(compaction.parent, after=through), False
-    except NotFound:  # written by another program, or for another thread
-        return _last_exchange(thread.path(compaction.parent, limit=CHUNK)), True
-    if _field(compaction, "kept_user_entry_ids"):
+        if compaction.first_kept is not None:
+            return thread.path(leaf, after=thread.get(compaction.first_kept).parent), False
+        if compaction.through is not None:
+            return thread.path(leaf, after=compaction.through), False
+    except _NO_ENTRY:  # written by another program, or for another thread
+        return _last_exchange(thread.path(leaf, limit=CHUNK)), True
+    if compaction.kept_users:
         return [], False  # it says what it keeps, and that is no tail
-    return _last_exchange(thread.path(compaction.parent, limit=CHUNK)), True
+    return _last_exchange(thread.path(leaf, limit=CHUNK)), True
 
 
 def _last_exchange(entries: Sequence[Entry]) -> list[Entry]:
@@ -155,17 +155,14 @@ def _last_exchange(entries: Sequence[Entry]) -> list[Entry]:
     return list(entries[max(index, 0) :])
 
 
-def _named(
-    thread: PathReader, compaction: Entry, field: str, present: set[str]
-) -> tuple[Entry, ...]:
-    """The entries that a compaction names in a field and that are not in the window anyway."""
-    ids = _field(compaction, field)
+def _named(thread: PathReader, ids: Sequence[str], present: set[str]) -> tuple[Entry, ...]:
+    """The entries that a compaction names and that are not in the window anyway."""
     found: list[Entry] = []
-    for id in ids if isinstance(ids, list) else ():
-        if isinstance(id, str) and id not in present:
+    for id in ids:
+        if id not in present:
             try:
                 found.append(thread.get(id))
-            except NotFound:
+            except _NO_ENTRY:
                 continue
     return tuple(found)
 
@@ -174,14 +171,11 @@ def _without_compactions(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.kind != "compaction"]
 
 
-def _undone_by(edit: Entry) -> set[str]:
-    if _field(edit, "edit") != "uncompact":
+def _undone_by(entry: Entry) -> set[str | None]:
+    found = read_edit(entry)
+    if found.edit != "uncompact":
         return set()
-    return {id for id in (_field(edit, "target"), _field(edit, "compaction_id")) if id}
-
-
-def _field(entry: Entry, name: str) -> Any:
-    return entry.body.get(name) if isinstance(entry.body, dict) else None
+    return {id for id in (found.target, found.compaction_id) if id is not None}
 
 
 def _joined(chunks: list[list[Entry]]) -> list[Entry]:

@@ -341,13 +341,13 @@ def _cut(window: Window, shown: list[Entry], leaf: str | None) -> dict[str, Any]
     before = {entry.id for entry in window.kept}
     first = next((entry for entry in shown if entry.id not in before), None)
     previous = window.compaction
-    summary = previous.body.get("summary") if shown and previous is not None else ""
+    summary = previous.summary if shown and previous is not None else ""
     return compaction_body(
         previous,
         first_kept=None if first is None else first.id,
         through=leaf if first is None else first.parent,
         kept_users=[entry.id for entry in shown if entry.id in before],
-        summary=summary or "",
+        summary=summary,
         trigger="truncate",
     )
 

@@ -222,15 +222,13 @@ def shown(window: Window) -> list[Any]:
 
 def _opening(window: Window) -> list[Any]:
     """What stands for the part before the window."""
-    body = None if window.compaction is None else window.compaction.body
-    if not isinstance(body, dict):
+    compaction = window.compaction
+    if compaction is None:
         return []
-    details = body.get("details")
-    brought = details.get("messages") if isinstance(details, dict) else None
-    if isinstance(brought, list):
-        return brought
+    if compaction.messages is not None:
+        return compaction.messages
     # A compaction that `Thread.compact` made has a summary instead.
-    text = summary_text(body.get("summary"), window.kept)
+    text = summary_text(compaction.summary, window.kept)
     return [] if text is None else [{"role": "user", "content": text}]
 
 
