@@ -494,7 +494,8 @@ class Thread:
         `conversation=False` or `files=False` leaves the one or the other as it is, `at` stops at
         the message itself, `root` is the folder if it is not the one of the snapshot. `dry_run`
         only tells, `progress` is told how many files are done, of how many. Changed files that no
-        snapshot has are a Conflict with their names, unless `force`.
+        snapshot has are a Conflict with their names, unless `force`; with it, what others added
+        since goes as well. Undo brings all of it back.
         """
         return self.snapshots.rewind(to, **options)
 

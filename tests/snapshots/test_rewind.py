@@ -624,3 +624,31 @@ def test_what_the_target_left_out_is_not_deleted(tmp_path: Path) -> None:
     rewound = thread.rewind(asked.id)
     assert rewound.files is None or rewound.files.plan.kept == ("big",)
     assert (root / "big").read_bytes() == b"small"
+
+
+def test_force_takes_away_what_others_added_and_undo_brings_it_back(
+    thread: Thread, root: Path
+) -> None:
+    """Snapshot, work, rewind: the files are those of the snapshot, all of them and no others."""
+    wanted = names(root)
+    (root / "made").mkdir()
+    (root / "made" / "deep").write_text("by another")
+    (root / "new").write_text("by another")
+    before = names(root)
+    plain = thread.rewind("m2", dry_run=True).files
+    assert plain is not None
+    assert {"made/deep", "new"} <= set(plain.plan.kept)
+    thread.rewind("m2", force=True)
+    assert names(root) == wanted
+    thread.undo_rewind()
+    assert names(root) == before
+    thread.redo_rewind()
+    assert names(root) == wanted
+    thread.undo_rewind()
+    (root / "newer").write_text("by another, since")
+    thread.redo_rewind()
+    assert names(root) == {*wanted, "newer"}, "nobody forced that"
+
+
+def names(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")}

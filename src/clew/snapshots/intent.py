@@ -64,6 +64,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     takes_back: str | None = None  # of an undo or redo: the one on top of the stack that it is for
     below: Below | None = None  # on the stack that it goes on
     clears: bool = False  # there was something to be redone, which there is no more
+    sweeps: bool = False  # it was forced, and took away what others had added
 
 
 def pending(info: ThreadInfo) -> Intent | None:

@@ -76,6 +76,8 @@ def work(
     *,
     noted: Iterable[str] = (),
     again: bool = False,
+    sweeps: bool = False,
+    force: bool = False,
 ) -> Work:
     """What a restore of `snapshot` would do to the tree that `survey` saw.
 
@@ -83,11 +85,14 @@ def work(
     these files and folders. `noted` are trees that were stored on the way to somewhere else:
     what they have is safe, but they do not make a file one of ours that may be deleted.
     `again`: it was begun before, so that a path which is nowhere any more is no mistake.
+    `sweeps`: what others have added goes as well, if it is in a tree that was noted; with `force`,
+    also if it is in none yet.
     """
     selection = paths if isinstance(paths, Selection) else Selection(paths)
     ours = _Versions(trees, chain(known, [snapshot.tree]))
     left_out = _LeftOut(snapshot)
-    planner = _Planner(trees, ours, _Versions(trees, noted), selection, left_out)
+    others = _Others(_Versions(trees, noted), sweeps, force)
+    planner = _Planner(trees, ours, others, selection, left_out)
     planner.folder("", survey.top, snapshot.tree, needed=False)
     # Only after the comparison does the selection know which of its paths are nowhere.
     if not again:
@@ -238,13 +243,13 @@ class _Planner:
         self,
         trees: Trees,
         known: _Versions,
-        noted: _Versions,
+        others: _Others,
         selection: Selection,
         left_out: _LeftOut,
     ) -> None:
         self._trees = trees
         self._known = known
-        self._noted = noted
+        self._others = others
         self._left_out = left_out
         self._selection = selection
         self.actions: list[Action] = []
@@ -325,7 +330,8 @@ class _Planner:
             if not self._selection.covers(path) or not gone:
                 return False
             # An empty folder that no snapshot has had is not ours to remove.
-            if not needed and not self._known.has_folder(path):
+            ours = needed or self._known.has_folder(path)
+            if not ours and not self._others.may_go(self._others.noted.has_folder(path)):
                 self.kept.add(path)
                 return False
         elif not needed and self._left_out.holds(path):
@@ -355,12 +361,25 @@ class _Planner:
         # Under this very path: a copy of it elsewhere would not be found by one who looks for it.
         if self._known.has(path, content(old)):
             return True
-        if not needed and not any(True for _ in self._known.versions(path)):
+        noted = self._others.noted.has(path, content(old))
+        ours = needed or any(True for _ in self._known.versions(path))
+        if not ours and not self._others.may_go(noted):
             self.kept.add(path)
             return False
-        if not self._noted.has(path, content(old)):
+        if not noted:
             self.foreign.add(path)
         return True
+
+
+class _Others(Struct, frozen=True):
+    """What others have added, as far as it was stored on the way; and whether it goes."""
+
+    noted: _Versions
+    sweeps: bool
+    force: bool
+
+    def may_go(self, noted: bool) -> bool:
+        return self.sweeps and (noted or self.force)
 
 
 def _count(here: Folder) -> int:

@@ -58,6 +58,7 @@ class Request(Struct, frozen=True, kw_only=True):
     moved_from: str | None = None  # where the tree was, if the caller has moved it
     paths: list[str] | None = None  # None: all of them
     earlier: Files | None = None  # an earlier try: what it put there is no foreign change
+    sweeps: bool = False  # what others have added goes as well
     # What becomes of what can be undone.
     keeps: bool = False
     replaces: Intent | None = None  # the interrupted one that this takes back
@@ -109,6 +110,7 @@ def rewind(
         to=to,
         moves=conversation,
         leaf=to if at else tree.before(thread, to),
+        sweeps=force,
         force=force,
         fence=fence,
         progress=progress,
@@ -167,6 +169,7 @@ def restore(
         target=target,
         root=_root_for(thread, info, target, folder),
         paths=None if paths is None else list(paths),
+        sweeps=force,
         force=force,
         fence=fence,
         progress=progress,
@@ -308,6 +311,7 @@ def _reverse(
         moves=done.moves and not interrupted,
         leaf=done.from_leaf,
         takes_back=None if interrupted else done,
+        sweeps=done.sweeps,
     )
     if done.files is not None:
         request = _over(request, done.files, done.files.before, root)
@@ -326,7 +330,7 @@ def _finish(
     """Go on with one that was interrupted, or tell what would be done."""
     if not dry_run:
         return _resume(request, begun, files, root)
-    request = replace(request, moves=begun.moves, leaf=begun.leaf)
+    request = replace(request, moves=begun.moves, leaf=begun.leaf, sweeps=begun.sweeps)
     return _foresee(_over(request, files, files.snapshot, root), info)
 
 
@@ -453,7 +457,7 @@ def _resume(request: Request, intent: Intent, files: Files, root: str | None) ->
             "undo_rewind() takes it back, recover(force=True) finishes it"
         )
         raise Conflict(text, field="leaf", expected=intent.from_leaf, actual=info.leaf)
-    request = _over(request, files, files.snapshot, root)
+    request = replace(_over(request, files, files.snapshot, root), sweeps=intent.sweeps)
     assert request.target is not None
     with _opened(request) as place:
         _clean(request, place, intent, files)
@@ -536,6 +540,8 @@ def _plan(
         selection,
         noted=chain(stored(noted=True), () if earlier is None else [earlier.before_tree]),
         again=earlier is not None,
+        sweeps=request.sweeps,
+        force=request.force,
     )
     return inspect(root, made)
 
@@ -557,6 +563,7 @@ def _intent(request: Request, info: ThreadInfo, files: Files | None) -> Intent:
         takes_back=None if taken_back is None else taken_back.id,
         below=intents.below(under),
         clears=undone is not None and taken_back is None,
+        sweeps=request.sweeps,
     )
 
 
