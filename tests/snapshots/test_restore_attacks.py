@@ -21,9 +21,10 @@ from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY
 from clew.snapshots.manifest import Node, pack
 from clew.snapshots.plan import work
-from clew.snapshots.rewind import recover, restore, rewind
+from clew.snapshots.rewind import restore, rewind
 from clew.snapshots.survey import Survey
 from clew.snapshots.tree import Trees
+from clew.snapshots.undo import recover
 from clew.store import Store
 from clew.thread import Thread
 

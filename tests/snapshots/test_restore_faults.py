@@ -21,8 +21,9 @@ from clew.snapshots import intent as intents
 from clew.snapshots.checkout import materialize
 from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY
-from clew.snapshots.rewind import recover, rewind, undo_rewind
+from clew.snapshots.rewind import rewind
 from clew.snapshots.tree import Trees
+from clew.snapshots.undo import recover, undo_rewind
 from clew.store import Store
 from clew.thread import Thread
 

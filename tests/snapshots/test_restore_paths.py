@@ -21,11 +21,12 @@ from clew.snapshots import take
 from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY, Rules
 from clew.snapshots.plan import Selection, work
-from clew.snapshots.rewind import recover, restore, undo_rewind
+from clew.snapshots.rewind import restore
 from clew.snapshots.scan_paths import Base, scan_paths
 from clew.snapshots.survey import CachedTree, signature
 from clew.snapshots.take import Taking
 from clew.snapshots.tree import Trees
+from clew.snapshots.undo import recover, undo_rewind
 from clew.store import Store
 from clew.thread import Thread
 

@@ -17,7 +17,8 @@ from clew.snapshots import intent as intents
 from clew.snapshots.dirfd import System
 from clew.snapshots.ignore import TEMPORARY, Rules
 from clew.snapshots.model import Snapshot
-from clew.snapshots.rewind import recover, restore, rewind, undo_rewind
+from clew.snapshots.rewind import restore, rewind
+from clew.snapshots.undo import recover, undo_rewind
 from clew.store import Store
 from clew.thread import Thread
 

@@ -11,7 +11,7 @@ from clew.core.engine import Engine
 from clew.core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from clew.snapshots import intent as intents
 from clew.snapshots.dirfd import System
-from clew.snapshots.rewind import redo_rewind, undo_rewind
+from clew.snapshots.undo import redo_rewind, undo_rewind
 from clew.store import Store
 from clew.thread import Thread
 

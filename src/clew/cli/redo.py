@@ -11,7 +11,7 @@ import argparse
 from clew.cli import _files
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
-from clew.snapshots.rewind import redo_rewind
+from clew.snapshots.undo import redo_rewind
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from clew.cli import _files
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.snapshots import intent as intents
-from clew.snapshots.rewind import undo_rewind
+from clew.snapshots.undo import undo_rewind
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

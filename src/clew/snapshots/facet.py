@@ -26,11 +26,12 @@ from clew.snapshots.model import (
     Version,
 )
 from clew.snapshots.point import belonging, point_at, point_before
-from clew.snapshots.rewind import recover, redo_rewind, restore, rewind, undo_rewind
+from clew.snapshots.rewind import restore, rewind
 from clew.snapshots.scan import real_root
 from clew.snapshots.survey import Survey
 from clew.snapshots.take import Taking, look, usual_rules
 from clew.snapshots.tree import Trees, WorkingTrees, trees_of
+from clew.snapshots.undo import recover, redo_rewind, undo_rewind
 
 if TYPE_CHECKING:
     from clew.thread import Thread

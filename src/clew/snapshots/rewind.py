@@ -1,9 +1,9 @@
 """Going back: conversation and files as one step that can be undone.
 
-Each of the ways in says what is wanted as a `Request`, which never changes. `_run` does it:
+Each of the ways in says what is wanted as a `Request`, which never changes. `run` does it:
 survey and plan, look for obstacles, safety snapshot and intent, apply, finish. Until the snapshot
 and the intent are written, in one append, nothing has changed; from then on, whatever stops it,
-the intent says how to finish it (`_resume`), or how to take it back (`undo_rewind`).
+the intent says how to finish it (`resume`), or how to take it back (`undo_rewind`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from clew.snapshots.dirfd import REAL, Root, System
 from clew.snapshots.intent import Files, Intent
 from clew.snapshots.model import SAFETY, Plan, Restored, Rewound, Snapshot, Verb
 from clew.snapshots.plan import Selection, Work, bounded, work
-from clew.snapshots.point import belonging, point_at, point_before, snapshot_at, stands_at
+from clew.snapshots.point import belonging, point_at, point_before, snapshot_at
 from clew.snapshots.preflight import inspect, refuse
 from clew.snapshots.scan import real_root
 from clew.snapshots.survey import Survey
@@ -125,7 +125,7 @@ def rewind(
             error.args = (f"{error}; {hint}, or rewind the conversation alone with files=False",)
             raise
         request = replace(request, target=target, root=_root_for(thread, info, target, folder))
-    return _foresee(request, info) if dry_run else _go(request, info)
+    return foresee(request, info) if dry_run else _go(request, info)
 
 
 def _named(thread: Thread, info: ThreadInfo, name: str) -> Entry:
@@ -175,113 +175,9 @@ def restore(
         progress=progress,
         system=system,
     )
-    done = _foresee(request, info) if dry_run else _go(request, info)
+    done = foresee(request, info) if dry_run else _go(request, info)
     assert done.files is not None
     return done.files
-
-
-def undo_rewind(
-    thread: Thread,
-    *,
-    force: bool = False,
-    root: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    fence: int | None = None,
-    progress: Progress | None = None,
-    system: System = REAL,
-) -> Rewound:
-    """Take the last rewind or restore back, files and leaf. InvalidInput: there is none.
-
-    The next undo takes the one before it back, and `redo_rewind` does it again. One that was
-    interrupted is taken back first. What was written after the rewind stays as a branch of its
-    own; files that were changed since and never snapshotted are foreign changes. `root` says
-    where the tree is now if it was moved, `dry_run` only tells.
-    """
-    folder = None if root is None else real_root(root)
-    info = thread.info
-    begun = intents.pending(info)
-    undone = begun or intents.last(info)
-    if undone is None:
-        raise InvalidInput("undo", "there is no rewind and no restore to be undone")
-    request = Request(
-        thread=thread, what="undo", force=force, fence=fence, progress=progress, system=system
-    )
-    if begun is not None and begun.what == "undo" and begun.files is not None:
-        # An undo was interrupted: to undo is to finish it.
-        return _finish(request, begun, begun.files, folder, info, dry_run=dry_run)
-    if begun is not None:
-        request = replace(request, replaces=begun, keeps=True)
-    return _reverse(request, undone, folder, info, dry_run=dry_run)
-
-
-def redo_rewind(
-    thread: Thread,
-    *,
-    force: bool = False,
-    root: str | os.PathLike[str] | None = None,
-    dry_run: bool = False,
-    fence: int | None = None,
-    progress: Progress | None = None,
-    system: System = REAL,
-) -> Rewound:
-    """Take the last undo back, files and leaf. InvalidInput: there is none, or no longer.
-
-    A rewind, a restore, and every entry but markers and snapshots end what could be redone.
-    """
-    folder = None if root is None else real_root(root)
-    info = thread.info
-    request = Request(
-        thread=thread, what="redo", force=force, fence=fence, progress=progress, system=system
-    )
-    begun = intents.pending(info)
-    if begun is not None and begun.files is not None:
-        if begun.what != "redo":
-            text = (
-                f"a {begun.what} was interrupted; recover() finishes it, undo_rewind() takes it "
-                "back, and then there may be something to be redone"
-            )
-            raise Conflict(text, expected=None, actual=begun.what)
-        return _finish(request, begun, begun.files, folder, info, dry_run=dry_run)
-    undo = intents.undone(info)
-    if undo is None:
-        text = "there is no undo to be taken back; a rewind or a restore ends what could be redone"
-        raise InvalidInput("redo", text)
-    if not stands_at(thread, info, undo.leaf if undo.moves else undo.from_leaf):
-        text = (
-            "the thread has gone on since the undo, so that it cannot be redone; what was undone "
-            "is still there as a branch, and in the snapshots"
-        )
-        raise InvalidInput("redo", text)
-    return _reverse(request, undo, folder, info, dry_run=dry_run)
-
-
-def recover(
-    thread: Thread,
-    *,
-    force: bool = False,
-    root: str | os.PathLike[str] | None = None,
-    abandon: bool = False,
-    fence: int | None = None,
-    progress: Progress | None = None,
-    system: System = REAL,
-) -> Rewound | None:
-    """Finish what was interrupted; None if nothing was.
-
-    Conflict if the thread has moved on meanwhile, or a file was changed, unless `force`; then
-    `undo_rewind` takes it back. `root` says where the tree is now if it was moved. `abandon`
-    forgets about it and leaves the files as they are.
-    """
-    folder = None if root is None else real_root(root)
-    begun = intents.pending(thread.info)
-    if begun is None or begun.files is None:
-        return None
-    if abandon:
-        intents.forget(thread, begun)
-        return None
-    request = Request(
-        thread=thread, what=begun.what, force=force, fence=fence, progress=progress, system=system
-    )
-    return _resume(request, begun, begun.files, folder)
 
 
 # --- which snapshot, and where ---
@@ -300,41 +196,7 @@ def _root_for(thread: Thread, info: ThreadInfo, snapshot: Snapshot, root: str | 
     return own[-1].root
 
 
-def _reverse(
-    request: Request, done: Intent, root: str | None, info: ThreadInfo, *, dry_run: bool
-) -> Rewound:
-    """Go back to where one came from: leaf and files."""
-    interrupted = request.replaces is not None  # then it has not moved, and is on no stack
-    request = replace(
-        request,
-        to=done.to,
-        moves=done.moves and not interrupted,
-        leaf=done.from_leaf,
-        takes_back=None if interrupted else done,
-        sweeps=done.sweeps,
-    )
-    if done.files is not None:
-        request = _over(request, done.files, done.files.before, root)
-    return _foresee(request, info) if dry_run else _run(request, info)
-
-
-def _finish(
-    request: Request,
-    begun: Intent,
-    files: Files,
-    root: str | None,
-    info: ThreadInfo,
-    *,
-    dry_run: bool,
-) -> Rewound:
-    """Go on with one that was interrupted, or tell what would be done."""
-    if not dry_run:
-        return _resume(request, begun, files, root)
-    request = replace(request, moves=begun.moves, leaf=begun.leaf, sweeps=begun.sweeps)
-    return _foresee(_over(request, files, files.snapshot, root), info)
-
-
-def _over(request: Request, files: Files, snapshot: str, root: str | None) -> Request:
+def over(request: Request, files: Files, snapshot: str, root: str | None) -> Request:
     """The same over the paths that an intent names, to one of its two snapshots.
 
     Without a `root` of the caller's, the folder must be the one that it was: the name of it comes
@@ -354,7 +216,7 @@ def _over(request: Request, files: Files, snapshot: str, root: str | None) -> Re
 # --- from the first look at the tree to the last append ---
 
 
-def _foresee(request: Request, info: ThreadInfo) -> Rewound:
+def foresee(request: Request, info: ThreadInfo) -> Rewound:
     """What would be done: survey, plan and obstacles, without a lock and without a trace."""
     restored = None
     if request.target is not None:
@@ -379,8 +241,8 @@ def _go(request: Request, info: ThreadInfo) -> Rewound:
     """
     begun = intents.pending(info)
     if begun is None or begun.files is None:
-        return _run(request, info)
-    done = _resume(request, begun, begun.files, None)
+        return run(request, info)
+    done = resume(request, begun, begun.files, None)
     files, target = begun.files, request.target
     wanted = (request.what, request.to, request.moves, request.leaf if request.moves else None)
     was_wanted = (begun.what, begun.to, begun.moves, begun.leaf if begun.moves else None)
@@ -391,10 +253,10 @@ def _go(request: Request, info: ThreadInfo) -> Rewound:
         files.paths,
     ):
         return done
-    return _run(request, request.thread.info)
+    return run(request, request.thread.info)
 
 
-def _run(request: Request, info: ThreadInfo) -> Rewound:
+def run(request: Request, info: ThreadInfo) -> Rewound:
     """Survey, plan, obstacles, safety snapshot and intent, apply, finish."""
     thread, target, leaf = request.thread, request.target, info.leaf
     if target is None:
@@ -448,7 +310,7 @@ def _run(request: Request, info: ThreadInfo) -> Rewound:
     return _told(intent, leaf, todo.plan)
 
 
-def _resume(request: Request, intent: Intent, files: Files, root: str | None) -> Rewound:
+def resume(request: Request, intent: Intent, files: Files, root: str | None) -> Rewound:
     """Finish an interrupted one: the same, but its snapshot and its intent are there already."""
     thread, info = request.thread, request.thread.info
     if intent.moves and info.leaf != intent.from_leaf and not request.force:
@@ -457,7 +319,7 @@ def _resume(request: Request, intent: Intent, files: Files, root: str | None) ->
             "undo_rewind() takes it back, recover(force=True) finishes it"
         )
         raise Conflict(text, field="leaf", expected=intent.from_leaf, actual=info.leaf)
-    request = replace(_over(request, files, files.snapshot, root), sweeps=intent.sweeps)
+    request = replace(over(request, files, files.snapshot, root), sweeps=intent.sweeps)
     assert request.target is not None
     with _opened(request) as place:
         _clean(request, place, intent, files)
