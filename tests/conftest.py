@@ -25,6 +25,7 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What snapshots in a store on a server remember of a tree is not kept in a person's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

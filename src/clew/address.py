@@ -273,6 +273,16 @@ def data_folder() -> Path:
     return _base("XDG_DATA_HOME", ".local", "share") / "clew"
 
 
+def state_folder() -> Path | None:
+    """For what this machine must remember, and no other one can; None for a user without a home."""
+    try:
+        if sys.platform == "darwin":
+            return data_folder() / "state"
+        return _base("XDG_STATE_HOME", ".local", "state") / "clew"
+    except RuntimeError:
+        return None
+
+
 def cache_folder() -> Path | None:
     """For what can be made again; None for a user who has no home."""
     try:

@@ -11,8 +11,17 @@ from pathlib import Path
 import pytest
 from snapshots.trees import Spec, nodes, read, snapshot_of, stored, whole, write
 
+import clew
 from clew.core.codec import encode
-from clew.core.errors import ClewError, Conflict, Corrupt, NotFound, Unavailable, Unsupported
+from clew.core.errors import (
+    ClewError,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from clew.engines.memory import MemoryEngine
 from clew.snapshots import plan as planning
 from clew.snapshots.apply import prefix_of
@@ -24,7 +33,7 @@ from clew.snapshots.plan import work
 from clew.snapshots.rewind import restore, rewind
 from clew.snapshots.survey import Survey
 from clew.snapshots.tree import Trees
-from clew.snapshots.undo import recover
+from clew.snapshots.undo import recover, undo_rewind
 from clew.store import Store
 from clew.thread import Thread
 
@@ -431,19 +440,68 @@ def test_a_tree_without_end_is_refused(
 # --- what a store says about places ---
 
 
-def test_a_planted_intent_does_not_choose_what_is_written_to(thread: Thread, outside: Path) -> None:
+def test_a_planted_intent_does_not_choose_what_is_written_to(
+    thread: Thread, root: Path, outside: Path
+) -> None:
+    """Not even if it knows device and inode of the folder, which anybody can look up."""
     snapshot = thread.snapshots.list()[-1]
+    found = outside.stat()
     files = {
         "root": str(outside),
-        "folder": [1, 2],
+        "folder": [found.st_dev, found.st_ino],
         "snapshot": snapshot.id,
         "tree": snapshot.tree,
         "before": snapshot.id,
         "before_tree": snapshot.tree,
     }
     thread.set(rewinding={"id": "x", "what": "restore", "time_us": 0, "files": files})
-    with pytest.raises(Conflict, match="another folder"):
-        recover(thread)
+    for ask in (
+        lambda: recover(thread),
+        lambda: rewind(thread, "m", files=False),
+        lambda: rewind(thread, "m", root=root),
+        lambda: restore(thread, snapshot.id, root),
+    ):
+        with pytest.raises(Conflict, match="on this machine"):
+            ask()
+    with pytest.raises(InvalidInput, match="on this machine"):
+        undo_rewind(thread)
+    assert recover(thread, abandon=True) is None
+    assert rewind(thread, "m", files=False).moved
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another machine, where nothing is known of any folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+
+
+@pytest.mark.parametrize("address", ["{}/s.db", "files:{}/store"])
+def test_a_store_from_elsewhere_does_not_choose_the_folder(
+    tmp_path: Path, root: Path, address: str, elsewhere: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "f").write_text("v1")
+    place = address.format(tmp_path)
+    with monkeypatch.context() as there, clew.open(place) as store:
+        there.setenv("XDG_STATE_HOME", str(tmp_path / "there"))
+        thread = store.create("t")
+        thread.append("user_message", "one", id="m")
+        snapshot = thread.snapshots.take(root)
+    (root / "f").write_text("v2")
+    with clew.open(place) as store:
+        thread = store.get("t")
+        for ask in (
+            lambda: thread.rewind("m", force=True),
+            lambda: thread.snapshots.restore(snapshot.id, force=True),
+        ):
+            with pytest.raises(InvalidInput, match="root"):
+                ask()
+        assert thread.rewind("m", force=True, dry_run=True).files is not None, "a look is harmless"
+        assert (root / "f").read_text() == "v2"
+        thread.rewind("m", root=root, force=True)
+        assert (root / "f").read_text() == "v1"
+    with clew.open(place) as store:
+        store.get("t").undo_rewind()  # it was named, and so it is known
+        assert (root / "f").read_text() == "v2"
 
 
 @pytest.mark.parametrize("value", ["x", 1, {}, {"id": 1}, {"id": "x", "what": "rm", "time_us": 0}])

@@ -238,17 +238,18 @@ def test_death_at_any_call_leaves_something_that_can_be_finished_or_undone(
         write(root, B)
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(folder, here)
-        assert killed(name, here, at, after) == b"+"
+        assert killed(name, here, root, at, after) == b"+"
         store = Store(ENGINES[name](here))
         check_nothing_is_half_forgotten(store.get("t"), root, back=at % 2 == 1)
         store.close()
 
 
-def killed(name: str, folder: Path, at: int, after: bool) -> bytes:
+def killed(name: str, folder: Path, root: Path, at: int, after: bool) -> bytes:
     def work(tell: object) -> None:
         system = Faulty(at, die)
         system.after = after
-        rewind(Store(ENGINES[name](folder)).get("t"), "m", system=system)
+        # The store is a copy, so the folder has to be named to it.
+        rewind(Store(ENGINES[name](folder)).get("t"), "m", root=root, system=system)
 
     return in_child(work)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from clew.core.drafts import check_name
 from clew.core.engine import Progress
 from clew.core.errors import InvalidInput, NotFound
-from clew.snapshots import catalogue, history, quota
+from clew.snapshots import catalogue, history, quota, trust
 from clew.snapshots.checkout import materialize
 from clew.snapshots.diff import below, diff_trees, unified
 from clew.snapshots.ignore import Rules
@@ -71,6 +71,7 @@ class Snapshots:
         as well. `progress` is told how many files are read, and of how many.
         """
         folder = real_root(root)
+        trust.note_root(self._engine, folder)
         pinned = None if at is None else self._thread.get(check_name(at, "at")).id
         taking = Taking(self._thread, folder, at=pinned, label=label, rules=rules)
         return taking.take(fence=fence, progress=progress)
@@ -89,7 +90,9 @@ class Snapshots:
         It must lie on the path, and nothing is written then. This is how a turn with files begins
         and ends. When a message comes, `take` says more: that the files were so at that time.
         """
-        taking = Taking(self._thread, root, label=label, rules=rules)
+        folder = real_root(root)
+        trust.note_root(self._engine, folder)
+        taking = Taking(self._thread, folder, label=label, rules=rules)
         return taking.take_if_changed(fence=fence, progress=progress)
 
     def rules(self) -> Rules:
@@ -314,6 +317,7 @@ class Snapshots:
         """
         folder, source = real_root(files_to, "files_to"), None if root is None else real_root(root)
         thread, store = self._thread, self._thread.store
+        is_new = id is None or store.find(id) is None
         fork = store.fork(
             thread.id, at=at, before=before, id=id, title=title, facts=facts, time=time
         )
@@ -327,8 +331,10 @@ class Snapshots:
             materialize(self.trees, snapshot.tree, folder)
             fork.snapshots.take(folder, label="fork")
         except BaseException as error:
-            # A fork without its files would look whole, and work in the files of its origin.
-            store.purge(fork.id)
+            # A fork without its files would look whole, and work in the files of its origin. One
+            # that was there before, and is asked for again, has its own.
+            if is_new:
+                store.purge(fork.id)
             if isinstance(error, NotFound):
                 hint = "take one there, fork at a point that has one, or without files_to"
                 error.args = (f"{error}; {hint}",)

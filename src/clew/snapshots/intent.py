@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from clew.core.codec import decode, encode
 from clew.core.errors import Corrupt
 from clew.core.model import Draft, Fact, FactDraft, MoveDraft, ThreadInfo
+from clew.snapshots import trust
 from clew.snapshots.model import Verb
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def finish(
     if not intent.moves:
         expect = UNSET  # files alone: it does not matter what was written meanwhile
     engine.append(thread.id, batch, expect=expect, fence=fence)
+    trust.forget_intent(engine, intent.id)
 
 
 def _find(engine: Engine, thread: str, top: Intent) -> Intent | None:
@@ -167,6 +169,7 @@ def forget(thread: Thread, intent: Intent) -> None:
     """It did not happen. A fact needs no lease, so this works for one who has lost it."""
     batch = [_fact(intent, "forgotten", PENDING, None)]
     thread.store.engine.append(thread.id, batch)
+    trust.forget_intent(thread.store.engine, intent.id)
 
 
 def _fact(intent: Intent, step: str, key: str, value: Any) -> FactDraft:

@@ -24,7 +24,7 @@ from clew.core.drafts import check_name
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound
 from clew.core.model import Entry, ThreadInfo
-from clew.snapshots import catalogue
+from clew.snapshots import catalogue, trust
 from clew.snapshots import intent as intents
 from clew.snapshots.apply import Restoration, clean_up, translated
 from clew.snapshots.dirfd import REAL, Root, System
@@ -59,6 +59,7 @@ class Request(Struct, frozen=True, kw_only=True):
     paths: list[str] | None = None  # None: all of them
     earlier: Files | None = None  # an earlier try: what it put there is no foreign change
     sweeps: bool = False  # what others have added goes as well
+    is_named: bool = False  # the caller has said which folder it is
     # What becomes of what can be undone.
     keeps: bool = False
     replaces: Intent | None = None  # the interrupted one that this takes back
@@ -124,7 +125,8 @@ def rewind(
             hint = "take one when a message comes, or in each turn (turn(files=…))"
             error.args = (f"{error}; {hint}, or rewind the conversation alone with files=False",)
             raise
-        request = replace(request, target=target, root=_root_for(thread, info, target, folder))
+        chosen = _root_for(thread, info, target, folder)
+        request = replace(request, target=target, root=chosen, is_named=folder is not None)
     return foresee(request, info) if dry_run else _go(request, info)
 
 
@@ -168,6 +170,7 @@ def restore(
         what="restore",
         target=target,
         root=_root_for(thread, info, target, folder),
+        is_named=folder is not None,
         paths=None if paths is None else list(paths),
         sweeps=force,
         force=force,
@@ -181,6 +184,19 @@ def restore(
 
 
 # --- which snapshot, and where ---
+
+
+def _check_root(request: Request) -> None:
+    """That the folder was named by the caller, now or at some time before on this machine."""
+    engine = request.thread.store.engine
+    if request.is_named:
+        trust.note_root(engine, request.root)
+    elif not trust.knows_root(engine, request.root):
+        raise InvalidInput(
+            "root",
+            f"the store names {request.root}, which nobody has named to it on this machine before; "
+            "say root=… if that is the folder that you mean",
+        )
 
 
 def _root_for(thread: Thread, info: ThreadInfo, snapshot: Snapshot, root: str | None) -> str:
@@ -206,6 +222,7 @@ def over(request: Request, files: Files, snapshot: str, root: str | None) -> Req
         request,
         target=request.thread.snapshots.get(snapshot),
         root=files.root if root is None else root,
+        is_named=root is not None,
         folder=files.folder if root is None else None,
         moved_from=None if root is None else files.root,
         paths=files.paths,
@@ -265,6 +282,7 @@ def run(request: Request, info: ThreadInfo) -> Rewound:
         if request.leaf != leaf or request.takes_back is not None:
             intents.finish(thread, _intent(request, info, None), leaf, request.fence)
         return Rewound(what=request.what, leaf=request.leaf, from_leaf=leaf, files=None)
+    _check_root(request)
     with _opened(request) as root:
         if request.replaces is not None and request.replaces.files is not None:
             _clean(request, root, request.replaces, request.replaces.files)
@@ -296,6 +314,7 @@ def run(request: Request, info: ThreadInfo) -> Rewound:
                 above=selection.not_held([action.path for action in todo.actions]),
             )
             intent = _intent(request, info, files)
+            trust.note_intent(thread.store.engine, intent.id)
             begun = intents.begin(intent)
             is_written = taking.append(stored, begun, expect=leaf, fence=request.fence)
         _apply(request, root, intent, todo, may_forget=request.replaces is None)
@@ -321,6 +340,16 @@ def resume(request: Request, intent: Intent, files: Files, root: str | None) -> 
         raise Conflict(text, field="leaf", expected=intent.from_leaf, actual=info.leaf)
     request = replace(over(request, files, files.snapshot, root), sweeps=intent.sweeps)
     assert request.target is not None
+    if not request.is_named and not trust.knows_intent(thread.store.engine, intent.id):
+        raise Conflict(
+            f"a {intent.what} of {files.root} was interrupted, of which nothing is known on this "
+            f"machine; snapshots.recover(root=…) finishes it, snapshots.recover(abandon=True) "
+            "forgets it, and undo_rewind(dry_run=True) tells what it is about",
+            field="root",
+            expected=None,
+            actual=files.root,
+        )
+    _check_root(request)
     with _opened(request) as place:
         _clean(request, place, intent, files)
         selection = request.selection()
