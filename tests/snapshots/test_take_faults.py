@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 from faults.layers import Call, Layer
 from faults.points import Outcome
@@ -26,6 +27,7 @@ from faults.watched import LIST, OPEN, READ, watched_by
 from snapshots.trees import Spec, add, write
 
 from clew.core import drafts
+from clew.core.codec import digest
 from clew.core.errors import Closed, InvalidInput, Unavailable
 from clew.core.model import Record
 from clew.engines.files import blobs
@@ -230,6 +232,32 @@ def test_a_cache_with_another_hash_in_it_is_not_believed(durable: Store, root: P
         durable.snapshot_caches.clear()
         again = thread.snapshots.take(root)
     assert again.tree == first.tree
+
+
+@pytest.mark.parametrize("where", ["files", "folders", "ignores"])
+@pytest.mark.parametrize("name", ["../outside", "..", "d/b.txt", "/etc/hostname"])
+def test_a_cache_does_not_lead_out_of_the_tree(
+    durable: Store, root: Path, where: str, name: str
+) -> None:
+    """One may come with a store from somebody else, with a hash that is right."""
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("not for others")
+    thread = durable.create("t")
+    with later():
+        thread.snapshots.take(root)
+        (file,) = cache_folder(durable).iterdir()
+        seal = len(digest(b""))
+        tree = msgspec.msgpack.decode(file.read_bytes()[seal:])
+        top = tree["folders"][""]
+        places = {"files": (4, [name, "file", "b3:" + "0" * 64, 3, None]), "folders": (5, name)}
+        place, planted = places.get(where, (7, name))
+        top[place].append(planted)
+        data = msgspec.msgpack.encode(tree)
+        file.write_bytes(digest(data).encode() + data)
+        durable.snapshot_caches.clear()
+        again = thread.snapshots.take(root)
+    assert files(thread, again) == ["a.txt", "d/b.txt", "d/c.txt"]
 
 
 def test_what_dead_writers_of_a_cache_leave_is_removed_when_it_is_old(

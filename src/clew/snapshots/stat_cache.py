@@ -91,11 +91,21 @@ class Cache:
                 # Of another tree, or of another version, is as good as none.
                 if is_sealed(seal, data):
                     found = msgspec.msgpack.decode(data, type=CachedTree)
-                    if found.version == VERSION and found.root == root:
+                    ours = found.version == VERSION and found.root == root
+                    if ours and not any(map(_leads_out, found.folders.values())):
                         return found
             except (OSError, ValueError, msgspec.MsgspecError):
                 pass  # there is none, or it is not one of ours: all of the tree is read
         return CachedTree(root=root)
+
+
+def _leads_out(folder: CachedFolder) -> bool:
+    """Whether a name in it is none: with a store from somebody else there may come any cache."""
+    names = [*[file.name for file in folder.files], *folder.folders, *folder.ignores]
+    return any("/" in name for name in names) or not _NO_NAMES.isdisjoint(names)
+
+
+_NO_NAMES = frozenset({"", ".", ".."})
 
 
 def is_sealed(seal: bytes, data: bytes) -> bool:
