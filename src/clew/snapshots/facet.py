@@ -265,6 +265,7 @@ class Snapshots:
         before: str | None = None,
         id: str | None = None,
         title: str | None = None,
+        parent: str | None = None,
         facts: Mapping[str, Any] | None = None,
         time: datetime | None = None,
     ) -> Thread:
@@ -275,7 +276,14 @@ class Snapshots:
         """
         store = self._thread.store
         fork = store.fork(
-            self._thread.id, at=at, before=before, id=id, title=title, facts=facts, time=time
+            self._thread.id,
+            at=at,
+            before=before,
+            id=id,
+            title=title,
+            parent=parent,
+            facts=facts,
+            time=time,
         )
         try:
             snapshot = _latest_on_path(fork) if before is None else pinned(self._thread, before)
