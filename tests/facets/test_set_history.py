@@ -214,9 +214,8 @@ def test_adding_beside_replacing_loses_no_message(store: Store, conversation: Co
 
 def test_a_conversation_at_work_keeps_its_history(conversation: Conversation) -> None:
     conversation.set_history(says("ab"))
-    with conversation.thread.turn(owner="me"):
-        with pytest.raises(LeaseHeld):
-            conversation.set_history(says("c"))
+    with conversation.thread.turn(owner="me"), pytest.raises(LeaseHeld):
+        conversation.set_history(says("c"))
     assert shown(conversation) == "ab"
 
 
@@ -233,7 +232,7 @@ def test_messages_may_have_ids_of_the_callers_own(conversation: Conversation) ->
     assert shown(conversation) == "ab"
     assert thread.labels == {"u1": "here"}
     conversation.set_history(says("ab"), ids=["other", None])
-    assert [e.id for e in conversation.entries()][0] == "other", "another id is another message"
+    assert conversation.entries()[0].id == "other", "another id is another message"
 
 
 def test_going_back_to_a_history_by_its_ids_stores_nothing_again(

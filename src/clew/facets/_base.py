@@ -138,8 +138,14 @@ def retried(attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def write(store: Store, at: FacetKey, batch: Sequence[Draft]) -> list[Record]:
-    """Append to a facet's thread, which is made on the first write.
+def write(
+    store: Store,
+    at: FacetKey,
+    batch: Sequence[Draft],
+    *,
+    restored: Callable[[], bool] = lambda: False,
+) -> list[Record]:
+    """Append to a facet's thread, which is made on the first write, unless it could be `restored`.
 
     After a delete the thread begins anew: it is restored and stands before its root, in the same
     step. What it held stays reachable as a branch.
@@ -154,7 +160,8 @@ def write(store: Store, at: FacetKey, batch: Sequence[Draft]) -> list[Record]:
             if at.adopted:
                 raise
             if error.deleted_at is None:
-                ensure(store, at, time=to_time(batch[0].time_us))
+                if not restored():
+                    ensure(store, at, time=to_time(batch[0].time_us))
                 return thread.write(batch)
         info = thread.info
         if info.deleted_at is None:  # another writer has revived it

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack
 
 from msgspec import UNSET, Struct, UnsetType
@@ -362,7 +363,7 @@ class Conversation:
         label names stays. Branches need what they stand on: while there are any, nothing goes,
         unless `drop_branches` lets go of them too. It takes the lease: LeaseHeld while another
         owner is at work, and for writers while it lasts. `store.sweep` frees the blobs. If the
-        process dies in it, the next write, or call of it, goes on from there.
+        process dies in it, the next call of any method goes on from there.
         """
         key = str(self.key)
 
@@ -450,13 +451,19 @@ class Conversation:
         return self._attempt("leaf", read, None)
 
     def _write(self, batch: Sequence[Draft]) -> None:
-        _base.write(self._store, self._at(), batch)
+        at = self._at()
+        _base.write(self._store, at, batch, restored=partial(storage.settle, self._store, at))
 
     def _begin(self) -> None:
-        _base.begin(self._store, self._at())
+        at = self._at()
+        self._find(at)
+        _base.begin(self._store, at)
 
     def _find(self, at: FacetKey) -> ThreadInfo | None:
         info = _base.find_info(self._store, at)
+        # It may be missing because its storage is being compacted, by a process that has died.
+        if not at.adopted and storage.is_unsettled(info) and storage.settle(self._store, at):
+            info = _base.find_info(self._store, at)
         if at.adopted and (info is None or info.deleted_at is not None):
             raise NotFound(
                 "thread", at.thread, deleted_at=None if info is None else info.deleted_at

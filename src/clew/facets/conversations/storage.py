@@ -5,12 +5,11 @@ is purged, and the copies become the thread of that id. The copies have the ids,
 of their originals; where an entry before them is gone, their parents and hashes are new.
 
 Until the new thread is whole, a stand-in has all of it. It is written before anything is removed,
-so that a process that dies in between leaves something to go on from: `_settle`.
+so that a process that dies in between leaves something to go on from: `settle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -19,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from clew.context.window import read_window
 from clew.core import drafts
 from clew.core.codec import digest, new_id
-from clew.core.errors import ClewError, Conflict, InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, ClewError, Conflict, InvalidInput, NotFound
 from clew.core.model import (
     Draft,
     Entry,
@@ -62,13 +61,11 @@ class Reclaimed(Struct, frozen=True, kw_only=True):
 def compact_storage(store: Store, at: FacetKey, drop_branches: bool) -> Reclaimed:
     """See `Conversation.compact_storage`."""
     thread = Thread(store, at.thread)
-    if _base.find_info(store, at) is None:
-        _settle(store, at, None)
-        if _base.find_info(store, at) is None:
-            return Reclaimed(key=at.key)
+    if _base.find_info(store, at) is None and not settle(store, at):
+        return Reclaimed(key=at.key)
     lease = thread.leases.acquire(OWNER, ttl_seconds=LEASE_SECONDS)
     try:
-        _settle(store, at, lease)
+        settle(store, at, lease)
         info = thread.info
         found = None if info.deleted_at is not None else _Needs(thread, info)
         branches = () if found is None or drop_branches else found.branches
@@ -82,12 +79,12 @@ def compact_storage(store: Store, at: FacetKey, drop_branches: bool) -> Reclaime
         thread.leases.renew(lease, ttl_seconds=LEASE_SECONDS)
     except BaseException:
         with suppress(ClewError):
-            _settle(store, at, lease)
+            settle(store, at, lease)
         with suppress(ClewError):
             thread.leases.release(lease)
         raise
     purged = store.engine.purge(thread.id)  # and the lease with it
-    _settle(store, at, None)
+    settle(store, at)
     return Reclaimed(
         key=at.key,
         entries=len(found.unneeded),
@@ -207,7 +204,7 @@ def _copy(
 def _bury(store: Store, thread: Thread, info: ThreadInfo, lease: Lease, stand_in: str) -> None:
     """Let nothing more be acknowledged. Facts need no lease: if one came in between, Conflict."""
     now_us = store.clock()
-    buried = drafts.facts({"deleted_us": now_us, COMPACTING: stand_in}, now_us)
+    buried = drafts.facts({COMPACTING: stand_in, "deleted_us": now_us}, now_us)
     thread.write(buried, expect=info.leaf, fence=lease.fence)
     seq = info.seq + len(buried)
     if (now := thread.info).seq != seq:
@@ -220,26 +217,29 @@ def _bury(store: Store, thread: Thread, info: ThreadInfo, lease: Lease, stand_in
         )
 
 
-def _settle(store: Store, at: FacetKey, lease: Lease | None) -> None:
-    """Go on from every stand-in that is there, or do without it.
+def is_unsettled(info: ThreadInfo | None) -> bool:
+    """Whether a thread is missing, or was made and not filled yet."""
+    return info is None or (info.deleted_at is None and COMPACTING in info.facts)
+
+
+def settle(store: Store, at: FacetKey, lease: Lease | None = None) -> bool:
+    """Go on from every stand-in that is there, or do without it; whether there was one.
 
     Under the lease if there is a thread: another process may be at work on it.
     """
     thread = Thread(store, at.thread)
     fence = None if lease is None else lease.fence
-    for stand_in in list(_found(store, at)):
+    found = store.engine.threads(ThreadQuery(prefix=_stand_ins(at), archived=None)).items
+    for stand_in in found:
         info = _base.find_info(store, at)
-        if info is not None and info.facts.get(COMPACTING) == stand_in.id:
-            # The old thread is still whole: as if nothing had been begun.
-            thread.write(_base.revival(info, store.clock()), expect=info.leaf, fence=fence)
-        elif _READY in stand_in.facts and (info is None or info.deleted_at is None):
-            _base.retried(partial(_refill, store, at, stand_in, fence))
-        with suppress(NotFound):
+        with suppress(NotFound):  # another process has just settled it
+            if info is not None and info.deleted_at and COMPACTING in info.facts:
+                # The old thread is still whole: as if nothing had been begun.
+                thread.write(_base.revival(info, store.clock()), expect=info.leaf, fence=fence)
+            elif _READY in stand_in.facts and (info is None or info.deleted_at is None):
+                _base.retried(partial(_refill, store, at, stand_in, fence))
             store.engine.purge(stand_in.id)
-
-
-def _found(store: Store, at: FacetKey) -> Iterator[ThreadInfo]:
-    yield from store.engine.threads(ThreadQuery(prefix=_stand_ins(at), archived=None)).items
+    return bool(found)
 
 
 def _refill(store: Store, at: FacetKey, stand_in: ThreadInfo, fence: int | None) -> None:
@@ -253,21 +253,26 @@ def _refill(store: Store, at: FacetKey, stand_in: ThreadInfo, fence: int | None)
         if key != _READY
     ]
     if info is None:
+        # It says that it is not whole before it has its entries.
+        unfilled = drafts.facts({COMPACTING: stand_in.id}, stand_in.created_us)
         draft = ThreadDraft(
             id=at.thread,
             created_us=stand_in.created_us,
             parent=stand_in.parent,
             origin=stand_in.origin,
-            facts=tuple(facts),
+            facts=(*facts, *unfilled),
         )
-        info = store.engine.create(draft)
+        with suppress(AlreadyExists):
+            store.engine.create(draft)
+        info = thread.info
     mine = [record for record in thread.read() if isinstance(record, Entry)]
     if entries and entries[-1].id in {entry.id for entry in mine}:
         return
-    # A message that came while there was no thread of this id has begun another one. It comes
-    # after those that were before it; what is left is a branch that shows what happened.
+    # A thread that was made by hand while there was none of this id: its messages come after those
+    # that were before them. The ones that it began with stay as a branch.
     base = None if stand_in.origin is None else stand_in.origin.entry
     batch: list[Draft] = [fact for fact in facts if fact.key not in info.fact_data]
+    batch += drafts.facts({COMPACTING: None}, store.clock())
     if entries:
         batch += [] if info.leaf == base else [drafts.move(base, store.clock())]
         batch += [_copy(entry, entry.parent) for entry in entries[:1]]
