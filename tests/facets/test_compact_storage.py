@@ -300,6 +300,28 @@ def test_a_summary_that_is_set_at_any_moment_is_not_lost(talk: Conversation, at:
     whole(store)
 
 
+@pytest.mark.parametrize("at", range(STEPS + 1))
+def test_a_conversation_that_is_deleted_at_any_moment_stays_deleted(
+    talk: Conversation, at: int
+) -> None:
+    store = talk._store
+    deleted: list[bool] = []
+
+    def delete() -> None:
+        with suppress(LeaseHeld):
+            talk.delete()
+            deleted.append(True)
+
+    engine = Stopping(store.engine, at, delete)
+    other = Conversations(Store(engine, clock=store.clock)).get("k")  # type: ignore[arg-type]
+    with suppress(Conflict):
+        other.compact_storage()
+    assert texts(talk) == ([] if deleted else ["8", "9"])
+    if deleted:
+        store.restore("conversation:k")
+        assert texts(talk) == ["8", "9"]
+
+
 def test_a_failure_leaves_everything_as_it_was(talk: Conversation) -> None:
     store = talk._store
 

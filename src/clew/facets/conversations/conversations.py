@@ -408,7 +408,17 @@ class Conversation:
 
     def delete(self) -> None:
         """Put a tombstone on it; the next write begins anew. Deleting twice is fine."""
-        self._attempt("delete", lambda: _base.tombstone(self._store, self._at()), False)
+
+        def call() -> None:
+            at = self._at()
+            info = self._find(at)
+            # The tombstone that stands while the storage is compacted is not the user's.
+            if info is not None and _base.COMPACTING in info.facts:
+                thread = Thread(self._store, at.thread)
+                thread.write(_base.revival(info, self._store.clock()), expect=info.leaf)
+            _base.tombstone(self._store, at)
+
+        self._attempt("delete", call, None)
 
     # --- reading ---
 
