@@ -184,7 +184,7 @@ def messages_page() -> str:
 
 
 def conversations_page() -> str:
-    names = ["Conversations", "Conversation", "ConversationInfo"]
+    names = ["Conversations", "Conversation", "ConversationInfo", "Reclaimed"]
     page = classes_page("Conversations", conversations, names)
     failure = [
         f"| `{name}` | {_code(type)} |" for name, type in _annotations(conversations.Failure)

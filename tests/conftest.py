@@ -35,7 +35,7 @@ def postgres_places(postgres_cluster: Cluster) -> None:  # noqa: F811
 
 
 # What is tested there is pure, or about files, and a server would only make it slower.
-WITHOUT_SERVERS = ("context", "facets", "snapshots")
+WITHOUT_SERVERS = ("context", "snapshots")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

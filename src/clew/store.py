@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from clew import tree
 from clew.core import drafts
+from clew.core.codec import encode, new_id
 from clew.core.drafts import check_name, mint, seconds
 from clew.core.engine import Engine, Progress
-from clew.core.errors import InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
+    FactDraft,
     Order,
     Origin,
     Page,
@@ -38,7 +40,7 @@ from clew.tree import Comparison
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
-    from clew.core.options import ThreadFilters
+    from clew.core.options import ThreadFields, ThreadFilters
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
     from clew.facets.sessions import Sessions
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from clew.upkeep.copy import CopyReport
 
 INHERITED_FACTS = ("workspace", "tags", "model")
+FORK_ID_FACT = "fork_id"  # of a thread: the last number that was given to a fork of it
 SWEEP_GRACE_SECONDS = 3600.0
 
 Problems = list[Problem]  # `list` means the method inside of Store
@@ -103,6 +106,23 @@ class Store:
                 facts=drafts.facts(given, created_us),
             )
         )
+
+    def get_or_create(self, id: str, **fields: Unpack[ThreadFields]) -> Thread:
+        """The thread with this id, made if there is none: of several callers at once all get it.
+
+        The fields are those of `create`; they count only if it is made. AlreadyExists if it is
+        deleted: restore it, purge it, or choose another id.
+        """
+        while True:
+            try:
+                return self.get(id)
+            except NotFound as error:
+                if error.deleted_at is not None:
+                    raise AlreadyExists("thread", id, deleted_at=error.deleted_at) from None
+            try:
+                return self.create(id, **fields)
+            except AlreadyExists:
+                continue  # another caller was first, or the thread was purged between two looks
 
     def _create(self, draft: ThreadDraft) -> Thread:
         return Thread(self, self.engine.create(draft).id)
@@ -263,6 +283,7 @@ class Store:
         before: str | None = None,
         id: str | None = None,
         title: str | None = None,
+        parent: str | None = None,
         facts: Mapping[str, Any] | None = None,
         time: datetime | None = None,
     ) -> Thread:
@@ -270,12 +291,14 @@ class Store:
 
         `at` shares up to and including that entry (default: the leaf), `before` up to where the
         thread stood before it, and before the marker of its turn if the turn began with it; before
-        the root gives an empty thread. Workspace, tags and model come along;
-        title, status and the rest do not. With an `id` and a `time` of yours a retry gives the
-        fork that is there.
+        the root gives an empty thread. Workspace, tags and model come along; title, status, parent
+        and the rest do not. `parent` is that of `create`: a sub-agent may begin as a fork. With an
+        `id` and a `time` of yours a retry gives the fork that is there.
         """
         if at is not None and before is not None:
             raise InvalidInput("at", "give either at or before, not both")
+        if parent is not None:
+            self._check_parent(check_name(parent, "parent"), id)
         info = self._info(thread)
         given = {key: info.facts[key] for key in INHERITED_FACTS if key in info.facts}
         given |= dict(facts or {})
@@ -286,6 +309,7 @@ class Store:
             ThreadDraft(
                 id=mint(id),
                 created_us=created_us,
+                parent=parent,
                 origin=self._origin(info, at, before),
                 facts=drafts.facts(given, created_us),
             )
@@ -303,14 +327,32 @@ class Store:
         return Thread(self, made)
 
     def fork_id(self, base: str) -> str:
-        """A readable id for a fork: the first of `base#fork-1`, `-2`, … that is really free."""
+        """A readable id for a fork of a thread: `base#fork-1`, then `-2`, …; yours alone.
+
+        It is reserved in the store, so that no other call gets it, in whatever process, and it
+        does not come back when its fork is purged. NotFound if there is no thread `base`.
+        """
         check_name(base, "base")
-        number = 1
+        number = 0
         while True:
-            id = f"{base}#fork-{number}"
-            if not self._has(id):
-                return id
-            number += 1
+            last = self._info(base).facts.get(FORK_ID_FACT)
+            number = max(number, last["number"] if isinstance(last, dict) else 0) + 1
+            id = check_name(f"{base}#fork-{number}", "id")
+            if self._has(id):
+                continue  # it was made without being reserved
+            # Facts are not compared and set. The ids of records are: the same one with other
+            # content is a Conflict, so of several callers one gets the number.
+            claim = FactDraft(
+                id=f"{FORK_ID_FACT}:{number}",
+                key=FORK_ID_FACT,
+                data=encode({"number": number, "by": new_id()}),
+                time_us=self.clock(),
+            )
+            try:
+                self.engine.append(base, [claim])
+            except Conflict:
+                continue
+            return id
 
     def _origin(self, info: ThreadInfo, at: str | None, before: str | None) -> Origin:
         source = Thread(self, info.id)

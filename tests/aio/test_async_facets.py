@@ -41,6 +41,27 @@ def test_a_conversation_leads_to_its_thread(run: Callable[..., Any], path: Path)
     run(story)
 
 
+def test_conversations_fork_close_and_are_gone_through(run: Callable[..., Any], path: Path) -> None:
+    async def story() -> None:
+        store = await clew.open_async(path)
+        talks = store.conversations
+        talk = await talks.get_or_create("k")
+        leaf = await talk.set_history([{"role": "user", "content": "a"}], ids=["u1"], expect=None)
+        assert leaf == await talk.leaf == "u1"
+        fork = await talk.fork()
+        await fork.add("user", "b")
+        assert (fork.key, len(await fork.history())) == ("k#fork-1", 2)
+        assert (await talks.of(await fork.thread)).key == "k#fork-1"
+        assert [info.key async for info in talks.all()] == ["k#fork-1", "k"]
+        await fork.truncate(1)
+        assert (await fork.compact_storage()).entries == 0, "what it hides is its origin's"
+        await talks.close()
+        with pytest.raises(clew.Closed):
+            await store.stats()
+
+    run(story)
+
+
 def test_a_loop_that_may_not_stop_counts_what_failed(path: Path) -> None:
     async def story() -> None:
         async with await clew.open_async(path) as store:

@@ -55,6 +55,25 @@ def test_eight_processes_lose_nothing_and_leave_no_gap(path: str, threads: int) 
         assert store.verify() == []
 
 
+def test_processes_never_get_the_same_fork_id(path: str) -> None:
+    with clew.open(path) as store:
+        store.create("t")
+        workers = [start("fork_ids", path, 10) for _ in range(4)]
+        given = [line for worker in workers for line in said(worker)]
+        assert sorted(given) == sorted(f"t#fork-{n}" for n in range(1, 41))
+        assert store.verify() == []
+
+
+def test_processes_that_want_the_same_threads_all_get_them(path: str) -> None:
+    with clew.open(path) as store:
+        workers = [start("get_or_create", path, 10) for _ in range(4)]
+        assert [said(worker) for worker in workers] == [["done"]] * 4
+        assert store.stats().threads == 20
+        for n in range(10):
+            assert len(store.get(f"t{n}").path()) == 4
+            assert len(store.conversations.get(f"k{n}").thread.path()) == 4
+
+
 def test_a_process_killed_at_any_moment_loses_nothing_acknowledged(path: str) -> None:
     cycles = 250
     with clew.open(path) as store:

@@ -164,3 +164,28 @@ def test_turns_of_many_threads_take_their_turn(store: Store) -> None:
     together(*(lambda n=n: work(n) for n in range(4)))
     kinds = [e.kind for e in thread.path()]
     assert kinds == ["turn_marker", "event", "turn_marker"] * 12
+
+
+def test_of_racers_for_one_thread_all_get_it(store: Store) -> None:
+    got: list[clew.Thread] = []
+    together(*(lambda: got.append(store.get_or_create("t")) for _ in range(8)))
+    assert got == [store.get("t")] * 8
+    assert store.stats().threads == 1
+
+
+def test_of_racers_for_one_conversation_all_get_it(store: Store) -> None:
+    got: list[str] = []
+    talks = store.conversations
+    together(*(lambda: got.append(talks.get_or_create("k").thread.id) for _ in range(8)))
+    assert got == ["conversation:k"] * 8
+    talks.delete("k")
+    together(*(lambda: got.append(talks.get_or_create("k").thread.id) for _ in range(8)))
+    assert len(got) == 16
+    assert talks.get_history("k") == []
+
+
+def test_racers_for_fork_ids_get_one_each(store: Store) -> None:
+    store.create("abc")
+    got: list[str] = []
+    together(*(lambda: got.extend(store.fork_id("abc") for _ in range(5)) for _ in range(6)))
+    assert sorted(got) == sorted(f"abc#fork-{n}" for n in range(1, 31))

@@ -43,6 +43,26 @@ def append_for_ever(path: str, name: str, begin: int) -> None:
                 thread.set(title=f"{name} {n}")
 
 
+def fork_ids(path: str, count: str) -> None:
+    """Reserve ids for forks of one thread; fork with every other one, and purge the fork."""
+    with clew.open(path) as store:
+        for n in range(int(count)):
+            id = store.fork_id("t")
+            tell(id)
+            if n % 2:
+                store.fork("t", id=id)
+                store.purge(id)
+
+
+def get_or_create(path: str, count: str) -> None:
+    """Ask for threads that other processes ask for as well, and write into each."""
+    with clew.open(path) as store:
+        for n in range(int(count)):
+            store.get_or_create(f"t{n}").append("event")
+            store.conversations.get_or_create(f"k{n}").thread.append("event")
+    tell("done")
+
+
 def hold_lease(path: str) -> None:
     """Take a short lease, stop, and try to write when woken."""
     with clew.open(path) as store:
@@ -100,7 +120,15 @@ def crash_loop(path: str, cycles: str, seed: str) -> None:
 
 ROLES = {
     role.__name__: role
-    for role in (append, hold_lease, take_turn_and_hang, take_steps_and_hang, crash_loop)
+    for role in (
+        append,
+        crash_loop,
+        fork_ids,
+        get_or_create,
+        hold_lease,
+        take_steps_and_hang,
+        take_turn_and_hang,
+    )
 }
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import pytest
 from _rows import PARTS, Claims
 
 import clew
-from clew import InvalidInput, LeaseHeld, NotFound
+from clew import Closed, Conflict, InvalidInput, LeaseHeld, NotFound
 from clew.facets.conversations import Conversations
 from clew.facets.runs import Checkpoint
 from clew.store import Store
@@ -254,6 +254,11 @@ def _set_history(store: Store, name: str) -> None:
     with pytest.raises(InvalidInput):
         store.conversations.set_history("k", [say("half"), {"content": "bad"}])
     assert texts(talk.history()) == ["new", "newer"]
+    before, leaf = store.stats().entries, talk.leaf
+    store.conversations.set_history("k", [say("new"), say("newer"), say("newest")])
+    assert store.stats().entries == before + 1
+    with pytest.raises(Conflict):
+        store.conversations.set_history("k", [say("new")], expect=leaf)
 
 
 @TALKS.row("SessionStore.truncate_history")
@@ -271,30 +276,53 @@ def _truncate(store: Store, name: str) -> None:
     talks.set_history("k", [say("go"), CALL, RESULT])
     talks.truncate_history("k", 1)
     assert talks.get_history("k") == [CALL, RESULT]
-    talks.get("k").truncate(1, exact=True)
+    talks.truncate_history("k", 1, exact=True)
     assert talks.get_history("k") == [RESULT]
     talks.add_message("k", "user", "Go on.")
     assert talks.get("k").thread.context("openai-chat").messages == [say("Go on.")]
 
 
-@TALKS.row("SessionStore.save", "SessionStore.close", "JSONLStore.compact")
+@TALKS.row("SessionStore.save")
 def _nothing_to_do(store: Store, name: str) -> None:
     talks = store.conversations
-    talks.set_history("k", [say("a"), say("b"), say("c")])
-    talks.truncate_history("k", 1)
+    talks.add_message("k", "user", "a")
     before = store.stats()
     talks.save("k")
     talks.save("unknown")
-    talks.close()
     assert store.stats() == before
-    assert texts(talks.get_history("k")) == ["c"]
+
+
+@TALKS.row("SessionStore.close")
+def _close(store: Store, name: str) -> None:
+    talks = clew.open("chats.db").conversations
+    talks.add_message("k", "user", "a")
+    talks.close()
+    with pytest.raises(Closed):
+        talks.get_history("k")
+    with clew.open("chats.db") as again:
+        assert texts(again.conversations.get_history("k")) == ["a"]
+
+
+@TALKS.row("JSONLStore.compact")
+def _compact(store: Store, name: str) -> None:
+    talks = store.conversations
+    talks.set_history("k", [say("a"), say("b"), say("c")])
+    talks.truncate_history("k", 1)
+    talks.save("k")
     assert len(talks.get("k").thread.context("plain", compacted=False).messages) == 3
+    assert talks.compact_storage("k").entries == 2
+    assert len(talks.get("k").thread.context("plain", compacted=False).messages) == 1
+    assert texts(talks.get_history("k")) == ["c"]
+    assert store.verify() == []
 
 
 @TALKS.row("SessionManager.get_or_create", "Session.messages")
 def _get_or_create(store: Store, name: str) -> None:
+    got: list[str] = []
+    at_once(*(lambda: got.append(store.conversations.get_or_create("k").thread.id),) * 4)
+    assert got == ["conversation:k"] * 4
     talk = store.conversations.get_or_create("k")
-    assert (talk.history(), store.stats().threads) == ([], 0)
+    assert (talk.history(), store.stats().threads) == ([], 1)
     talk.add("user", "Hello")
     talk.history()[0]["content"] = "changed"
     talk.history().append(say("more"))
@@ -335,6 +363,7 @@ def _keys(store: Store, name: str) -> None:
         assert texts(store.conversations.get_history(key)) == [f"for {key}"]
         assert store.conversations.get(key).key == key
     assert {info.key for info in store.conversations.list().items} == set(keys)
+    assert [info.key for info in store.conversations.all()] == keys[::-1]
     with pytest.raises(InvalidInput):
         store.conversations.get("")
 

@@ -91,7 +91,7 @@ def _get(store: Store, name: str) -> None:
     with pytest.raises(NotFound):
         store.get("abc")
     for _ in range(2):
-        thread = store.find("abc") or store.create("abc")
+        thread = store.get_or_create("abc")
         assert thread == store.get("abc")
     entry = thread.append_message(say("hello"))
     entry.body["content"] = "changed"
@@ -111,12 +111,17 @@ def _list(store: Store, name: str) -> None:
 
 @row("Manager.set_state")
 def _set_state(store: Store, name: str) -> None:
-    store.conversations.set_history("k", [say("old")])
-    store.conversations.set_history("k", [say("1"), say("ok", "assistant"), say("2")])
-    talk = store.conversations.get("k")
+    thread = store.get_or_create("abc")
+    talk = store.conversations.of(thread)
+    talk.set_history([say("old")])
+    talk.set_history([say("1"), say("ok", "assistant")], ids=["u1", None])
+    talk.set_history([say("1"), say("ok", "assistant"), say("2")], ids=["u1", None, "u2"])
+    assert store.stats().entries == 4, "only what is new"
     assert [message["content"] for message in talk.history()] == ["1", "ok", "2"]
-    assert talk.thread.count_user_messages() == 2
-    assert "old" in [entry.body["content"] for entry in talk.thread.entries()]
+    assert thread.count_user_messages() == 2
+    assert "old" in [entry.body["content"] for entry in thread.entries()]
+    thread.rewind("u2", files=False)
+    assert thread.count_user_messages() == 1
 
 
 @row("Manager.snapshot", "Manager.rewind", "Session.user_turns", "Session.checkpoints")
@@ -202,16 +207,18 @@ def _clone(store: Store, name: str) -> None:
         store.clone("abc", id="copy")
     with pytest.raises(NotFound):
         store.clone("nobody", id="other")
+    store.conversations.set_history("k", [say("1")])
+    assert store.conversations.fork("k", "k2").history() == [say("1")]
 
 
 @row("Manager.new_fork_id")
 def _fork_ids(store: Store, name: str) -> None:
     store.create("abc")
     assert store.fork_id("abc") == "abc#fork-1"
-    store.create("abc#fork-1")
     assert store.fork("abc", id=store.fork_id("abc")).id == "abc#fork-2"
-    store.delete("abc#fork-2")
-    assert store.fork_id("abc") == "abc#fork-3"
+    store.purge("abc#fork-2")
+    store.create("abc#fork-3")
+    assert store.fork_id("abc") == "abc#fork-4"
 
 
 @row("clone", "get_session_messages", "Session.messages", "Session.id")

@@ -219,7 +219,7 @@ def _new_session(store: Store, name: str) -> None:
     store.sessions.append_message(mine, say("Hello"))
     found = store.sessions.load("../mine")
     assert (found.id, found.created_at) == ("../mine", mine.created_at)
-    store.create("session:taken")
+    store.create("session:taken", facts={"facet": "mine"})
     with pytest.raises(AlreadyExists):
         store.sessions.append_message(store.sessions.new(id="taken"), say("Hello"))
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import clew
-from clew import AlreadyExists, ClewError, InvalidInput, LeaseHeld, NotFound, Unavailable
+from clew import AlreadyExists, ClewError, Closed, InvalidInput, LeaseHeld, NotFound, Unavailable
+from clew.facets import _base
 from clew.facets.conversations import Conversations
+from clew.facets.conversations.history import with_calls
 from clew.store import Store
 
 CALL = {
@@ -66,7 +69,7 @@ def test_messages_come_back_in_order_and_exactly(conversations: Conversations) -
 def test_an_unknown_conversation_is_empty_and_nothing_is_made_by_looking(
     conversations: Conversations,
 ) -> None:
-    conversation = conversations.get_or_create("nobody")
+    conversation = conversations.get("nobody")
     assert conversation.history() == []
     assert conversation.summary == ""
     conversation.truncate(0)
@@ -173,30 +176,40 @@ def test_what_is_no_key_is_refused(conversations: Conversations, key: Any) -> No
     assert caught.value.field == "key"
 
 
-def test_plain_threads_and_forks_are_no_conversations(conversations: Conversations) -> None:
+def test_threads_of_other_ids_are_no_conversations(conversations: Conversations) -> None:
     store = conversations.store
     store.create("plain")
-    store.create("conversation:not-ours")
+    store.create("run:r")
     conversations.get("k").add("user", "a")
     conversations.get("k").thread.fork()
     assert [info.key for info in conversations.list().items] == ["k"]
 
 
-def test_a_thread_that_is_no_conversation_is_not_touched(conversations: Conversations) -> None:
-    plain = conversations.store.create("conversation:k")
-    plain.append("user_message", say("mine"))
+def test_an_id_leads_to_the_same_thread_by_every_way(conversations: Conversations) -> None:
+    store = conversations.store
+    plain = store.create("conversation:k")
+    plain.append_message(say("by hand"))
+    conversations.get("k").add("user", "by key")
+    assert texts(conversations.get_history("k")) == ["by hand", "by key"]
+    assert conversations.thread("k") == conversations.get("k").thread == plain
+    assert conversations.of(plain).key == conversations.of("conversation:k").key == "k"
+    assert [info.key for info in conversations.list().items] == ["k"]
+    for key in KEYS:
+        conversations.get_or_create(key)
+        assert conversations.of(conversations.thread(key)).key == key
+    with pytest.raises(NotFound):
+        conversations.of("nobody")
+
+
+def test_a_thread_of_another_facet_is_not_touched(conversations: Conversations) -> None:
+    other = conversations.store.create("conversation:k", facts={"facet": "mine"})
+    other.append("user_message", say("mine"))
     conversation = conversations.get("k")
-    for call in (
-        conversation.history,
-        conversation.delete,
-        lambda: conversation.add("user", "x"),
-        lambda: conversation.set_history([]),
-        lambda: conversation.truncate(0),
-    ):
+    for call in (conversation.delete, lambda: conversation.set_history([])):
         with pytest.raises(AlreadyExists):
             call()
-    assert len(plain.path()) == 1
-    assert plain.info.deleted_at is None
+    assert len(other.path()) == 1
+    assert conversations.list().items == []
 
 
 # --- the list ---
@@ -214,6 +227,20 @@ def test_the_list_is_in_pages_and_the_last_written_comes_first(
     keys = [info.key for page in (first, second, third) for info in page.items]
     assert keys == ["b", "e", "d", "c", "a"]
     assert third.cursor is None
+
+
+def test_every_conversation_comes_once_also_while_they_are_written_to(
+    conversations: Conversations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_base, "PAGE_MAX", 2)
+    for key in "abcdefg":
+        conversations.get(key).add("user", key)
+    found = conversations.all()
+    keys = [next(found).key for _ in range(3)]
+    conversations.get("a").add("user", "again")
+    conversations.get("g").add("user", "again")
+    keys += [info.key for info in found]
+    assert keys == list("gfedcba")
 
 
 def test_listing_never_changes_anything(conversations: Conversations) -> None:
@@ -385,6 +412,29 @@ def test_an_id_that_was_used_twice_keeps_no_more_than_its_last_call(
     assert conversation.history() == turn[1:]
 
 
+def test_the_cost_of_truncating_grows_with_the_messages_and_no_faster(
+    conversations: Conversations,
+) -> None:
+    def step(n: int) -> dict[str, Any]:
+        """A message that answers the call before it and makes the next one."""
+        blocks: list[Any] = [{"type": "tool_use", "id": f"c{n}", "name": "go", "input": {}}]
+        blocks += [{"type": "tool_result", "tool_use_id": f"c{n - 1}", "content": "x"}] if n else []
+        return {"role": "assistant", "content": blocks}
+
+    def seconds(count: int) -> float:
+        conversation = conversations.get(f"of {count}")
+        conversation.set_history([step(n) for n in range(count)], format="anthropic")
+        entries = conversation.entries()
+        begin = time.process_time()
+        assert with_calls(entries, count - 1) == 0
+        return time.process_time() - begin
+
+    few = min(seconds(500) for _ in range(3))
+    assert min(seconds(4000) for _ in range(3)) < 24 * few, "8 times as many: 8, not 64 times"
+    conversations.truncate_history("of 500", 1)
+    assert len(conversations.get_history("of 500")) == 500
+
+
 @pytest.mark.parametrize("keep", [-1, 1.5, "2", None, True])
 def test_a_bad_keep_last_is_refused(conversations: Conversations, keep: Any) -> None:
     conversation = conversations.get("k")
@@ -550,8 +600,26 @@ def test_everything_can_be_done_by_key(store: Store) -> None:
     conversations.set_history("k", [say("b"), say("c")])
     conversations.truncate_history("k", 1)
     assert texts(conversations.get_or_create("k").history()) == ["c"]
+    conversations.set_history("k", [say("go"), CALL, result("c1"), result("c2")])
+    conversations.truncate_history("k", 1)
+    assert conversations.get_history("k") == [CALL, result("c1"), result("c2")]
+    conversations.truncate_history("k", 1, exact=True)
+    assert conversations.get_history("k") == [result("c2")]
+    conversations.add_message("k", "user", "d", format="plain", id="own")
+    conversations.add_message("k", "user", "d", format="plain", id="own")
+    conversations.add_full_message("k", say("e"), id="own too")
+    assert [entry.id for entry in conversations.get("k").entries()][1:] == ["own", "own too"]
+
+
+def test_closing_lets_go_of_the_store(store: Store) -> None:
+    conversations = Conversations(store)
+    conversations.add_message("k", "user", "a")
     conversations.close()
-    assert texts(conversations.get_history("k")) == ["c"]
+    conversations.close()
+    with pytest.raises(Closed):
+        conversations.get_history("k")
+    with pytest.raises(Closed):
+        store.stats()
 
 
 # --- deleting ---

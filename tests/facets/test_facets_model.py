@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew import Conflict
 from clew.engines.memory import MemoryEngine
 from clew.facets.conversations import Conversations
 from clew.facets.runs import Checkpoint, Runs
@@ -20,44 +22,131 @@ def says(texts: list[str]) -> list[Any]:
     return [{"role": "user", "content": text} for text in texts]
 
 
+KEYS = st.sampled_from("kl")
 CONVERSATION_STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.sampled_from("abc")),
-        st.tuples(st.just("set"), TEXTS),
-        st.tuples(st.just("truncate"), st.integers(0, 6)),
-        st.tuples(st.just("delete"), st.none()),
-        st.tuples(st.just("uncompact"), st.none()),
+        st.tuples(st.just("add"), KEYS, st.sampled_from("abc")),
+        st.tuples(st.just("set"), KEYS, TEXTS),
+        st.tuples(st.just("extend"), KEYS, TEXTS),
+        st.tuples(st.just("set beside add"), KEYS, TEXTS),
+        st.tuples(st.just("expect beside add"), KEYS, TEXTS),
+        st.tuples(st.just("truncate"), KEYS, st.integers(0, 6)),
+        st.tuples(st.just("delete"), KEYS, st.none()),
+        st.tuples(st.just("uncompact"), KEYS, st.none()),
+        st.tuples(st.just("fork"), KEYS, st.integers(0, 6)),
+        st.tuples(st.just("clone"), KEYS, st.none()),
+        st.tuples(st.just("compact storage"), KEYS, st.booleans()),
     ),
-    max_size=20,
+    max_size=25,
 )
 
 
-@given(CONVERSATION_STEPS)
-def test_a_conversation_is_a_list(steps: list[tuple[str, Any]]) -> None:
-    store = Store(MemoryEngine())
-    conversation = Conversations(store).get("k")
-    model: list[str] = []
-    before: list[list[str]] = []  # what each truncation can be undone to
-    for step, value in steps:
+class Beside(MemoryEngine):
+    """An engine that lets another writer in before the next append."""
+
+    writer: Callable[[], object] | None = None
+
+    def append(self, *args: Any, **options: Any) -> Any:
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer()
+        return super().append(*args, **options)
+
+
+class Talks:
+    """Conversations, and what they are expected to show."""
+
+    def __init__(self) -> None:
+        self.engine = Beside()
+        self.store = Store(self.engine)
+        self.facet = Conversations(self.store)
+        self.shown: dict[str, list[str]] = {"k": [], "l": []}
+        self.undo: dict[str, list[list[str]]] = {"k": [], "l": []}  # of each truncation in force
+        self.names = dict(zip("kl", "kl", strict=True))  # where a fork has taken the place
+
+    def do(self, step: str, name: str, value: Any) -> None:
+        talk, model = self.facet.get(self.names[name]), self.shown[name]
         if step == "add":
-            conversation.add("user", value)
-            model.append(value)
-            before = [[*texts, value] for texts in before]
-        elif step == "set":
-            conversation.set_history(says(value))
-            model, before = list(value), []
+            talk.add("user", value)
+            self.show(name, [*model, value], [[*texts, value] for texts in self.undo[name]])
+        elif step in ("set", "extend"):
+            given = value if step == "set" else [*model, *value]
+            talk.set_history(says(given))
+            keeps = given[: len(model)] == model
+            new = given[len(model) :]
+            self.show(name, given, [[*t, *new] for t in self.undo[name]] if keeps else None)
+        elif step == "set beside add":
+            self.engine.writer = lambda: talk.add("user", "beside")
+            talk.set_history(says(value))
+            came = self.engine.writer is None
+            self.engine.writer = None
+            self.show(
+                name, value, None if came or value[: len(model)] != model else self.undo[name]
+            )
+            assert not came or "beside" in self.stored(name), "out of sight, but not lost"
+        elif step == "expect beside add":
+            leaf = talk.leaf
+            talk.add("user", "beside")
+            try:
+                talk.set_history(says(value), expect=leaf)
+            except Conflict:
+                added = [[*texts, "beside"] for texts in self.undo[name]]
+                self.show(name, [*model, "beside"], added)
+            else:
+                raise AssertionError("nothing said that a message came in between")
         elif step == "truncate":
-            conversation.truncate(value)
+            talk.truncate(value)
             if value < len(model):
-                before.append(model)
-                model = model[len(model) - value :]
+                self.undo[name].append(model)
+                self.shown[name] = model[len(model) - value :]
         elif step == "delete":
-            conversation.delete()
-            model, before = [], []
-        elif before:
-            conversation.thread.uncompact()
-            model = before.pop()
-        assert conversation.history() == says(model)
+            talk.delete()
+            self.show(name, [], None)
+        elif step == "uncompact" and self.undo[name]:
+            talk.thread.uncompact()
+            self.shown[name] = self.undo[name].pop()
+        elif step in ("fork", "clone") and self.store.find(f"conversation:{self.names[name]}"):
+            entries = talk.entries()
+            at = entries[value].id if step == "fork" and value < len(entries) else None
+            fork = talk.fork(at=at)
+            # Before a truncation, a fork shows what was shown there.
+            expected = model if at is None else model[: value + 1]
+            assert fork.history()[-len(expected) or len(model) :] == says(expected)
+            if step == "clone":  # and the work goes on there
+                self.names[name] = fork.key
+        elif step == "compact storage" and talk.compact_storage(drop_branches=value).entries:
+            self.show(name, model, None)
+
+    def show(self, name: str, texts: list[str], undo: list[list[str]] | None) -> None:
+        self.shown[name], self.undo[name] = list(texts), undo or []
+
+    def stored(self, name: str) -> set[str]:
+        thread = self.facet.get(self.names[name]).thread
+        return {e.body["content"] for e in thread.entries() if e.kind == "user_message"}
+
+
+@given(CONVERSATION_STEPS)
+def test_a_conversation_is_a_list(steps: list[tuple[str, str, Any]]) -> None:
+    talks = Talks()
+    for step in steps:
+        talks.do(*step)
+        for name, model in talks.shown.items():
+            assert talks.facet.get(talks.names[name]).history() == says(model)
+
+
+@given(st.lists(TEXTS, max_size=8))
+def test_histories_with_ids_are_stored_once(histories: list[list[str]]) -> None:
+    """A message is the same if its id is: then each is stored once for each beginning it has."""
+    conversation = Conversations(Store(MemoryEngine())).get("k")
+    seen: set[str] = set()
+    for texts in histories:
+        ids = ["".join(texts[: n + 1]) for n in range(len(texts))]
+        conversation.set_history(says(texts), ids=ids)
+        seen |= set(ids)
+        assert [entry.id for entry in conversation.entries()] == ids
+        assert conversation.history() == says(texts)
+    stored = [] if not histories else list(conversation.thread.entries())
+    assert sorted(entry.id for entry in stored) == sorted(seen)
 
 
 @given(st.lists(st.tuples(TEXTS, st.integers(0, 2), st.booleans()), max_size=12))

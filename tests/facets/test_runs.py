@@ -301,7 +301,8 @@ def test_ids_are_never_paths_and_never_meet(runs: Runs) -> None:
 
 
 def test_a_thread_that_is_not_a_run_is_not_taken_for_one(runs: Runs) -> None:
-    runs.store.create("run:r").append("user_message", say("mine"))
+    mine = runs.store.create("run:r", facts={"facet": "mine"})
+    mine.append("user_message", say("mine"))
     with pytest.raises(AlreadyExists):
         runs.save(checkpoint("a"))
     with pytest.raises(AlreadyExists):

@@ -33,7 +33,7 @@ from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.projection import Context
 from clew.exchange import Reply
-from clew.facets.conversations import ConversationInfo, Failure
+from clew.facets.conversations import ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo
 from clew.facets.sessions import Event, Session, SessionInfo
 from clew.snapshots.ignore import Rules
@@ -141,7 +141,21 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     assert [info.id async for info in every]
     assert_type(await store.clone("worked-on", id="cloned", time=store.now()), AsyncThread)
     id = await store.fork_id("thread-1")
-    await store.fork("thread-1", at=first.id, id=id, title="A fork", facts={"n": 1}, time=now)
+    await store.fork(
+        "thread-1", at=first.id, id=id, title="A fork", parent="thread-1", facts={"n": 1}, time=now
+    )
+    assert_type(
+        await store.get_or_create(
+            "thread-1",
+            title="A thread",
+            tags=["t"],
+            workspace="/w",
+            parent=None,
+            facts={"n": 1},
+            time=now,
+        ),
+        AsyncThread,
+    )
     await store.fork("thread-1", before=first.id)
     await store.delete(id)
     assert_type(await store.restore(id), AsyncThread)
@@ -333,6 +347,7 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
         at=taken.id,
         id="thread-fork",
         title=None,
+        parent=None,
         facts=None,
         time=now,
     )
@@ -469,25 +484,53 @@ async def use_conversations(conversations: AsyncConversations) -> None:
     await conversations.add_message("chat-1", "user", "Hello")
     await conversations.add_full_message("chat-1", ANSWER)
     await conversations.set_summary("chat-1", "A greeting.")
-    await conversations.set_history("chat-1", [USER])
-    await conversations.truncate_history("chat-1", 1)
+    await conversations.add_message("chat-1", "user", "Hello", format="plain", id="hello")
+    await conversations.add_full_message("chat-1", ANSWER, format="plain", id="answer")
+    leaf = await conversations.set_history(
+        "chat-1", (USER,), ids=["u1"], format="plain", expect="answer"
+    )
+    assert_type(leaf, str | None)
+    await conversations.truncate_history("chat-1", 1, exact=True)
+    assert_type(await conversations.compact_storage("chat-1", drop_branches=True), Reclaimed)
+    fork = await conversations.fork(
+        "chat-1",
+        "chat-1b",
+        at="u1",
+        before=None,
+        title="Other",
+        parent=None,
+        facts={"n": 1},
+        time=conversations.store.now(),
+    )
+    assert_type(fork, AsyncConversation)
+    assert_type(await conversations.thread("chat-1"), AsyncThread)
+    assert_type(await conversations.of(await conversations.thread("chat-1")), AsyncConversation)
+    assert_type([info.key async for info in conversations.all()], list[str])
     await conversations.save("chat-1")
     assert_type(await conversations.get_history("chat-1"), list[Any])
     assert_type(await conversations.get_summary("chat-1"), str)
     assert_type(conversations.get("chat-1"), AsyncConversation)
-    assert_type(conversations.get_or_create("chat-1"), AsyncConversation)
+    assert_type(await conversations.get_or_create("chat-1"), AsyncConversation)
     assert_type(await conversations.list(limit=5, cursor=None), Page[ConversationInfo])
     assert_type(conversations.failed, int)
     assert_type(conversations.failures, list[Failure])
     await conversations.delete("chat-1")
+    conversations = (await clew.open_async("memory:")).conversations
     await conversations.close()
 
 
 async def use_conversation(conversation: AsyncConversation) -> None:
-    await conversation.add("user", "Hello", format="plain")
-    await conversation.add_message(ANSWER, format=None)
+    await conversation.add("user", "Hello", format="plain", id="hello-2")
+    await conversation.add_message(ANSWER, format=None, id="answer-2")
     await conversation.set_summary("A greeting.")
-    await conversation.set_history([USER, ANSWER], format=None)
+    assert_type(await conversation.leaf, str | None)
+    leaf = await conversation.set_history([USER, ANSWER], ids=None, format=None, expect=UNSET)
+    assert_type(leaf, str | None)
+    fork = await conversation.fork(
+        None, at=None, before=leaf, title=None, parent=None, facts=None, time=None
+    )
+    assert_type(fork, AsyncConversation)
+    assert_type(await conversation.compact_storage(drop_branches=False), Reclaimed)
     await conversation.truncate(1, exact=True)
     await conversation.save()
     assert_type(conversation.key, str)
@@ -623,6 +666,7 @@ async def use_snapshots(snapshots: AsyncSnapshots, thread: AsyncThread, folder: 
         at=first.id,
         id="snapshots-fork",
         title="T",
+        parent=thread.id,
         facts={},
         time=thread.store.now(),
     )

@@ -33,7 +33,7 @@ from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.projection import Context
 from clew.exchange import Reply
-from clew.facets.conversations import Conversation, ConversationInfo, Failure
+from clew.facets.conversations import Conversation, ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run
 from clew.facets.sessions import Event, Session, SessionInfo
 from clew.snapshots.facet import Snapshots
@@ -143,7 +143,21 @@ def use_store(store: Store, other: Store) -> None:
     assert [info.id for info in every]
     assert_type(store.clone("worked-on", id="cloned", time=store.now()), Thread)
     id = store.fork_id("thread-1")
-    store.fork("thread-1", at=first.id, id=id, title="A fork", facts={"n": 1}, time=now)
+    store.fork(
+        "thread-1", at=first.id, id=id, title="A fork", parent="thread-1", facts={"n": 1}, time=now
+    )
+    assert_type(
+        store.get_or_create(
+            "thread-1",
+            title="A thread",
+            tags=["t"],
+            workspace="/w",
+            parent=None,
+            facts={"n": 1},
+            time=now,
+        ),
+        Thread,
+    )
     store.fork("thread-1", before=first.id)
     store.delete(id)
     assert_type(store.restore(id), Thread)
@@ -333,6 +347,7 @@ def use_thread(thread: Thread, folder: Path) -> None:
         at=taken.id,
         id="thread-fork",
         title=None,
+        parent=None,
         facts=None,
         time=now,
     )
@@ -467,8 +482,28 @@ def use_conversations(conversations: Conversations) -> None:
     conversations.add_message("chat-1", "user", "Hello")
     conversations.add_full_message("chat-1", ANSWER)
     conversations.set_summary("chat-1", "A greeting.")
-    conversations.set_history("chat-1", [USER])
-    conversations.truncate_history("chat-1", 1)
+    conversations.add_message("chat-1", "user", "Hello", format="plain", id="hello")
+    conversations.add_full_message("chat-1", ANSWER, format="plain", id="answer")
+    leaf = conversations.set_history("chat-1", (USER,), ids=["u1"], format="plain", expect="answer")
+    assert_type(leaf, str | None)
+    conversations.truncate_history("chat-1", 1, exact=True)
+    assert_type(conversations.compact_storage("chat-1", drop_branches=True), Reclaimed)
+    assert_type(
+        conversations.fork(
+            "chat-1",
+            "chat-1b",
+            at="u1",
+            before=None,
+            title="Other",
+            parent=None,
+            facts={"n": 1},
+            time=conversations.store.now(),
+        ),
+        Conversation,
+    )
+    assert_type(conversations.thread("chat-1"), Thread)
+    assert_type(conversations.of(conversations.thread("chat-1")), Conversation)
+    assert_type([info.key for info in conversations.all()], list[str])
     conversations.save("chat-1")
     assert_type(conversations.get_history("chat-1"), list[Any])
     assert_type(conversations.get_summary("chat-1"), str)
@@ -478,14 +513,22 @@ def use_conversations(conversations: Conversations) -> None:
     assert_type(conversations.failed, int)
     assert_type(conversations.failures, list[Failure])
     conversations.delete("chat-1")
+    conversations = clew.open("memory:").conversations
     conversations.close()
 
 
 def use_conversation(conversation: Conversation) -> None:
-    conversation.add("user", "Hello", format="plain")
-    conversation.add_message(ANSWER, format=None)
+    conversation.add("user", "Hello", format="plain", id="hello-2")
+    conversation.add_message(ANSWER, format=None, id="answer-2")
     conversation.set_summary("A greeting.")
-    conversation.set_history([USER, ANSWER], format=None)
+    assert_type(conversation.leaf, str | None)
+    leaf = conversation.set_history([USER, ANSWER], ids=None, format=None, expect=UNSET)
+    assert_type(leaf, str | None)
+    fork = conversation.fork(
+        None, at=None, before=leaf, title=None, parent=None, facts=None, time=None
+    )
+    assert_type(fork, Conversation)
+    assert_type(conversation.compact_storage(drop_branches=False), Reclaimed)
     conversation.truncate(1, exact=True)
     conversation.save()
     assert_type(conversation.key, str)
@@ -619,6 +662,7 @@ def use_snapshots(snapshots: Snapshots, thread: Thread, folder: Path) -> None:
         at=first.id,
         id="snapshots-fork",
         title="T",
+        parent=thread.id,
         facts={},
         time=thread.store.now(),
     )

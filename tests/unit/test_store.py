@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew import Conflict, InvalidInput, NotFound, TooLarge
+from clew import AlreadyExists, Conflict, InvalidInput, NotFound, TooLarge
 from clew.core import drafts
 from clew.core.model import Entry, EntryDraft, Fact, Move
 from clew.store import Store
@@ -322,6 +322,63 @@ def test_compare_finds_where_two_branches_part(store: Store) -> None:
     assert (apart.common, len(apart.left), apart.right) == (None, 103, [other])
     inside = thread.compare(trunk[5].id, left[-1].id)
     assert (inside.common, inside.left, len(inside.right)) == (trunk[5], [], 97)
+
+
+def test_two_calls_for_a_fork_id_never_give_the_same(store: Store) -> None:
+    store.create("abc")
+    assert [store.fork_id("abc") for _ in range(3)] == [f"abc#fork-{n}" for n in (1, 2, 3)]
+    store.create("abc#fork-4")
+    assert store.fork_id("abc") == "abc#fork-5"
+    store.fork("abc", id="abc#fork-5")
+    store.purge("abc#fork-5")
+    assert store.fork_id("abc") == "abc#fork-6", "an id that was given out does not come back"
+    assert store.fork_id("abc#fork-4") == "abc#fork-4#fork-1"
+    with pytest.raises(NotFound):
+        store.fork_id("nobody")
+
+
+def test_a_fork_id_is_found_beside_facts_and_entries_of_the_same_name(store: Store) -> None:
+    thread = store.create("abc", facts={"fork_id": "mine"})
+    thread.append("event", id="fork_id:1")
+    before = thread.info.updated_at
+    assert store.fork_id("abc") == "abc#fork-2"
+    assert thread.info.updated_at == before
+
+
+def test_a_fork_may_work_for_a_thread(store: Store) -> None:
+    boss = store.create("boss")
+    boss.append("user_message", {"role": "user", "content": "go"})
+    helper = store.fork("boss", id="helper", parent="boss")
+    assert (helper.info.parent, helper.info.origin.thread) == ("boss", "boss")
+    assert boss.fork(parent="helper").info.parent == "helper"
+    assert [info.id for info in store.list(parent="boss").items] == ["helper"]
+    assert boss.fork(id="plain").info.parent is None
+    store.delete("helper")
+    for gone in ("nobody", "helper"):
+        with pytest.raises(InvalidInput) as caught:
+            store.fork("boss", id="orphan", parent=gone)
+        assert caught.value.field == "parent"
+    assert store.find("orphan") is None
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    for _ in range(2):
+        store.restore("helper")
+        child = store.fork("boss", id="child", parent="helper", time=time)
+        store.delete("helper")  # a retry finds the fork, though its parent has gone since
+    assert store.fork("boss", id="child", parent="helper", time=time) == child
+
+
+def test_get_or_create_gives_what_is_there(store: Store) -> None:
+    made = store.get_or_create("t", title="first", facts={"n": 1})
+    assert store.get_or_create("t", title="second") == made
+    assert (made.info.title.text, made.facts["n"]) == ("first", 1)
+    store.delete("t")
+    with pytest.raises(AlreadyExists) as caught:
+        store.get_or_create("t")
+    assert caught.value.deleted_at is not None
+    with pytest.raises(InvalidInput):
+        store.get_or_create("")
+    with pytest.raises(InvalidInput):
+        store.get_or_create("u", parent="nobody")
 
 
 def test_compare_finds_where_a_fork_and_its_origin_part(store: Store) -> None:

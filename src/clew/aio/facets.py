@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
+
+import anyio
+from msgspec import UNSET, UnsetType
 
 from clew.aio.handles import AsyncStore, AsyncThread
 from clew.aio.hop import enter, hop, iterate, leave
@@ -26,11 +29,15 @@ from clew.facets.conversations import (
     Conversations,
     Failures,
     Messages,
+    Reclaimed,
 )
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run
 from clew.facets.runs.runs import TTL_SECONDS, CheckpointInfos
 from clew.facets.sessions import Event, Session, SessionInfo
 from clew.messages.neutral import Usage
+
+if TYPE_CHECKING:
+    from clew.core.options import ForkFields
 
 T = TypeVar("T")
 
@@ -46,8 +53,23 @@ class AsyncConversations:
     def get(self, key: str) -> AsyncConversation:
         return AsyncConversation(self, self.sync.get(key))
 
-    def get_or_create(self, key: str) -> AsyncConversation:
-        return AsyncConversation(self, self.sync.get_or_create(key))
+    async def get_or_create(self, key: str) -> AsyncConversation:
+        return AsyncConversation(self, await hop(self.sync.get_or_create, key))
+
+    async def of(self, thread: AsyncThread | str) -> AsyncConversation:
+        given = thread if isinstance(thread, str) else thread.sync
+        return AsyncConversation(self, await hop(self.sync.of, given))
+
+    async def fork(
+        self, key: str, new_key: str | None = None, **options: Unpack[ForkFields]
+    ) -> AsyncConversation:
+        return AsyncConversation(self, await hop(self.sync.fork, key, new_key, **options))
+
+    async def thread(self, key: str) -> AsyncThread:
+        return AsyncThread(self.store, await hop(self.sync.thread, key))
+
+    def all(self) -> AsyncIterator[ConversationInfo]:
+        return iterate(self.sync.all())
 
     async def list(self, *, limit: int = 50, cursor: str | None = None) -> Page[ConversationInfo]:
         return await hop(self.sync.list, limit=limit, cursor=cursor)
@@ -60,11 +82,21 @@ class AsyncConversations:
     def failures(self) -> Failures:
         return self.sync.failures
 
-    async def add_message(self, key: str, role: str, content: Any) -> None:
-        await hop(self.sync.add_message, key, role, content)
+    async def add_message(
+        self,
+        key: str,
+        role: str,
+        content: Any,
+        *,
+        format: str | None = None,
+        id: str | None = None,
+    ) -> None:
+        await hop(self.sync.add_message, key, role, content, format=format, id=id)
 
-    async def add_full_message(self, key: str, message: Any) -> None:
-        await hop(self.sync.add_full_message, key, message)
+    async def add_full_message(
+        self, key: str, message: Any, *, format: str | None = None, id: str | None = None
+    ) -> None:
+        await hop(self.sync.add_full_message, key, message, format=format, id=id)
 
     async def get_history(self, key: str) -> Messages:
         return await hop(self.sync.get_history, key)
@@ -75,11 +107,23 @@ class AsyncConversations:
     async def set_summary(self, key: str, text: str) -> None:
         await hop(self.sync.set_summary, key, text)
 
-    async def set_history(self, key: str, messages: Iterable[Any]) -> None:
-        await hop(self.sync.set_history, key, messages)
+    async def set_history(
+        self,
+        key: str,
+        messages: Iterable[Any],
+        *,
+        ids: Iterable[str | None] | None = None,
+        format: str | None = None,
+        expect: str | UnsetType | None = UNSET,
+    ) -> str | None:
+        call = self.sync.set_history
+        return await hop(call, key, messages, ids=ids, format=format, expect=expect)
 
-    async def truncate_history(self, key: str, keep_last: int) -> None:
-        await hop(self.sync.truncate_history, key, keep_last)
+    async def truncate_history(self, key: str, keep_last: int, *, exact: bool = False) -> None:
+        await hop(self.sync.truncate_history, key, keep_last, exact=exact)
+
+    async def compact_storage(self, key: str, *, drop_branches: bool = False) -> Reclaimed:
+        return await hop(self.sync.compact_storage, key, drop_branches=drop_branches)
 
     async def save(self, key: str) -> None:
         await hop(self.sync.save, key)
@@ -88,7 +132,8 @@ class AsyncConversations:
         await hop(self.sync.delete, key)
 
     async def close(self) -> None:
-        await hop(self.sync.close)
+        with anyio.CancelScope(shield=True):
+            await hop(self.sync.close)
 
 
 class AsyncConversation:
@@ -97,26 +142,48 @@ class AsyncConversation:
     def __init__(self, owner: AsyncConversations, conversation: Conversation) -> None:
         self.key = conversation.key
         self.sync = conversation
+        self._owner = owner
         self._store = owner.store
 
     @property
     def thread(self) -> Awaitable[AsyncThread]:
         return hop(lambda: AsyncThread(self._store, self.sync.thread))
 
-    async def add(self, role: str, content: Any, *, format: str | None = None) -> None:
-        await hop(self.sync.add, role, content, format=format)
+    async def add(
+        self, role: str, content: Any, *, format: str | None = None, id: str | None = None
+    ) -> None:
+        await hop(self.sync.add, role, content, format=format, id=id)
 
-    async def add_message(self, message: Any, *, format: str | None = None) -> None:
-        await hop(self.sync.add_message, message, format=format)
+    async def add_message(
+        self, message: Any, *, format: str | None = None, id: str | None = None
+    ) -> None:
+        await hop(self.sync.add_message, message, format=format, id=id)
 
     async def set_summary(self, text: str) -> None:
         await hop(self.sync.set_summary, text)
 
-    async def set_history(self, messages: Iterable[Any], *, format: str | None = None) -> None:
-        await hop(self.sync.set_history, messages, format=format)
+    async def set_history(
+        self,
+        messages: Iterable[Any],
+        *,
+        ids: Iterable[str | None] | None = None,
+        format: str | None = None,
+        expect: str | UnsetType | None = UNSET,
+    ) -> str | None:
+        call = self.sync.set_history
+        return await hop(call, messages, ids=ids, format=format, expect=expect)
 
     async def truncate(self, keep_last: int, *, exact: bool = False) -> None:
         await hop(self.sync.truncate, keep_last, exact=exact)
+
+    async def compact_storage(self, *, drop_branches: bool = False) -> Reclaimed:
+        return await hop(self.sync.compact_storage, drop_branches=drop_branches)
+
+    async def fork(
+        self, new_key: str | None = None, **options: Unpack[ForkFields]
+    ) -> AsyncConversation:
+        made = await hop(self.sync.fork, new_key, **options)
+        return AsyncConversation(self._owner, made)
 
     async def save(self) -> None:
         await hop(self.sync.save)
@@ -133,6 +200,10 @@ class AsyncConversation:
     @property
     def summary(self) -> Awaitable[str]:
         return hop(lambda: self.sync.summary)
+
+    @property
+    def leaf(self) -> Awaitable[str | None]:
+        return hop(lambda: self.sync.leaf)
 
     def __repr__(self) -> str:
         return f"<clew.AsyncConversation {self.key!r}>"

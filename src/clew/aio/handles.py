@@ -96,6 +96,9 @@ class AsyncStore:
     async def create(self, id: str | None = None, **fields: Unpack[ThreadFields]) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.create, id, **fields))
 
+    async def get_or_create(self, id: str, **fields: Unpack[ThreadFields]) -> AsyncThread:
+        return AsyncThread(self, await hop(self.sync.get_or_create, id, **fields))
+
     async def get(self, id: str, *, deleted: bool = False) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.get, id, deleted=deleted))
 

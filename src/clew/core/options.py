@@ -66,15 +66,21 @@ class ThreadFilters(TypedDict, total=False):
     limit: int
 
 
-class ForkOptions(TypedDict, total=False):
-    """Where a fork begins, and what it is given: `Store.fork`."""
+class ForkFields(TypedDict, total=False):
+    """Where a fork begins, and what it is given beside its name: `Conversations.fork`."""
 
     at: str | None
     before: str | None
-    id: str | None
     title: str | None
+    parent: str | None
     facts: Mapping[str, Any] | None
     time: datetime | None
+
+
+class ForkOptions(ForkFields, total=False):
+    """The same, and its id: `Store.fork`."""
+
+    id: str | None
 
 
 class CleanupOptions(TypedDict, total=False):

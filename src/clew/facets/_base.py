@@ -20,6 +20,7 @@ from clew.core.model import (
     PAGE_MAX,
     Draft,
     Entry,
+    Order,
     Page,
     Record,
     ThreadInfo,
@@ -28,10 +29,13 @@ from clew.core.model import (
     encode_cursor,
     to_time,
 )
-from clew.store import Store
+from clew.store import FORK_ID_FACT, Store
 from clew.thread import Thread
 
 T = TypeVar("T")
+
+# A fact: the thread is deleted only as long as what it needs is copied; see `Conversations`.
+COMPACTING = "compacting"
 
 _TRIES = 100
 
@@ -40,11 +44,15 @@ _TRIES = 100
 
 
 class FacetKey(Struct, frozen=True):
-    """A key of a facet, and the id of the thread that belongs to it and to no other key."""
+    """A key of a facet, and the id of the thread that belongs to it and to no other key.
+
+    `adopted`: the thread is no key's, and was there before. It is neither made nor begun anew.
+    """
 
     facet: str
     key: str
     thread: str
+    adopted: bool = False
 
 
 def facet_key(facet: str, key: object, field: str) -> FacetKey:
@@ -63,29 +71,46 @@ def facet_key(facet: str, key: object, field: str) -> FacetKey:
 
 
 def key_of(info: ThreadInfo) -> str:
-    """The key that a facet's thread was made for."""
-    value = info.facts["key"]
+    """The key that a facet's thread is found by: what it was made for, or what its id says."""
+    value = info.facts.get("key")
     if isinstance(value, dict):
         return bytes.fromhex(value["utf8"]).decode("utf-8", "surrogatepass")
-    return str(value)
+    return info.id.partition(":")[2] if value is None else str(value)
+
+
+def is_of(info: ThreadInfo, facet: str) -> bool:
+    """Whether a thread is one of the facet's: its id is that of its key."""
+    if info.facts.get("facet") == facet:
+        return True
+    key = key_of(info) if "facet" not in info.facts else ""
+    return bool(key) and facet_key(facet, key, "key").thread == info.id
+
+
+def key_facts(at: FacetKey) -> dict[str, Any]:
+    """What a thread that is made for a key says about itself."""
+    raw = at.key.encode("utf-8", "surrogatepass")
+    # Two halves of a surrogate pair would come back from JSON as one character: not as text.
+    key = at.key if raw.decode("utf-8", "replace") == at.key else {"utf8": raw.hex()}
+    return {"facet": at.facet, "key": key}
 
 
 def ensure(store: Store, at: FacetKey, *, time: datetime | None = None) -> None:
     """Make the thread, unless another writer has made it before."""
-    raw = at.key.encode("utf-8", "surrogatepass")
-    # Two halves of a surrogate pair would come back from JSON as one character: not as text.
-    key = at.key if raw.decode("utf-8", "replace") == at.key else {"utf8": raw.hex()}
     with suppress(AlreadyExists):
-        store.create(at.thread, facts={"facet": at.facet, "key": key}, time=time)
+        store.create(at.thread, facts=key_facts(at), time=time)
 
 
 def find_info(store: Store, at: FacetKey) -> ThreadInfo | None:
-    """The thread as it is, also when it is deleted. AlreadyExists: it is not the facet's."""
+    """The thread as it is, also when it is deleted.
+
+    A thread that was made under that id in another way, such as a fork, is the key's as well.
+    AlreadyExists: it is another facet's.
+    """
     try:
         info = Thread(store, at.thread).info
     except NotFound:
         return None
-    if info.facts.get("facet") != at.facet:
+    if not at.adopted and info.facts.get("facet") not in (None, at.facet):
         raise AlreadyExists("thread", at.thread, deleted_at=info.deleted_at)
     return info
 
@@ -93,21 +118,34 @@ def find_info(store: Store, at: FacetKey) -> ThreadInfo | None:
 # --- writing --------------------------------------------------------------------------------
 
 
+def is_gone(info: ThreadInfo) -> bool:
+    """Whether a thread is deleted, as its user sees it."""
+    return info.deleted_at is not None and COMPACTING not in info.facts
+
+
 def retried(attempt: Callable[[], T]) -> T:
     """Try again while other writers come first.
 
-    A Conflict means that one of them has got something done, so the writers as a whole advance.
+    A Conflict about the leaf means that one of them has got something done, so the writers as a
+    whole advance. Any other one would be the same again.
     """
     for _ in range(_TRIES - 1):
         try:
             return attempt()
-        except Conflict:
-            continue
+        except Conflict as error:
+            if error.field != "leaf":
+                raise
     return attempt()
 
 
-def write(store: Store, at: FacetKey, batch: Sequence[Draft]) -> list[Record]:
-    """Append to a facet's thread, which is made on the first write.
+def write(
+    store: Store,
+    at: FacetKey,
+    batch: Sequence[Draft],
+    *,
+    restored: Callable[[], bool] = lambda: False,
+) -> list[Record]:
+    """Append to a facet's thread, which is made on the first write, unless it could be `restored`.
 
     After a delete the thread begins anew: it is restored and stands before its root, in the same
     step. What it held stays reachable as a branch.
@@ -119,8 +157,11 @@ def write(store: Store, at: FacetKey, batch: Sequence[Draft]) -> list[Record]:
         try:
             return thread.write(batch)
         except NotFound as error:
+            if at.adopted:
+                raise
             if error.deleted_at is None:
-                ensure(store, at, time=to_time(batch[0].time_us))
+                if not restored():
+                    ensure(store, at, time=to_time(batch[0].time_us))
                 return thread.write(batch)
         info = thread.info
         if info.deleted_at is None:  # another writer has revived it
@@ -131,9 +172,29 @@ def write(store: Store, at: FacetKey, batch: Sequence[Draft]) -> list[Record]:
     return retried(attempt)
 
 
+def begin(store: Store, at: FacetKey) -> None:
+    """Make the thread, or begin it anew if it is deleted; of several callers all succeed."""
+
+    def attempt() -> None:
+        info = find_info(store, at)
+        if info is None:
+            ensure(store, at)
+        elif info.deleted_at is not None:
+            Thread(store, at.thread).write(revival(info, store.clock()), expect=info.leaf)
+
+    retried(attempt)
+
+
 def revival(info: ThreadInfo, now_us: int) -> list[Draft]:
-    """What makes a deleted thread an empty one: no tombstone, no leaf, no facts of old."""
-    kept = ("facet", "key", "deleted_us")
+    """What makes a deleted thread an empty one: no tombstone, no leaf, no facts of old.
+
+    One whose storage was being compacted when the process died was never deleted by its user, and
+    comes back as it was. The move is refused while that process is still at it.
+    """
+    if COMPACTING in info.facts:
+        back = drafts.facts({"deleted_us": None, COMPACTING: None}, now_us)
+        return [*back, drafts.move(info.leaf, info.updated_us)]
+    kept = ("facet", "key", "deleted_us", FORK_ID_FACT)
     old: dict[str, Any] = {key: None for key in info.facts if key not in kept}
     facts = drafts.facts({"deleted_us": None, **old}, now_us)
     return [*facts, drafts.move(None, now_us)]
@@ -207,19 +268,29 @@ def copied(value: Any) -> Any:
 
 
 def infos(
-    store: Store, facet: str, *, cursor: str | None, limit: int, **filters: Any
+    store: Store,
+    facet: str,
+    *,
+    cursor: str | None,
+    limit: int,
+    order: Order = "updated",
+    **filters: Any,
 ) -> Iterator[ThreadInfo]:
-    """A facet's threads, newest update first, from an index: other threads are not looked at."""
+    """A facet's threads, newest first, from an index: other threads are not looked at."""
     after = None if cursor is None else decode_cursor(cursor)
     while True:
-        query = ThreadQuery(
-            prefix=f"{facet}:", order="updated", limit=limit, cursor=after, **filters
-        )
+        query = ThreadQuery(prefix=f"{facet}:", order=order, limit=limit, cursor=after, **filters)
         page = store.engine.threads(query)
-        yield from (info for info in page.items if info.facts.get("facet") == facet)
+        yield from (info for info in page.items if is_of(info, facet))
         if page.cursor is None:
             return
         after = decode_cursor(page.cursor)
+
+
+def every(store: Store, facet: str) -> Iterator[ThreadInfo]:
+    """All of a facet's threads, the last made first: in that order, unlike in the order of updates,
+    one that is written to meanwhile is neither missed nor seen twice."""
+    return infos(store, facet, cursor=None, limit=PAGE_MAX, order="created", archived=None)
 
 
 def page_of(found: Iterator[ThreadInfo], limit: int, make: Callable[[ThreadInfo], T]) -> Page[T]:

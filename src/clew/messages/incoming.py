@@ -16,7 +16,7 @@ it has a role and its content is text or blocks: `Thread.context` reports it as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from clew import messages
@@ -116,8 +116,8 @@ def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def message_list(given: object, field: str = "messages") -> list[Any]:
-    """A list of messages, not looked at one by one; InvalidInput for anything but a list."""
-    if not isinstance(given, list | tuple):
+    """Several messages, not looked at one by one; InvalidInput for what is one, or none at all."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise InvalidInput(field, f"must be a list of messages, not {type(given).__name__}")
     return list(given)
 

@@ -305,6 +305,7 @@ class Snapshots:
         before: str | None = None,
         id: str | None = None,
         title: str | None = None,
+        parent: str | None = None,
         facts: Mapping[str, Any] | None = None,
         time: datetime | None = None,
     ) -> Thread:
@@ -319,7 +320,14 @@ class Snapshots:
         thread, store = self._thread, self._thread.store
         is_new = id is None or store.find(id) is None
         fork = store.fork(
-            thread.id, at=at, before=before, id=id, title=title, facts=facts, time=time
+            thread.id,
+            at=at,
+            before=before,
+            id=id,
+            title=title,
+            parent=parent,
+            facts=facts,
+            time=time,
         )
         try:
             origin = fork.info.origin
