@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from clew import tree
 from clew.core import drafts
-from clew.core.drafts import check_name, mint, seconds
+from clew.core.drafts import mint, seconds
 from clew.core.engine import Engine, Progress
 from clew.core.errors import InvalidInput, NotFound
 from clew.core.model import (
@@ -33,6 +33,7 @@ from clew.core.model import (
     to_time,
     to_us,
 )
+from clew.core.names import check_name
 from clew.thread import Thread, part
 from clew.tree import Comparison
 from clew.turn import Renewer
@@ -81,28 +82,37 @@ class Store:
         parent: str | None = None,
         facts: Mapping[str, Any] | None = None,
         time: datetime | None = None,
+        updated_at: datetime | None = None,
     ) -> Thread:
         """Make a new thread. Without an id it gets a fresh one that sorts by time.
 
         Raises AlreadyExists, also when the thread with that id is deleted: restore it, purge
         it, or choose another id. `parent` is the thread this one works for (a sub-agent's); if it
         is not there, or is deleted, that is InvalidInput.
+
+        `time` is when it was made, and `updated_at` when it was last written to, for a thread that
+        comes from elsewhere. The latter is written as a move that leads nowhere, right after the
+        thread is made; what is appended later sets it anew, to its own time.
         """
         created_us = self.clock() if time is None else to_us(time)
+        updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
         given = dict(facts or {})
         given |= {k: v for k, v in (("workspace", workspace), ("title", title)) if v is not None}
         if tags := list(tags):
             given["tags"] = tags
         if parent is not None:
             self._check_parent(check_name(parent, "parent"), id)
-        return self._create(
-            ThreadDraft(
-                id=mint(id),
-                created_us=created_us,
-                parent=parent,
-                facts=drafts.facts(given, created_us),
-            )
+        draft = ThreadDraft(
+            id=mint(id),
+            created_us=created_us,
+            parent=parent,
+            facts=drafts.facts(given, created_us),
         )
+        made = self.engine.create(draft)
+        # A retry finds the thread; whether it was told its time shows in what it has.
+        if updated_us is not None and made.seq == len(draft.facts):
+            self.engine.append(made.id, [drafts.move(None, updated_us)])
+        return Thread(self, made.id)
 
     def _create(self, draft: ThreadDraft) -> Thread:
         return Thread(self, self.engine.create(draft).id)
@@ -269,22 +279,28 @@ class Store:
 
         `at` shares up to and including that entry (default: the leaf), `before` up to its
         parent; before the root gives an empty thread. Workspace, tags and model come along;
-        title, status and the rest do not. With an `id` and a `time` of yours a retry gives the
-        fork that is there.
+        title, status and the rest do not. A fork of a conversation, a run or a session is one, too.
+        With an `id` and a `time` of yours a retry gives the fork that is there.
         """
         if at is not None and before is not None:
             raise InvalidInput("at", "give either at or before, not both")
         info = self._info(thread)
+        created_us = self.clock() if time is None else to_us(time)
+        origin = self._origin(info, at, before)
         given = {key: info.facts[key] for key in INHERITED_FACTS if key in info.facts}
+        if "facet" in info.facts:
+            of_facet = part("forked_facts")(self, info, origin.entry, created_us)
+            given |= of_facet
+            if id is None and of_facet:
+                id = f"{of_facet['facet']}:{mint(None)}"  # so that the facet lists it
         given |= dict(facts or {})
         if title is not None:
             given["title"] = title
-        created_us = self.clock() if time is None else to_us(time)
         return self._create(
             ThreadDraft(
                 id=mint(id),
                 created_us=created_us,
-                origin=self._origin(info, at, before),
+                origin=origin,
                 facts=drafts.facts(given, created_us),
             )
         )

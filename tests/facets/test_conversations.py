@@ -173,12 +173,11 @@ def test_what_is_no_key_is_refused(conversations: Conversations, key: Any) -> No
     assert caught.value.field == "key"
 
 
-def test_plain_threads_and_forks_are_no_conversations(conversations: Conversations) -> None:
+def test_plain_threads_are_no_conversations(conversations: Conversations) -> None:
     store = conversations.store
     store.create("plain")
     store.create("conversation:not-ours")
     conversations.get("k").add("user", "a")
-    conversations.get("k").thread.fork()
     assert [info.key for info in conversations.list().items] == ["k"]
 
 

@@ -42,12 +42,17 @@ _log = logging.getLogger("clew.conversation")
 
 
 class ConversationInfo(Struct, frozen=True, kw_only=True):
-    """What a list knows about a conversation without reading its messages."""
+    """What a list knows about a conversation without reading its messages.
+
+    `thread` is the id of the thread behind it. `damaged` says what of it cannot be read.
+    """
 
     key: str
     summary: str
     created_at: datetime
     updated_at: datetime
+    thread: str = ""
+    damaged: str | None = None
 
 
 class Failure(NamedTuple):
@@ -278,7 +283,13 @@ class Conversation:
 
         def read() -> str:
             info = _live(self._store, self._at())
-            return "" if info is None else _info(info).summary
+            if info is None:
+                return ""
+            hint = "Set the summary anew"
+            _base.check_whole(
+                f"conversation {self.key!r}", _base.read_facts(info, _SHAPES)[1], hint
+            )
+            return _info(info).summary
 
         return self._attempt("summary", read, "")
 
@@ -302,13 +313,26 @@ def _live(store: Store, at: FacetKey) -> ThreadInfo | None:
     return None if info is None or info.deleted_at is not None else info
 
 
+class _Summary(Struct):
+    """The fact `summary`."""
+
+    text: str
+    time_us: _base.TimeUs
+
+
+_SHAPES = {"summary": _Summary}
+
+
 def _info(info: ThreadInfo) -> ConversationInfo:
-    summary = info.facts.get("summary") or {"text": "", "time_us": info.updated_us}
+    values, damaged = _base.read_facts(info, _SHAPES)
+    summary = values.get("summary") or _Summary("", info.updated_us)
     return ConversationInfo(
         key=_base.key_of(info),
-        summary=summary["text"],
+        summary=summary.text,
         created_at=info.created_at,
-        updated_at=to_time(max(info.updated_us, summary["time_us"])),
+        updated_at=to_time(max(info.updated_us, summary.time_us)),
+        thread=info.id,
+        damaged=_base.damage_of(info, damaged),
     )
 
 

@@ -66,8 +66,8 @@ def needed(info: ThreadInfo) -> set[str]:
 
 
 def _read(info: ThreadInfo, key: str) -> Intent | None:
-    data = info.fact_data.get(key)  # the others need not be decoded
-    value = None if data is None else decode(data)
+    # The others need not be decoded.
+    value = decode(info.fact_data[key]) if key in info.fact_keys(key) else None
     if value is None:
         return None
     try:

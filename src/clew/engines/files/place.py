@@ -16,10 +16,10 @@ from blake3 import blake3
 from msgspec import Struct
 
 from clew.core.codec import new_id
-from clew.core.drafts import check_namespace
 from clew.core.errors import ClewError, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
 from clew.core.lines import UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
+from clew.core.names import check_namespace
 from clew.engines.files.disk import Disk
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.shared.file_system import refuse_network
