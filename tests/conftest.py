@@ -33,13 +33,15 @@ def postgres_places(postgres_cluster: Cluster) -> None:  # noqa: F811
     PostgresPlace.begin(postgres_cluster)
 
 
-# What is tested there is pure, or about files, and a server would only make it slower.
+# What is tested there is pure, or about files, and a server would only make it slower. A module of
+# theirs that says ON_SERVERS runs there all the same.
 WITHOUT_SERVERS = ("context", "facets", "snapshots")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" in metafunc.fixturenames:
         servers = metafunc.definition.path.parent.name not in WITHOUT_SERVERS
+        servers = servers or getattr(metafunc.module, "ON_SERVERS", False)
         kinds = [name for name, kind in PLACES.items() if servers or not hasattr(kind, "needs")]
         metafunc.parametrize("place", kinds, indirect=True)
 
