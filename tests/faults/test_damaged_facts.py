@@ -18,7 +18,7 @@ import clew
 from clew import Corrupt, NotFound
 from clew.cli import main
 from clew.core.lines import file_stem, summed
-from clew.core.model import ThreadInfo
+from clew.core.model import ThreadInfo, fact_keys
 from clew.facets.runs import Checkpoint
 from clew.facets.sessions import Event
 from clew.snapshots import catalogue
@@ -235,9 +235,9 @@ def test_cleanup_leaves_what_is_damaged(broken: Broken) -> None:
 def test_a_lost_fact_is_not_taken_for_one_that_was_never_set() -> None:
     """Or a sweep would remove what a snapshot keeps, and a rewind would not be finished."""
     info = ThreadInfo("t", 0, 0, 1, None, None, None, {"a.1": b"1"}, {"b.1": "it is missing"})
-    assert (info.fact_keys("a."), info.facts) == (["a.1"], {"a.1": 1})
+    assert (fact_keys(info, "a."), info.facts) == (["a.1"], {"a.1": 1})
     with pytest.raises(Corrupt):
-        info.fact_keys("b.")
+        fact_keys(info, "b.")
     with pytest.raises(Corrupt):
         catalogue.own(replace(info, lost_facts={"snapshot.s": "it is missing"}))
 

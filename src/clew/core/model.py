@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
@@ -218,7 +217,7 @@ class ThreadInfo(Struct, frozen=True, dict=True):
     parent: str | None
     origin: Origin | None
     fact_data: Mapping[str, bytes]
-    lost_facts: Mapping[str, str] = MappingProxyType({})
+    lost_facts: Mapping[str, str] = {}
     unreadable: str | None = None
 
     @property
@@ -246,13 +245,6 @@ class ThreadInfo(Struct, frozen=True, dict=True):
         wrong = [] if self.unreadable is None else [self.unreadable]
         wrong += [f"fact {key!r}: {reason}" for key, reason in self.damaged_facts.items()]
         return "; ".join(wrong) or None
-
-    def fact_keys(self, prefix: str) -> list[str]:
-        """The keys that begin so. Corrupt if a fact is lost that could have been one of them."""
-        lost = [key for key in self.lost_facts if not key or key.startswith(prefix)]
-        if lost or self.unreadable is not None:
-            raise Corrupt(f"thread {self.id!r}", str(self.damaged))
-        return [key for key in self.fact_data if key.startswith(prefix)]
 
     @cached
     def _read_facts(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -315,6 +307,17 @@ class ThreadInfo(Struct, frozen=True, dict=True):
     def _time(self, key: str) -> datetime | None:
         time_us = self.facts.get(key)
         return None if time_us is None else to_time(time_us)
+
+
+def fact_keys(info: ThreadInfo, prefix: str) -> list[str]:
+    """The keys that begin so. Corrupt if a fact is lost that could have been one of them.
+
+    For those who would do harm if they took what is lost for what was never set.
+    """
+    lost = [key for key in info.lost_facts if not key or key.startswith(prefix)]
+    if lost or info.unreadable is not None:
+        raise Corrupt(f"thread {info.id!r}", str(info.damaged))
+    return [key for key in info.fact_data if key.startswith(prefix)]
 
 
 class ThreadQuery(Struct, frozen=True, kw_only=True):

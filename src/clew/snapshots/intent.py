@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.codec import decode, encode
 from clew.core.errors import Corrupt
-from clew.core.model import Draft, FactDraft, MoveDraft, ThreadInfo
+from clew.core.model import Draft, FactDraft, MoveDraft, ThreadInfo, fact_keys
 from clew.snapshots.model import Verb
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def needed(info: ThreadInfo) -> set[str]:
 
 def _read(info: ThreadInfo, key: str) -> Intent | None:
     # The others need not be decoded.
-    value = decode(info.fact_data[key]) if key in info.fact_keys(key) else None
+    value = decode(info.fact_data[key]) if key in fact_keys(info, key) else None
     if value is None:
         return None
     try:
