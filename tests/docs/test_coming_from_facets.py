@@ -129,7 +129,7 @@ def _list_runs(store: Store, name: str) -> None:
     assert page.items[1].message_count == 1
     store.runs.save(Checkpoint(run_id="b", created_at=TIME))
     by_creation = store.runs.list(order="created").items
-    assert [info.run_id for info in by_creation][0] == "b"
+    assert by_creation[0].run_id == "b"
     store.engine.append("run:c", drafts.facts({"checkpoint": [1]}, 0))
     found = {info.run_id: info.damaged for info in store.runs.all()}
     assert (found.pop("c") is None, found) == (False, {"a": None, "b": None})
