@@ -193,7 +193,8 @@ class Store:
         """One page of threads, newest first by `order`. Reads an index, never an entry.
 
         `archived` None gives both kinds. `deleted` gives the deleted ones only. `after` and
-        `before` bound the time that `order` names. `origin` gives the forks of a thread.
+        `before` bound the time that `order` names. `origin` gives the forks of a thread. One that
+        is damaged is listed like all others, with what is wrong in `damaged`.
         Pass the page's `cursor` for the next page; it is None at the end.
         """
         if order not in ("created", "updated"):

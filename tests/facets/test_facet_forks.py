@@ -219,10 +219,27 @@ def test_runs_are_listed_by_the_time_that_their_callers_gave(runs: Runs, store: 
         if cursor is None:
             break
     assert found == [info.run_id for info in expected] == ["r", "c", "d", "b", "e", "a"]
-    assert [info.run_id for info in runs.list().items] == [info.run_id for info in runs.all()]
-    assert next(runs.all()).run_id == "c"
+    assert {info.run_id for info in runs.list().items} == {info.run_id for info in runs.all()}
+    assert runs.list().items[0].run_id == "c"
     with pytest.raises(InvalidInput):
         runs.list(order="size")  # type: ignore[arg-type]
+
+
+def test_what_is_written_meanwhile_is_given_once(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clew.facets.sessions.sessions._PAGE", 2)
+    monkeypatch.setattr("clew.facets.runs.runs.PAGE_MAX", 2)
+    runs = sessions.store.runs
+    for n in "abcde":
+        runs.save(Checkpoint(run_id=n))
+        sessions.append_message(sessions.new(id=n, workspace="/v"), say(n))
+    seen = [next(found := runs.all()).run_id]
+    runs.save(Checkpoint(run_id="a", iteration=1))
+    assert sorted(seen + [info.run_id for info in found]) == list("abcde")
+    seen = [next(given := sessions.all("/v")).id]
+    sessions.append_message("a", say("more"))
+    assert sorted(seen + [info.id for info in given]) == list("abcde")
 
 
 def test_all_sessions_are_more_than_a_page(sessions: Sessions, monkeypatch: Any) -> None:

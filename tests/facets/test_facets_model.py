@@ -141,7 +141,7 @@ def test_a_session_shows_the_document_and_keeps_everything(steps: list[tuple[str
 
 # --- damage of one fact, and forks ---
 
-BAD_VALUES = st.sampled_from([b'{"oo', b"7", b"[1]", b'{"text":1}', b"\xff"])
+BAD_VALUES = st.sampled_from([b'{"oo', b"7", b"[1]", b"true", b"\xff"])
 # A step's number chooses among the items that there are.
 DAMAGE_STEPS = st.lists(
     st.one_of(
@@ -188,7 +188,7 @@ def test_damage_and_forks_of_runs_touch_no_other_run(steps: list[tuple[str, int,
         assert {i.run_id: i.damaged is None for i in runs.all()} == {
             id: told is not None for id, told in model.items()
         }
-        assert [i.run_id for i in runs.list(limit=1000).items] == [i.run_id for i in runs.all()]
+        assert {i.run_id for i in runs.list(limit=1000).items} == model.keys()
         for id, told in model.items():
             if told is None:
                 with pytest.raises(Corrupt):

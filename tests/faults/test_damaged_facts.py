@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from places import PLACES, FilesPlace, MemoryPlace, PostgresPlace
 
 import clew
-from clew import Corrupt, NotFound
+from clew import AlreadyExists, Corrupt, NotFound
 from clew.cli import main
 from clew.core.lines import file_stem, summed
 from clew.core.model import ThreadInfo, fact_keys
@@ -220,6 +220,23 @@ def test_a_damaged_session_is_told_when_it_is_loaded(broken: Broken, key: str, d
             call()
     assert store.sessions.latest("/w") is not None
     assert store.sessions.cleanup_older_than(store.now()) == 2, "not the damaged one"
+
+
+def test_a_document_that_was_loaded_before_the_damage_is_told_of_it(broken: Broken) -> None:
+    fill(broken.store)
+    document = broken.store.sessions.load("b")
+    store = broken.break_fact("session:b", "usage", b"[1]")
+    with pytest.raises(Corrupt):
+        store.sessions.append_message(document, say("more"), usage={"input_tokens": 1})
+    assert len(document.messages) == 1
+
+
+def test_a_damaged_thread_of_nobody_is_not_taken_for_a_run(broken: Broken) -> None:
+    broken.store.create("run:mine", title="mine")
+    store = broken.break_fact("run:mine", "title", b"7")
+    assert store.runs.list().items == []
+    with pytest.raises(AlreadyExists):
+        store.runs.save(Checkpoint(run_id="mine"))
 
 
 def test_cleanup_leaves_what_is_damaged(broken: Broken) -> None:

@@ -29,6 +29,7 @@ from clew.core.model import (
     PAGE_MAX,
     Draft,
     Entry,
+    Order,
     Page,
     Record,
     ThreadInfo,
@@ -110,10 +111,10 @@ def stored_key(key: str) -> str | dict[str, str]:
 
 def is_of(info: ThreadInfo, facet: str) -> bool:
     """Whether a thread is the facet's. If that fact is what is damaged, its id tells."""
-    found = info.facts.get("facet")
-    if found is None and info.damaged is not None:
+    lost = info.unreadable is not None or not info.damaged_facts.keys().isdisjoint(("facet", ""))
+    if lost and "facet" not in info.facts:
         return info.id.startswith(f"{facet}:")
-    return bool(found == facet)
+    return bool(info.facts.get("facet") == facet)
 
 
 def find(store: Store, at: FacetKey) -> ThreadInfo | None:
@@ -318,14 +319,22 @@ def copied(value: Any) -> Any:
 
 
 def infos(
-    store: Store, facet: str, *, cursor: str | None, limit: int, **filters: Any
+    store: Store,
+    facet: str,
+    *,
+    cursor: str | None,
+    limit: int,
+    order: Order = "updated",
+    **filters: Any,
 ) -> Iterator[ThreadInfo]:
-    """A facet's threads, newest update first, from an index: other threads are not looked at."""
+    """A facet's threads, newest first, from an index: other threads are not looked at.
+
+    Whoever goes through all of them takes them in the order in which they were made: one that is
+    written to meanwhile is neither missed then nor seen twice.
+    """
     after = None if cursor is None else decode_cursor(cursor)
     while True:
-        query = ThreadQuery(
-            prefix=f"{facet}:", order="updated", limit=limit, cursor=after, **filters
-        )
+        query = ThreadQuery(prefix=f"{facet}:", order=order, limit=limit, cursor=after, **filters)
         page = store.engine.threads(query)
         yield from (info for info in page.items if is_of(info, facet))
         if page.cursor is None:

@@ -167,12 +167,18 @@ class Runs:
         _base.check_limit(limit)
         _base.check_order(order)
         if order == "created":
-            return _base.sorted_page(map(as_info, self._saved(None, PAGE_MAX)), cursor, limit)
-        return _base.page_of(self._saved(cursor, limit), limit, as_info)
+            return _base.sorted_page(self.all(), cursor, limit)
+        found = _base.infos(self.store, FACET, cursor=cursor, limit=limit, archived=None)
+        return _base.page_of(filter(is_saved, found), limit, as_info)
 
     def all(self) -> Iterator[CheckpointInfo]:
-        """Every checkpoint that `list` would give, page after page, the last saved first."""
-        return map(as_info, self._saved(None, PAGE_MAX))
+        """Every checkpoint that `list` would give, page after page, the last begun run first.
+
+        A run that is saved meanwhile is neither missed nor given twice.
+        """
+        options: dict[str, Any] = {"cursor": None, "limit": PAGE_MAX, "order": "created"}
+        found = _base.infos(self.store, FACET, archived=None, **options)
+        return map(as_info, filter(is_saved, found))
 
     def history(self, run_id: str) -> CheckpointInfos:
         """Every checkpoint the run has had, newest first, deleted ones too. Reads its whole log.
@@ -256,10 +262,6 @@ class Runs:
         if info is None or info.deleted_at is not None or not is_saved(info):
             raise NotFound("run", run_id)
         return info
-
-    def _saved(self, cursor: str | None, limit: int) -> Iterator[ThreadInfo]:
-        found = _base.infos(self.store, FACET, cursor=cursor, limit=limit, archived=None)
-        return (info for info in found if is_saved(info))
 
     def _revision(self, info: ThreadInfo | None, revision: int, run_id: str) -> ThreadInfo:
         for one in () if info is None else revisions(self.store, info):

@@ -208,17 +208,22 @@ def is_listed(info: ThreadInfo) -> bool:
     return info.leaf is not None or info.origin is not None or info.damaged is not None
 
 
+def check_whole(info: ThreadInfo) -> None:
+    """Corrupt if a fact of a session is damaged."""
+    _base.check_whole(
+        f"session {_base.key_of(info)!r}",
+        _base.read_facts(info, _SHAPES)[1],
+        "`thread` gives its messages; to set the fact there (`set`) mends the session",
+    )
+
+
 def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> Session:
     """A document with the metadata of a thread; it knows that all of this is stored.
 
     Corrupt if some of it is damaged: a save would write over it what the document lacks.
     """
+    check_whole(info)
     known = info_of(info)
-    _base.check_whole(
-        f"session {known.id!r}",
-        _base.read_facts(info, _SHAPES)[1],
-        "`thread` gives its messages; to set the fact there (`set`) mends the session",
-    )
     session = Session(
         id=known.id,
         created_at=known.created_at,

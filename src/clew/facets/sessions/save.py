@@ -22,6 +22,7 @@ from clew.facets.sessions.document import (
     Session,
     Sync,
     add_call,
+    check_whole,
     first_user_text,
     title_from,
 )
@@ -172,7 +173,9 @@ class SessionSave:
 
     @cached_property
     def _info(self) -> ThreadInfo:
-        return self._thread.info
+        info = self._thread.info
+        check_whole(info)
+        return info
 
     # --- afterwards ---
 

@@ -15,7 +15,7 @@ from typing import Any
 from clew import messages
 from clew.context.window import read_window
 from clew.core.errors import ClewError, Conflict, LeaseHeld, NotFound
-from clew.core.model import Entry, Page, Purged, Record, ThreadInfo, to_us
+from clew.core.model import Entry, Order, Page, Purged, Record, ThreadInfo, to_us
 from clew.facets import _base
 from clew.facets._base import FacetKey
 from clew.facets.sessions import save
@@ -294,8 +294,12 @@ class Sessions:
     def all(
         self, workspace: str | None = None, *, archived: bool | None = False
     ) -> Iterator[SessionInfo]:
-        """Every session that `list` would give, page after page, the last updated first."""
-        found = found_in(self.store, workspace, cursor=None, limit=_PAGE, archived=archived)
+        """Every session that `list` would give, page after page, the last begun one first.
+
+        One that is written to meanwhile is neither missed nor given twice.
+        """
+        options = {"cursor": None, "limit": _PAGE, "archived": archived}
+        found = found_in(self.store, workspace, order="created", **options)
         return map(info_of, filter(is_listed, found))
 
     def latest(self, workspace: str) -> SessionInfo | None:
@@ -438,12 +442,15 @@ def _last(written: Records | None, wanted: Callable[[Entry], bool]) -> Entry:
 # --- which sessions belong to a workspace ----------------------------------------------------
 
 
-def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[ThreadInfo]:
-    """The threads of a workspace's sessions, newest update first; None stands for all.
+def found_in(
+    store: Store, workspace: str | None, *, order: Order = "updated", **options: Any
+) -> Iterator[ThreadInfo]:
+    """The threads of a workspace's sessions, newest first; None stands for all.
 
     Those of the folder, and those of the same place in the same repository whose own folder is
     gone: it was moved, or was a clone that is not there any more.
     """
+    options["order"] = order
     if workspace is None:
         return _base.infos(store, FACET, **options)
     path = normalize_workspace_path(workspace)
@@ -459,5 +466,5 @@ def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[Th
     moved = (info for info in same if not os.path.isdir(info_of(info).workspace))
     # Both come in the order of pages, so that a cursor goes on in the merged list as well. A
     # session of this very folder is in both of them.
-    together = heapq.merge(here, moved, key=lambda info: (-info.updated_us, info.id))
+    together = heapq.merge(here, moved, key=lambda info: (-getattr(info, f"{order}_us"), info.id))
     return (next(one) for _, one in groupby(together, key=lambda info: info.id))
