@@ -97,6 +97,7 @@ PARTS |= {
     "Conversations": "clew.facets.conversations",
     "Runs": "clew.facets.runs",
     "Sessions": "clew.facets.sessions",
+    "forked_facts": "clew.facets.forks",
     "Snapshots": "clew.snapshots.facet",
     "wanted": "clew.snapshots.catalogue",
     "cleanup": "clew.upkeep.cleanup",

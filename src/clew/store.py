@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from clew import tree
 from clew.core import drafts
 from clew.core.codec import encode, new_id
-from clew.core.drafts import check_name, mint, seconds
+from clew.core.drafts import mint, seconds
 from clew.core.engine import Engine, Progress
 from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from clew.core.model import (
@@ -35,6 +35,7 @@ from clew.core.model import (
     to_time,
     to_us,
 )
+from clew.core.names import check_name
 from clew.thread import Thread, part
 from clew.tree import Comparison
 from clew.turn import Renewer
@@ -84,28 +85,37 @@ class Store:
         parent: str | None = None,
         facts: Mapping[str, Any] | None = None,
         time: datetime | None = None,
+        updated_at: datetime | None = None,
     ) -> Thread:
         """Make a new thread. Without an id it gets a fresh one that sorts by time.
 
         Raises AlreadyExists, also when the thread with that id is deleted: restore it, purge
         it, or choose another id. `parent` is the thread this one works for (a sub-agent's); if it
         is not there, or is deleted, that is InvalidInput.
+
+        `time` is when it was made, and `updated_at` when it was last written to, for a thread that
+        comes from elsewhere. The latter is written as a move that leads nowhere, right after the
+        thread is made; what is appended later sets it anew, to its own time.
         """
         created_us = self.clock() if time is None else to_us(time)
+        updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
         given = dict(facts or {})
         given |= {k: v for k, v in (("workspace", workspace), ("title", title)) if v is not None}
         if tags := list(tags):
             given["tags"] = tags
         if parent is not None:
             self._check_parent(check_name(parent, "parent"), id)
-        return self._create(
-            ThreadDraft(
-                id=mint(id),
-                created_us=created_us,
-                parent=parent,
-                facts=drafts.facts(given, created_us),
-            )
+        draft = ThreadDraft(
+            id=mint(id),
+            created_us=created_us,
+            parent=parent,
+            facts=drafts.facts(given, created_us),
         )
+        made = self.engine.create(draft)
+        # A retry finds the thread; whether it was told its time shows in what it has.
+        if updated_us is not None and made.seq == len(draft.facts):
+            self.engine.append(made.id, [drafts.move(None, updated_us)])
+        return Thread(self, made.id)
 
     def get_or_create(self, id: str, **fields: Unpack[ThreadFields]) -> Thread:
         """The thread with this id, made if there is none: of several callers at once all get it.
@@ -203,7 +213,8 @@ class Store:
         """One page of threads, newest first by `order`. Reads an index, never an entry.
 
         `archived` None gives both kinds. `deleted` gives the deleted ones only. `after` and
-        `before` bound the time that `order` names. `origin` gives the forks of a thread.
+        `before` bound the time that `order` names. `origin` gives the forks of a thread. One that
+        is damaged is listed like all others, with what is wrong in `damaged`.
         Pass the page's `cursor` for the next page; it is None at the end. A thread's info does as
         well: the page begins behind that thread.
         """
@@ -292,25 +303,32 @@ class Store:
         `at` shares up to and including that entry (default: the leaf), `before` up to where the
         thread stood before it, and before the marker of its turn if the turn began with it; before
         the root gives an empty thread. Workspace, tags and model come along; title, status, parent
-        and the rest do not. `parent` is that of `create`: a sub-agent may begin as a fork. With an
-        `id` and a `time` of yours a retry gives the fork that is there.
+        and the rest do not. A fork of a conversation, a run or a session is one, too. `parent` is
+        that of `create`: a sub-agent may begin as a fork. With an `id` and a `time` of yours a
+        retry gives the fork that is there.
         """
         if at is not None and before is not None:
             raise InvalidInput("at", "give either at or before, not both")
         if parent is not None:
             self._check_parent(check_name(parent, "parent"), id)
         info = self._info(thread)
+        created_us = self.clock() if time is None else to_us(time)
+        origin = self._origin(info, at, before)
         given = {key: info.facts[key] for key in INHERITED_FACTS if key in info.facts}
+        if "facet" in info.facts:
+            of_facet = part("forked_facts")(self, info, origin.entry, created_us)
+            given |= of_facet
+            if id is None and of_facet:
+                id = f"{of_facet['facet']}:{mint(None)}"  # so that the facet lists it
         given |= dict(facts or {})
         if title is not None:
             given["title"] = title
-        created_us = self.clock() if time is None else to_us(time)
         return self._create(
             ThreadDraft(
                 id=mint(id),
                 created_us=created_us,
                 parent=parent,
-                origin=self._origin(info, at, before),
+                origin=origin,
                 facts=drafts.facts(given, created_us),
             )
         )

@@ -18,7 +18,6 @@ from clew.context.projection import Context, Options, Purpose, project_window
 from clew.context.tokens import Count, estimate
 from clew.context.window import read_window
 from clew.core import drafts
-from clew.core.drafts import check_name
 from clew.core.errors import InvalidInput
 from clew.core.model import (
     Draft,
@@ -31,6 +30,7 @@ from clew.core.model import (
     ThreadInfo,
     to_us,
 )
+from clew.core.names import check_name
 from clew.exchange import Outputs, Reply
 from clew.messages.incoming import message_draft
 from clew.tree import Comparison
@@ -315,14 +315,16 @@ class Thread:
         leaf: str | None,
         *,
         id: str | None = None,
+        time: datetime | None = None,
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> Move:
         """Stand on another entry, or with None before the root. What was after it stays.
 
-        With an `id` of yours a retry moves nothing twice.
+        With an `id` of yours a retry moves nothing twice. A move sets `updated_at` to its `time`,
+        by default now.
         """
-        draft = drafts.move(leaf, self.store.clock(), id)
+        draft = drafts.move(leaf, self.store.clock() if time is None else to_us(time), id)
         record = self.store.engine.append(self.id, [draft], expect=expect, fence=fence)[0]
         assert isinstance(record, Move)
         return record

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.drafts import ImpliedTurn, check_batch, check_folder, check_name, mint, seconds
+from clew.core.drafts import ImpliedTurn, check_batch, check_folder, mint, seconds
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, InvalidInput, LeaseHeld, Unavailable
 from clew.core.model import (
@@ -33,6 +33,7 @@ from clew.core.model import (
     Renew,
     to_us,
 )
+from clew.core.names import check_name
 
 if TYPE_CHECKING:
     from clew.context.projection import Context

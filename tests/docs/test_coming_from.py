@@ -633,6 +633,8 @@ def _updated_at(store: Store, name: str) -> None:
     moved = thread.move("a")
     thread.set(title="T", status="busy", archived=True)
     assert thread.info.updated_at == moved.time
+    time = datetime(2020, 1, 1, tzinfo=UTC)
+    assert store.create(updated_at=time).info.updated_at == time
 
 
 @row("ThreadMeta.status")

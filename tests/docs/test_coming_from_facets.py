@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from _rows import PARTS, Claims
 
 import clew
 from clew import Closed, Conflict, InvalidInput, LeaseHeld, NotFound
+from clew.core import drafts
 from clew.facets.conversations import Conversations
 from clew.facets.runs import Checkpoint
 from clew.store import Store
@@ -126,6 +127,12 @@ def _list_runs(store: Store, name: str) -> None:
     assert [info.run_id for info in (*page.items, *rest.items)] == ["a", "c", "b"]
     assert not hasattr(page.items[1], "messages")
     assert page.items[1].message_count == 1
+    store.runs.save(Checkpoint(run_id="b", created_at=TIME))
+    by_creation = store.runs.list(order="created").items
+    assert by_creation[0].run_id == "b"
+    store.engine.append("run:c", drafts.facts({"checkpoint": [1]}, 0))
+    found = {info.run_id: info.damaged for info in store.runs.all()}
+    assert (found.pop("c") is None, found) == (False, {"a": None, "b": None})
 
 
 @RUNS.row("Store.delete")
@@ -194,6 +201,9 @@ def _run_times(store: Store, name: str) -> None:
     again = store.runs.save(Checkpoint(run_id="r", iteration=1))
     assert again.created_at == first.created_at < again.updated_at
     assert store.runs.save(Checkpoint(run_id="s", created_at=TIME)).created_at == TIME
+    later = store.runs.save(Checkpoint(run_id="s", created_at=TIME + timedelta(1)))
+    assert store.runs.load("s") == later
+    assert later.created_at == TIME + timedelta(1)
 
 
 # --- conversations ---

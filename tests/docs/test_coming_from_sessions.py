@@ -12,6 +12,7 @@ from _rows import PARTS, Claims
 
 import clew
 from clew import AlreadyExists, NotFound
+from clew.core import drafts
 from clew.facets import sessions
 from clew.facets.sessions import Event, Session
 from clew.store import Store
@@ -113,6 +114,9 @@ def _list_sessions(store: Store, name: str) -> None:
     assert [info.id for info in found] == [first.id, second.id, pictured.id]
     assert store.stats() == before, "a list deletes nothing"
     assert not hasattr(found[0], "messages")
+    store.engine.append(f"session:{first.id}", drafts.facts({"vendor": 5}, 0))
+    damaged = {info.id for info in store.sessions.all() if info.damaged is not None}
+    assert damaged == {first.id}
 
 
 @row("Store.delete")
@@ -125,6 +129,9 @@ def _delete_session(store: Store, name: str) -> None:
     assert (store.sessions.list().items, store.find("victim") is None) == ([], False)
     store.sessions.restore(session.id)
     assert len(store.sessions.load(session.id).messages) == 1
+    store.sessions.purge(session.id)
+    with pytest.raises(NotFound):
+        store.sessions.restore(session.id)
 
 
 @row("Store.export_markdown", "export_session_markdown")
@@ -157,6 +164,9 @@ def _append_message(store: Store, name: str) -> None:
     updated = store.sessions.latest("/src/shop").updated_at
     store.sessions.append_message(session.id if by_id else session, say("more"))
     assert len(session.messages) == (1 if by_id else 2)
+    silent = store.sessions.new("anthropic", workspace="/src/other")
+    store.sessions.append_message(silent, say("You are brief.", "system"))
+    assert store.sessions.load(silent.id).vendor == "anthropic"
     assert texts(store.sessions.load(session.id).messages)[1:] == ["more"]
     assert store.sessions.latest("/src/shop").updated_at > updated
 
@@ -181,6 +191,8 @@ def _events(store: Store, name: str) -> None:
     assert (found.events, found.events_complete) == ([event, Event("e2")], True)
     assert (event.event_id, event.stream_id, event.type) == ("e1", "stream", "progress")
     assert found.events[0].data == {"percent": [50, None]}
+    raw = Event("e1", "stream", "progress", b'{ "percent": [50, null] }')
+    assert (raw, raw.raw) == (event, b'{"percent":[50,null]}')
 
 
 @row("JSONLStore.ensure_meta")
@@ -257,6 +269,9 @@ def _session_updated(store: Store, name: str) -> None:
     store.sessions.append_message(session.id, say("more"))
     assert store.sessions.load(session.id).updated_at > before
     assert store.sessions.list().items[0].updated_at > before
+    elsewhere = Session("elsewhere", before, before, messages=[say("old")])
+    store.sessions.save(elsewhere, updated_at=elsewhere.updated_at)
+    assert store.sessions.load("elsewhere").updated_at == before
 
 
 @row("Session.title")

@@ -245,13 +245,8 @@ def test_a_purge_leaves_nothing_of_the_records_in_the_files(tmp_path: Path) -> N
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    from clew.core.drafts import (
-        ID_BYTES_MAX,
-        KEY_BYTES_MAX,
-        KIND_BYTES_MAX,
-        META_BYTES_MAX,
-        NAMESPACE_BYTES_MAX,
-    )
+    from clew.core.drafts import KEY_BYTES_MAX, KIND_BYTES_MAX, META_BYTES_MAX
+    from clew.core.names import ID_BYTES_MAX, NAMESPACE_BYTES_MAX
     from clew.engines.sqlite.blobs import SPILL_BYTES
     from clew.engines.sqlite.place import SAFE_VERSION
 

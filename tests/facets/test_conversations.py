@@ -181,7 +181,6 @@ def test_threads_of_other_ids_are_no_conversations(conversations: Conversations)
     store.create("plain")
     store.create("run:r")
     conversations.get("k").add("user", "a")
-    conversations.get("k").thread.fork()
     assert [info.key for info in conversations.list().items] == ["k"]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from clew import Conflict
+from clew import Conflict, Corrupt
 from clew.engines.memory import MemoryEngine
 from clew.facets.conversations import Conversations
 from clew.facets.runs import Checkpoint, Runs
@@ -223,3 +225,104 @@ def test_a_session_shows_the_document_and_keeps_everything(steps: list[tuple[str
             assert full[: len(before)] == before, "an edit adds, it does not replace"
         assert full == written
         assert sessions.load("s").messages == document.messages
+
+
+# --- damage of one fact, and forks ---
+
+BAD_VALUES = st.sampled_from([b'{"oo', b"7", b"[1]", b"true", b"\xff"])
+# A step's number chooses among the items that there are.
+DAMAGE_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 5), st.sampled_from("abc")),
+        st.tuples(st.just("fork"), st.integers(0, 5), st.booleans()),
+        st.tuples(st.just("damage"), st.integers(0, 5), st.tuples(st.integers(0, 3), BAD_VALUES)),
+        st.tuples(st.just("delete"), st.integers(0, 5), st.none()),
+    ),
+    max_size=15,
+)
+
+
+def damage(store: Store, thread: str, keys: tuple[str, ...], n: int, data: bytes) -> None:
+    facts = store.engine._threads[thread].facts  # type: ignore[attr-defined]
+    key = keys[n % len(keys)]
+    facts[key] = replace(facts[key], data=data)
+
+
+@given(DAMAGE_STEPS)
+def test_damage_and_forks_of_runs_touch_no_other_run(steps: list[tuple[str, int, Any]]) -> None:
+    store = Store(MemoryEngine())
+    Runs(store).save(Checkpoint(run_id="r", messages=says(["start"]), metadata={"a": 1}))
+    model: dict[str, list[str] | None] = {"r": ["start"]}  # None: damaged
+    texts = {"r": ["start"]}
+    for step, number, value in steps:
+        if not model:
+            break
+        runs = Runs(store)  # what a process remembers is another test's
+        id = sorted(model)[number % len(model)]
+        if step == "write":
+            texts[id] = [*texts[id], value]
+            runs.save(Checkpoint(run_id=id, messages=says(texts[id]), metadata={"a": len(texts)}))
+            model[id] = texts[id]
+        elif step == "fork":
+            thread = runs.thread(id)
+            made = runs.fork(id).run_id if value else runs.load(thread.fork().id).run_id
+            texts[made] = model[made] = texts[id]
+        elif step == "damage":
+            damage(store, runs.thread(id).id, ("checkpoint", "metadata", "system_prompt"), *value)
+            model[id] = None
+        else:
+            runs.delete(id)
+            del model[id]
+        assert {i.run_id: i.damaged is None for i in runs.all()} == {
+            id: told is not None for id, told in model.items()
+        }
+        assert {i.run_id for i in runs.list(limit=1000).items} == model.keys()
+        for id, told in model.items():
+            if told is None:
+                with pytest.raises(Corrupt):
+                    runs.load(id)
+            else:
+                assert runs.load(id).messages == says(told)
+
+
+@given(DAMAGE_STEPS)
+def test_damage_and_forks_of_sessions_touch_no_other_session(
+    steps: list[tuple[str, int, Any]],
+) -> None:
+    store = Store(MemoryEngine())
+    sessions = store.sessions
+    made = sessions.new("vendor", model="m", id="s", workspace="/w")
+    sessions.append_message(made, says(["start"])[0], usage={"input_tokens": 1})
+    model = {"s": ["start"]}
+    broken: set[str] = set()
+    for step, number, value in steps:
+        if not model:
+            break
+        id = sorted(model)[number % len(model)]
+        if step == "write" and id not in broken:
+            sessions.append_message(id, says([value])[0], usage={"input_tokens": 1})
+            model[id] = [*model[id], value]
+        elif step == "write":  # what is set anew is whole
+            sessions.thread(id).set(vendor="v", model="m", usage=None, title="mended")
+            broken.discard(id)
+        elif step == "fork" and id not in broken:
+            fork = sessions.fork(id) if value else sessions.load(sessions.thread(id).fork().id)
+            assert fork.usage == sessions.load(id).usage
+            model[fork.id] = model[id]
+        elif step == "damage" and id not in broken:
+            sessions.set_title(id, "a title")
+            sessions.thread(id).set(usage={})
+            damage(store, sessions.thread(id).id, ("title", "vendor", "model", "usage"), *value)
+            broken.add(id)
+        elif step == "delete":
+            sessions.delete(id)
+            del model[id]
+            broken.discard(id)
+        infos = {info.id: info.damaged is not None for info in sessions.all()}
+        assert infos == {id: id in broken for id in model}
+        for id, told in model.items():
+            if id in broken:
+                with pytest.raises(Corrupt):
+                    sessions.load(id)
+            else:
+                assert sessions.load(id).messages == says(told)

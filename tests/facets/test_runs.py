@@ -305,8 +305,9 @@ def test_a_thread_that_is_not_a_run_is_not_taken_for_one(runs: Runs) -> None:
     mine.append("user_message", say("mine"))
     with pytest.raises(AlreadyExists):
         runs.save(checkpoint("a"))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(NotFound):
         runs.load("r")
+    assert (runs.find("r"), runs.has("r"), runs.history("r")) == (None, False, [])
     with pytest.raises(AlreadyExists):
         runs.delete("r")
     assert runs.list().items == []

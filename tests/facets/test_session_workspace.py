@@ -192,10 +192,11 @@ def test_secrets_in_an_address_are_not_stored(sessions: Sessions, tmp_path: Path
     assert sessions.list().items[0].workspace_id == "git:host/x//."
 
 
-def test_a_fork_of_a_session_is_no_session_of_the_workspace(
+def test_a_fork_of_a_session_is_a_session_of_its_workspace(
     sessions: Sessions, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "app")
     talk(sessions, "s", root)
-    sessions.thread("s").fork()
-    assert ids(sessions, root) == ["s"]
+    fork = sessions.fork("s")
+    assert fork.workspace == str(root)
+    assert ids(sessions, root) == [fork.id, "s"]

@@ -280,10 +280,11 @@ def test_a_stale_title_does_not_replace_a_newer_one(sessions: Sessions, session:
 
 def test_appending_keeps_the_document_up_to_date(sessions: Sessions) -> None:
     made = sessions.new(id="s")
-    assert sessions.append_message(made, say("Welcome", "assistant")) is False
-    assert sessions.append_event(made, Event("e1")) is False
-    assert sessions.store.stats().threads == 0
-    assert sessions.append_message(made, say("Hello there")) is True
+    assert sessions.append_message(made, say("Welcome", "assistant")).body["content"] == "Welcome"
+    assert sessions.append_event(made, Event("e1")).kind == "event"
+    assert (made.title, sessions.load("s")) == ("", made)
+    entry = sessions.append_message(made, say("Hello there"))
+    assert sessions.thread("s").get(entry.id).body == say("Hello there")
     assert made.title == "Hello there"
     found = sessions.load("s")
     assert found == made
@@ -644,9 +645,9 @@ def test_listing_deletes_and_reads_nothing(store: Store) -> None:
     assert len(Sessions(store).load("huge").messages) == 1
 
 
-def test_other_threads_and_forks_are_no_sessions(sessions: Sessions, session: Session) -> None:
+def test_other_threads_are_no_sessions(sessions: Sessions, session: Session) -> None:
     sessions.store.create("plain", workspace=session.workspace)
-    sessions.thread("s").fork()
+    sessions.store.get("plain").fork()
     for workspace in (None, session.workspace):
         assert [info.id for info in sessions.list(workspace).items] == ["s"]
 

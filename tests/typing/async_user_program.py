@@ -32,6 +32,7 @@ from clew.aio.turn import AsyncLeases
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.projection import Context
+from clew.core.model import Purged
 from clew.exchange import Reply
 from clew.facets.conversations import ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo
@@ -104,6 +105,7 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
         parent="boss",
         facts={"answer": 42},
         time=now,
+        updated_at=now,
     )
     first = await made.append("event", 1)
     assert_type(await store.get("thread-1", deleted=False), AsyncThread)
@@ -153,6 +155,7 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
             parent=None,
             facts={"n": 1},
             time=now,
+            updated_at=now,
         ),
         AsyncThread,
     )
@@ -253,7 +256,7 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     wrote = await thread.write([clew.draft("event", 4)], expect=await thread.leaf, fence=None)
     assert_type(wrote, list[Record])
     assert_type(await thread.move(one.id, id="move-1", expect=await thread.leaf, fence=None), Move)
-    await thread.move(said.id)
+    await thread.move(said.id, time=None)
     assert_type(await thread.get(one.id), Entry)
     assert_type(await thread.path(said.id, after=one.id, limit=5), list[Entry])
     assert_type(thread.entries(), AsyncIterator[Entry])
@@ -548,7 +551,12 @@ async def use_runs(runs: AsyncRuns) -> None:
     assert_type(await runs.load("run-1", revision=revision), Checkpoint)
     assert_type(await runs.find("run-1"), Checkpoint | None)
     assert_type(await runs.has("run-1"), bool)
-    assert_type(await runs.list(limit=5, cursor=None), Page[CheckpointInfo])
+    assert_type(await runs.list(order="created", limit=5, cursor=None), Page[CheckpointInfo])
+    assert_type([info async for info in runs.all()], list[CheckpointInfo])
+    assert_type(await runs.thread("run-1"), AsyncThread)
+    fork = await runs.fork("run-1", id="fork", revision=None, at=None, before=None)
+    assert_type(await runs.save(fork.replace(iteration=1), updated_at=fork.updated_at), Checkpoint)
+    await runs.delete("fork")
     async with runs.resume_or_start(
         "run-1", task_name="report", owner="me", ttl_seconds=5.0, format=None
     ) as run:
@@ -583,10 +591,12 @@ async def use_sessions(sessions: AsyncSessions, workspace: str, now: datetime) -
     stored = await sessions.append_message(
         session, USER, usage={"input_tokens": 5}, model="large-2", format=None, fence=None
     )
-    assert_type(stored, bool)
+    assert_type(stored, Entry)
     assert await sessions.save(session, format=None, fence=None)
-    assert await sessions.append_event(session, Event("event-1", "ui", "opened", None), fence=None)
-    await sessions.append_checkpoint(session, [USER], 3, fence=None)
+    event = Event("event-1", "ui", "opened", b"null")
+    assert_type(await sessions.append_event(session, event, fence=None), Entry)
+    assert_type(event.raw, bytes)
+    assert_type(await sessions.append_checkpoint(session, [USER], 3, fence=None), Entry)
     assert await sessions.ensure_meta(session)
     await sessions.set_title(session, "A greeting", source="provider")
     assert_type(await sessions.load("session-1", full=True, events=False), Session)
@@ -600,6 +610,17 @@ async def use_sessions(sessions: AsyncSessions, workspace: str, now: datetime) -
     assert sessions.has_user_interaction(session)
     assert_type(await sessions.export_markdown(session), str)
     assert await sessions.cleanup_older_than(now - LONG_AGO) == 0
+    fork = await sessions.fork("session-1", id="fork", at=None, before=None, title="Another way")
+    assert_type(fork, Session)
+    everything = [info async for info in sessions.all(workspace, archived=None)]
+    assert_type(everything, list[SessionInfo])
+    assert (len(everything), everything[0].damaged, everything[0].thread) == (
+        2,
+        None,
+        "session:fork",
+    )
+    assert_type(await sessions.purge("fork"), Purged)
+    assert await sessions.save(session, updated_at=now)
     await sessions.delete("session-1")
     await sessions.restore("session-1")
     assert_type(sessions.store, AsyncStore)

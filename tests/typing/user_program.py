@@ -32,6 +32,7 @@ from clew import (
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.projection import Context
+from clew.core.model import Purged
 from clew.exchange import Reply
 from clew.facets.conversations import Conversation, ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run
@@ -106,6 +107,7 @@ def use_store(store: Store, other: Store) -> None:
         parent="boss",
         facts={"answer": 42},
         time=now,
+        updated_at=now,
     )
     first = made.append("event", 1)
     assert_type(store.get("thread-1", deleted=False), Thread)
@@ -155,6 +157,7 @@ def use_store(store: Store, other: Store) -> None:
             parent=None,
             facts={"n": 1},
             time=now,
+            updated_at=now,
         ),
         Thread,
     )
@@ -256,7 +259,7 @@ def use_thread(thread: Thread, folder: Path) -> None:
         thread.write([clew.draft("event", 4)], expect=thread.leaf, fence=None), list[Record]
     )
     assert_type(thread.move(one.id, id="move-1", expect=thread.leaf, fence=None), Move)
-    thread.move(said.id)
+    thread.move(said.id, time=None)
     assert_type(thread.get(one.id), Entry)
     assert_type(thread.path(said.id, after=one.id, limit=5), list[Entry])
     assert_type(thread.entries(), Iterator[Entry])
@@ -546,7 +549,12 @@ def use_runs(runs: Runs) -> None:
     assert_type(runs.load("run-1", revision=revision), Checkpoint)
     assert_type(runs.find("run-1"), Checkpoint | None)
     assert_type(runs.has("run-1"), bool)
-    assert_type(runs.list(limit=5, cursor=None), Page[CheckpointInfo])
+    assert_type(runs.list(order="created", limit=5, cursor=None), Page[CheckpointInfo])
+    assert_type(list(runs.all()), list[CheckpointInfo])
+    assert_type(runs.thread("run-1"), Thread)
+    fork = runs.fork("run-1", id="fork", revision=None, at=None, before=None)
+    assert_type(runs.save(fork.replace(iteration=1), updated_at=fork.updated_at), Checkpoint)
+    runs.delete("fork")
     with runs.resume_or_start(
         "run-1", task_name="report", owner="me", ttl_seconds=5.0, format=None
     ) as run:
@@ -581,10 +589,12 @@ def use_sessions(sessions: Sessions, workspace: str, now: datetime) -> None:
     stored = sessions.append_message(
         session, USER, usage={"input_tokens": 5}, model="large-2", format=None, fence=None
     )
-    assert_type(stored, bool)
+    assert_type(stored, Entry)
     assert sessions.save(session, format=None, fence=None)
-    assert sessions.append_event(session, Event("event-1", "ui", "opened", None), fence=None)
-    sessions.append_checkpoint(session, [USER], 3, fence=None)
+    event = Event("event-1", "ui", "opened", b"null")
+    assert_type(sessions.append_event(session, event, fence=None), Entry)
+    assert_type(event.raw, bytes)
+    assert_type(sessions.append_checkpoint(session, [USER], 3, fence=None), Entry)
     assert sessions.ensure_meta(session)
     sessions.set_title(session, "A greeting", source="provider")
     assert_type(sessions.load("session-1", full=True, events=False), Session)
@@ -598,6 +608,17 @@ def use_sessions(sessions: Sessions, workspace: str, now: datetime) -> None:
     assert sessions.has_user_interaction(session)
     assert_type(sessions.export_markdown(session), str)
     assert sessions.cleanup_older_than(now - LONG_AGO) == 0
+    fork = sessions.fork("session-1", id="fork", at=None, before=None, title="Another way")
+    assert_type(fork, Session)
+    everything = list(sessions.all(workspace, archived=None))
+    assert_type(everything, list[SessionInfo])
+    assert (len(everything), everything[0].damaged, everything[0].thread) == (
+        2,
+        None,
+        "session:fork",
+    )
+    assert_type(sessions.purge("fork"), Purged)
+    assert sessions.save(session, updated_at=now)
     sessions.delete("session-1")
     sessions.restore("session-1")
     assert_type(sessions.store, Store)

@@ -22,7 +22,7 @@ from msgspec import UNSET, UnsetType
 
 from clew.aio.handles import AsyncStore, AsyncThread
 from clew.aio.hop import enter, hop, iterate, leave
-from clew.core.model import Entry, Lease, Page
+from clew.core.model import Entry, Lease, Order, Page, Purged
 from clew.facets.conversations import (
     Conversation,
     ConversationInfo,
@@ -217,8 +217,14 @@ class AsyncRuns:
         # That of the store: it remembers what was saved last, so both sides save in few bytes.
         self.sync = store.sync.runs
 
-    async def save(self, checkpoint: Checkpoint, *, format: str | None = None) -> Checkpoint:
-        return await hop(self.sync.save, checkpoint, format=format)
+    async def save(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        format: str | None = None,
+        updated_at: datetime | None = None,
+    ) -> Checkpoint:
+        return await hop(self.sync.save, checkpoint, format=format, updated_at=updated_at)
 
     async def load(self, run_id: str, *, revision: int | None = None) -> Checkpoint:
         return await hop(self.sync.load, run_id, revision=revision)
@@ -229,8 +235,29 @@ class AsyncRuns:
     async def has(self, run_id: str) -> bool:
         return await hop(self.sync.has, run_id)
 
-    async def list(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointInfo]:
-        return await hop(self.sync.list, limit=limit, cursor=cursor)
+    async def list(
+        self, *, order: Order = "updated", limit: int = 50, cursor: str | None = None
+    ) -> Page[CheckpointInfo]:
+        return await hop(self.sync.list, order=order, limit=limit, cursor=cursor)
+
+    async def all(self) -> AsyncIterator[CheckpointInfo]:
+        async for info in iterate(self.sync.all()):
+            yield info
+
+    async def thread(self, run_id: str) -> AsyncThread:
+        return AsyncThread(self.store, await hop(self.sync.thread, run_id))
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        id: str | None = None,
+        revision: int | None = None,
+        at: str | None = None,
+        before: str | None = None,
+    ) -> Checkpoint:
+        options = {"id": id, "at": at, "before": before}
+        return await hop(self.sync.fork, run_id, revision=revision, **options)
 
     async def history(self, run_id: str) -> CheckpointInfos:
         return await hop(self.sync.history, run_id)
@@ -346,9 +373,15 @@ class AsyncSessions:
         return await hop(self.sync.new, vendor, endpoint, model, workspace=workspace, id=id)
 
     async def save(
-        self, session: Session, *, format: str | None = None, fence: int | None = None
+        self,
+        session: Session,
+        *,
+        format: str | None = None,
+        fence: int | None = None,
+        updated_at: datetime | None = None,
     ) -> bool:
-        return await hop(self.sync.save, session, format=format, fence=fence)
+        call = self.sync.save
+        return await hop(call, session, format=format, fence=fence, updated_at=updated_at)
 
     async def append_message(
         self,
@@ -359,7 +392,7 @@ class AsyncSessions:
         model: str | None = None,
         format: str | None = None,
         fence: int | None = None,
-    ) -> bool:
+    ) -> Entry:
         call = self.sync.append_message
         return await hop(
             call, session, message, usage=usage, model=model, format=format, fence=fence
@@ -367,7 +400,7 @@ class AsyncSessions:
 
     async def append_event(
         self, session: Session | str, event: Event, *, fence: int | None = None
-    ) -> bool:
+    ) -> Entry:
         return await hop(self.sync.append_event, session, event, fence=fence)
 
     async def append_checkpoint(
@@ -377,9 +410,9 @@ class AsyncSessions:
         token_count: int,
         *,
         fence: int | None = None,
-    ) -> None:
+    ) -> Entry:
         call = self.sync.append_checkpoint
-        await hop(call, session, compacted_messages, token_count, fence=fence)
+        return await hop(call, session, compacted_messages, token_count, fence=fence)
 
     async def ensure_meta(self, session: Session) -> bool:
         return await hop(self.sync.ensure_meta, session)
@@ -392,6 +425,20 @@ class AsyncSessions:
 
     async def restore(self, id: str) -> None:
         await hop(self.sync.restore, id)
+
+    async def purge(self, id: str) -> Purged:
+        return await hop(self.sync.purge, id)
+
+    async def fork(
+        self,
+        session: str,
+        *,
+        id: str | None = None,
+        at: str | None = None,
+        before: str | None = None,
+        title: str | None = None,
+    ) -> Session:
+        return await hop(self.sync.fork, session, id=id, at=at, before=before, title=title)
 
     async def cleanup_older_than(self, time: datetime) -> int:
         return await hop(self.sync.cleanup_older_than, time)
@@ -408,6 +455,12 @@ class AsyncSessions:
         archived: bool | None = False,
     ) -> Page[SessionInfo]:
         return await hop(self.sync.list, workspace, limit=limit, cursor=cursor, archived=archived)
+
+    async def all(
+        self, workspace: str | None = None, *, archived: bool | None = False
+    ) -> AsyncIterator[SessionInfo]:
+        async for info in iterate(await hop(self.sync.all, workspace, archived=archived)):
+            yield info
 
     async def latest(self, workspace: str) -> SessionInfo | None:
         return await hop(self.sync.latest, workspace)

@@ -347,10 +347,11 @@ class AsyncThread:
         leaf: str | None,
         *,
         id: str | None = None,
+        time: datetime | None = None,
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> Move:
-        return await hop(self.sync.move, leaf, id=id, expect=expect, fence=fence)
+        return await hop(self.sync.move, leaf, id=id, time=time, expect=expect, fence=fence)
 
     async def set(self, **facts: Any) -> list[Fact]:
         return await hop(self.sync.set, **facts)

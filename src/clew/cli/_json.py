@@ -41,6 +41,7 @@ def thread_value(info: ThreadInfo) -> dict[str, Any]:
         "parent": info.parent,
         "origin": msgspec.to_builtins(info.origin),
         "facts": info.facts,
+        "damaged": info.damaged,
     }
 
 

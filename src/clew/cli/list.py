@@ -1,7 +1,7 @@
 """The threads of a store, newest first: id, when, records, title.
 
 The id is cut to what `clew show` needs to find the thread. Records count entries, moves of the
-leaf and facts alike.
+leaf and facts alike. A thread that is damaged is listed all the same, and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def _notes(store: Store, info: ThreadInfo) -> list[Part]:
         notes.append(f"fork of {short_id(store, info.origin.thread)}")
     if info.archived:
         notes.append("archived")
-    return [(f"  {one_line(note)}", "dim") for note in notes]
+    parts: list[Part] = [(f"  {one_line(note)}", "dim") for note in notes]
+    if info.damaged is not None:
+        parts.append((f"  damaged: {one_line(info.damaged)}", "red"))
+    return parts
 
 
 def _draw_rest(screen: Screen, shown: list[ThreadInfo], *, more: bool) -> None:

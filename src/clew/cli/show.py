@@ -102,6 +102,8 @@ def _draw_head(screen: Screen, store: Store, info: ThreadInfo) -> None:
     if info.deleted_at is not None:
         facts.append(f"deleted {ago(info.deleted_at, store.now())}")
     screen.line((", ".join(facts), "dim"))
+    if info.damaged is not None:
+        screen.line((f"damaged: {one_line(info.damaged)}", "red"))
 
 
 def _node(entry: Entry, info: ThreadInfo, current: set[str]) -> str:

@@ -82,6 +82,10 @@ class Engine(Protocol):
         The page's cursor continues after its last item; threads created or updated in between
         are neither repeated nor do they shift the rest.
 
+        A thread that is damaged is on its page like any other, as far as it can be read: what
+        could not be read of its facts is in `lost_facts`, and `unreadable` says why its log ends
+        early. One damaged thread must not keep a list from telling of the others.
+
         May write: an engine may use the call to put its index of threads in order, so that the
         next page is cheaper. That is no record, changes no `updated_us`, and wakes no waiter. An
         engine that cannot write just now gives the same page without it.

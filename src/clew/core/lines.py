@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from blake3 import blake3
@@ -355,6 +356,15 @@ _ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(25
 _DEVICES = {"con", "prn", "aux", "nul"} | {
     f"{port}{n}" for port in ("com", "lpt") for n in range(10)
 }
+
+
+def id_of(stem: str) -> str | None:
+    """The id of the thread whose file has that name; None if it is a hash, or none of ours."""
+    try:
+        id = unquote_to_bytes(stem).decode("utf-8")
+        return id if file_stem(id) == stem else None
+    except UnicodeDecodeError:
+        return None
 
 
 def file_stem(id: str) -> str:

@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from clew.core.drafts import check_name, check_namespace
 from clew.core.engine import Engine, Progress
 from clew.core.errors import InvalidInput, Unsupported
 from clew.core.model import (
@@ -25,6 +24,7 @@ from clew.core.model import (
     Stats,
     ThreadDraft,
 )
+from clew.core.names import check_name, check_namespace
 
 
 class Maintenance(Protocol):

@@ -15,7 +15,8 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
 from clew.core.codec import decode, digest
-from clew.core.errors import InvalidInput
+from clew.core.errors import Corrupt, InvalidInput
+from clew.core.facts import read_fact
 
 # --- a property that is computed when it is first looked at ---
 
@@ -246,7 +247,12 @@ class Title(Struct, frozen=True):
 
 
 class ThreadInfo(Struct, frozen=True, dict=True):
-    """What a store knows about a thread without reading its entries."""
+    """What a store knows about a thread without reading its entries.
+
+    One that is damaged is told like any other, as far as it can be read, and `damaged` says what
+    is wrong. `lost_facts` are those that the engine could not read, and why; `unreadable` says why
+    its log cannot be read to the end.
+    """
 
     id: str
     created_us: int
@@ -256,6 +262,8 @@ class ThreadInfo(Struct, frozen=True, dict=True):
     parent: str | None
     origin: Origin | None
     fact_data: Mapping[str, bytes]
+    lost_facts: Mapping[str, str] = {}
+    unreadable: str | None = None
 
     @property
     def created_at(self) -> datetime:
@@ -266,9 +274,33 @@ class ThreadInfo(Struct, frozen=True, dict=True):
         """When the last entry or leaf move was written. Facts do not touch it."""
         return to_time(self.updated_us)
 
-    @cached
+    @property
     def facts(self) -> dict[str, Any]:
-        return {key: decode(data) for key, data in self.fact_data.items()}
+        """The latest value of every fact, without those that are damaged."""
+        return self._read_facts[0]
+
+    @property
+    def damaged_facts(self) -> dict[str, str]:
+        """The facts whose values are lost, are no JSON or have a wrong shape, and why."""
+        return self._read_facts[1]
+
+    @property
+    def damaged(self) -> str | None:
+        """What is wrong with the thread, as far as a list can tell; None: nothing."""
+        wrong = [] if self.unreadable is None else [self.unreadable]
+        wrong += [f"fact {key!r}: {reason}" for key, reason in self.damaged_facts.items()]
+        return "; ".join(wrong) or None
+
+    @cached
+    def _read_facts(self) -> tuple[dict[str, Any], dict[str, str]]:
+        facts: dict[str, Any] = {}
+        damaged = dict(self.lost_facts)
+        for key, data in self.fact_data.items():
+            try:
+                facts[key] = read_fact(key, data)
+            except Corrupt as error:
+                damaged[key] = error.fields["reason"]
+        return facts, damaged
 
     @property
     def title(self) -> Title | None:
@@ -314,12 +346,23 @@ class ThreadInfo(Struct, frozen=True, dict=True):
         return {
             key.removeprefix("label."): value
             for key, value in self.facts.items()
-            if key.startswith("label.")
+            if key.startswith("label.") and isinstance(value, str)
         }
 
     def _time(self, key: str) -> datetime | None:
         time_us = self.facts.get(key)
         return None if time_us is None else to_time(time_us)
+
+
+def fact_keys(info: ThreadInfo, prefix: str) -> list[str]:
+    """The keys that begin so. Corrupt if a fact is lost that could have been one of them.
+
+    For those who would do harm if they took what is lost for what was never set.
+    """
+    lost = [key for key in info.lost_facts if not key or key.startswith(prefix)]
+    if lost or info.unreadable is not None:
+        raise Corrupt(f"thread {info.id!r}", str(info.damaged))
+    return [key for key in info.fact_data if key.startswith(prefix)]
 
 
 class ThreadQuery(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ class ThreadFields(TypedDict, total=False):
     parent: str | None
     facts: Mapping[str, Any] | None
     time: datetime | None
+    updated_at: datetime | None
 
 
 class ThreadFilters(TypedDict, total=False):

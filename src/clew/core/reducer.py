@@ -14,7 +14,6 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from clew.core.codec import decode, digest
-from clew.core.drafts import check_fact
 from clew.core.errors import (
     AlreadyExists,
     ClewError,
@@ -24,6 +23,7 @@ from clew.core.errors import (
     LeaseLost,
     NotFound,
 )
+from clew.core.facts import check_fact
 from clew.core.hashes import entry_hash, fact_hash, move_hash
 from clew.core.model import (
     Draft,

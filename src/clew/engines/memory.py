@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from clew.core.codec import digest
-from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Closed, InvalidInput, NotFound
 from clew.core.lease_rules import Instant, LeaseState, step_lease
@@ -33,6 +32,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.names import check_namespace
 from clew.core.reducer import ThreadState, check_origin, check_recreated, plan
 from clew.engines.shared.clock import now
 from clew.engines.shared.thread_list import page_of

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from heapq import nsmallest
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, Unpack
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
 from clew import messages
 from clew.context.window import MESSAGE_KINDS
 from clew.core import drafts
 from clew.core.codec import digest, encode
-from clew.core.drafts import check_name
-from clew.core.errors import AlreadyExists, ClewError, Conflict, InvalidInput, NotFound, TooLarge
+from clew.core.errors import (
+    AlreadyExists,
+    ClewError,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+)
+from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.model import (
     PAGE_MAX,
     Draft,
@@ -28,14 +37,20 @@ from clew.core.model import (
     decode_cursor,
     encode_cursor,
     to_time,
+    to_us,
 )
+from clew.core.names import check_name, is_name
 from clew.store import FORK_ID_FACT, Store
 from clew.thread import Thread
+
+if TYPE_CHECKING:
+    from clew.core.options import ForkOptions
 
 T = TypeVar("T")
 
 # A fact: the thread is deleted only as long as what it needs is copied; see `Conversations`.
 COMPACTING = "compacting"
+TimeUs = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]  # a time in a stored shape
 
 _TRIES = 100
 
@@ -71,33 +86,79 @@ def facet_key(facet: str, key: object, field: str) -> FacetKey:
 
 
 def key_of(info: ThreadInfo) -> str:
-    """The key that a facet's thread is found by: what it was made for, or what its id says."""
-    value = info.facts.get("key")
-    if isinstance(value, dict):
-        return bytes.fromhex(value["utf8"]).decode("utf-8", "surrogatepass")
-    return info.id.partition(":")[2] if value is None else str(value)
+    """The key that leads to a facet's thread: the one that it was made for, or else its id.
 
-
-def is_of(info: ThreadInfo, facet: str) -> bool:
-    """Whether a thread is one of the facet's: its id is that of its key."""
-    if info.facts.get("facet") == facet:
-        return True
-    key = key_of(info) if "facet" not in info.facts else ""
-    return bool(key) and facet_key(facet, key, "key").thread == info.id
-
-
-def key_facts(at: FacetKey) -> dict[str, Any]:
-    """What a thread that is made for a key says about itself."""
-    raw = at.key.encode("utf-8", "surrogatepass")
-    # Two halves of a surrogate pair would come back from JSON as one character: not as text.
-    key = at.key if raw.decode("utf-8", "replace") == at.key else {"utf8": raw.hex()}
-    return {"facet": at.facet, "key": key}
+    A fork has the key of its origin, which does not lead to it. And a key may be damaged.
+    """
+    facet = info.facts.get("facet") or info.id.partition(":")[0]
+    stored = info.facts.get("key")
+    if isinstance(stored, dict):
+        with suppress(KeyError, TypeError, ValueError):
+            stored = bytes.fromhex(stored["utf8"]).decode("utf-8", "surrogatepass")
+    for key in (stored, info.id.removeprefix(f"{facet}:")):
+        if isinstance(key, str) and key and facet_key(facet, key, "key").thread == info.id:
+            return key
+    return info.id
 
 
 def ensure(store: Store, at: FacetKey, *, time: datetime | None = None) -> None:
     """Make the thread, unless another writer has made it before."""
     with suppress(AlreadyExists):
         store.create(at.thread, facts=key_facts(at), time=time)
+
+
+def key_facts(at: FacetKey) -> dict[str, Any]:
+    """What a thread that is made for a key says about itself."""
+    return {"facet": at.facet, "key": stored_key(at.key)}
+
+
+def stored_key(key: str) -> str | dict[str, str]:
+    """A key as the fact that `key_of` reads."""
+    raw = key.encode("utf-8", "surrogatepass")
+    # Two halves of a surrogate pair would come back from JSON as one character: not as text.
+    return key if raw.decode("utf-8", "replace") == key else {"utf8": raw.hex()}
+
+
+def is_of(info: ThreadInfo, facet: str) -> bool:
+    """Whether a thread is the facet's. If that fact is what is damaged, its id tells."""
+    lost = info.unreadable is not None or not info.damaged_facts.keys().isdisjoint(("facet", ""))
+    if "facet" not in info.facts and (lost or facet in _BY_HAND):
+        return info.id.startswith(f"{facet}:")
+    return bool(info.facts.get("facet") == facet)
+
+
+# A conversation is nothing but messages, so a thread that was made by hand under its id is one.
+_BY_HAND = frozenset({"conversation"})
+
+
+def find(store: Store, at: FacetKey) -> ThreadInfo | None:
+    """The facet's thread that a key leads to, also when it is deleted; None if there is none.
+
+    A key leads to the thread that is made for it. Where there is none, it may be the id of a
+    thread that is the facet's: a fork has an id of any kind.
+    """
+    return next((info for info in _led_to(store, at) if is_of(info, at.facet)), None)
+
+
+def claim(store: Store, at: FacetKey) -> tuple[FacetKey, ThreadInfo | None]:
+    """The same for writers: where to write. AlreadyExists if another thread is in the way."""
+    in_the_way = None
+    for info in _led_to(store, at):
+        if is_of(info, at.facet):
+            return FacetKey(at.facet, key_of(info), info.id), info
+        if info.id == at.thread:
+            in_the_way = info
+    if in_the_way is not None:
+        raise AlreadyExists("thread", at.thread, deleted_at=in_the_way.deleted_at)
+    return at, None
+
+
+def _led_to(store: Store, at: FacetKey) -> Iterator[ThreadInfo]:
+    """The threads that a key may mean, the one that is made for it first."""
+    for id in (at.thread, at.key):
+        if is_name(id):
+            with suppress(NotFound):
+                yield Thread(store, id).info
 
 
 def find_info(store: Store, at: FacetKey) -> ThreadInfo | None:
@@ -110,7 +171,7 @@ def find_info(store: Store, at: FacetKey) -> ThreadInfo | None:
         info = Thread(store, at.thread).info
     except NotFound:
         return None
-    if not at.adopted and info.facts.get("facet") not in (None, at.facet):
+    if not at.adopted and not is_of(info, at.facet):
         raise AlreadyExists("thread", at.thread, deleted_at=info.deleted_at)
     return info
 
@@ -226,6 +287,50 @@ def bury(store: Store, info: ThreadInfo, *, fence: int | None = None) -> None:
     Thread(store, info.id).write(batch, expect=info.leaf, fence=fence)
 
 
+def fork(
+    store: Store, facet: str, info: ThreadInfo, key: str | None, **options: Unpack[ForkOptions]
+) -> Thread:
+    """A fork of a facet's thread, for a key, or for the origin's with a number behind it."""
+    if key is None:
+        options["id"] = store.fork_id(info.id)
+    else:
+        options["id"] = facet_key(facet, key, "id").thread
+        options["facts"] = {"key": stored_key(key)}
+    return store.fork(info.id, **options)
+
+
+# --- facts that are stored ------------------------------------------------------------------
+
+
+def read_facts(
+    info: ThreadInfo, shapes: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The facts of a facet, each as what it must be; and those that are damaged, and why."""
+    values: dict[str, Any] = {}
+    damaged = {key: info.damaged_facts[key] for key in shapes if key in info.damaged_facts}
+    for key, shape in shapes.items():
+        if key in info.facts:
+            try:
+                values[key] = convert(info.facts[key], shape)
+            except ValidationError as error:
+                damaged[key] = str(error)
+    return values, damaged
+
+
+def damage_of(info: ThreadInfo, damaged: Mapping[str, str]) -> str | None:
+    """All that is wrong with a facet's thread, for a list to tell; None: nothing."""
+    more = [key for key in damaged if key not in info.damaged_facts]
+    told = [f"fact {key!r}: {damaged[key]}" for key in more]
+    return "; ".join([*([] if info.damaged is None else [info.damaged]), *told]) or None
+
+
+def check_whole(what: str, damaged: Mapping[str, str], hint: str) -> None:
+    """Corrupt if a fact is damaged that the caller needs; the hint says what to do."""
+    if damaged:
+        told = "; ".join(f"fact {key!r}: {reason}" for key, reason in damaged.items())
+        raise Corrupt(what, f"{told}. Nothing was changed. {hint}")
+
+
 # --- messages that are stored ---------------------------------------------------------------
 
 
@@ -276,7 +381,11 @@ def infos(
     order: Order = "updated",
     **filters: Any,
 ) -> Iterator[ThreadInfo]:
-    """A facet's threads, newest first, from an index: other threads are not looked at."""
+    """A facet's threads, newest first, from an index: other threads are not looked at.
+
+    Whoever goes through all of them takes them in the order in which they were made: one that is
+    written to meanwhile is neither missed then nor seen twice.
+    """
     after = None if cursor is None else decode_cursor(cursor)
     while True:
         query = ThreadQuery(prefix=f"{facet}:", order=order, limit=limit, cursor=after, **filters)
@@ -301,6 +410,40 @@ def page_of(found: Iterator[ThreadInfo], limit: int, make: Callable[[ThreadInfo]
         return Page(items)
     last = ahead[limit - 1]
     return Page(items, encode_cursor(last.updated_us, last.id))
+
+
+class Dated(Protocol):
+    """What a facet's list gives, as far as its place in the list depends on it."""
+
+    @property
+    def thread(self) -> str: ...
+    @property
+    def created_at(self) -> datetime | None: ...
+
+
+D = TypeVar("D", bound=Dated)
+
+
+def sorted_page(items: Iterable[D], cursor: str | None, limit: int) -> Page[D]:
+    """A page by a time that no index has: newest `created_at` first, then by thread."""
+
+    def place(item: D) -> tuple[int, str]:
+        assert item.created_at is not None
+        return -to_us(item.created_at), item.thread
+
+    if cursor is not None:
+        time_us, id = decode_cursor(cursor)
+        items = (item for item in items if place(item) > (-time_us, id))
+    ahead = nsmallest(limit + 1, items, key=place)
+    if len(ahead) <= limit:
+        return Page(ahead)
+    time_us, id = place(ahead[limit - 1])
+    return Page(ahead[:limit], encode_cursor(-time_us, id))
+
+
+def check_order(order: object) -> None:
+    if order not in ("created", "updated"):
+        raise InvalidInput("order", f"must be 'created' or 'updated', not {order!r}")
 
 
 def check_limit(limit: int) -> int:

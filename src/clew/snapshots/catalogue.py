@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from clew.core.codec import decode
 from clew.core.errors import ClewError, Corrupt, NotFound
-from clew.core.model import Entry, ThreadInfo
+from clew.core.model import Entry, ThreadInfo, fact_keys
 from clew.snapshots.model import LeftOut, Reason, Snapshot
 from clew.snapshots.tree import Trees
 
@@ -70,12 +70,12 @@ def is_snapshot(entry: Entry) -> bool:
 
 def own(info: ThreadInfo) -> list[Snapshot]:
     """The snapshots that a thread took itself and still keeps."""
-    return [_own(info, key) for key in info.fact_data if key.startswith(PREFIX)]
+    return [_own(info, key) for key in fact_keys(info, PREFIX)]
 
 
 def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
     """The one that was taken last, without reading all of them: ids sort by time."""
-    keys = [key for key in info.fact_data if key.startswith(PREFIX)]
+    keys = fact_keys(info, PREFIX)
     # A thread's own come before those that it shares: it has been at work since it was forked.
     if not keys:
         return next(iter(visible(engine, info)), None)
@@ -84,16 +84,15 @@ def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
 
 def newest_first(engine: Engine, info: ThreadInfo) -> Iterator[Snapshot]:
     """Those that can be seen, a thread's own before what it shares; read as far as one looks."""
-    for key in sorted(info.fact_data, reverse=True):
-        if key.startswith(PREFIX):
-            yield _own(info, key)
+    for key in sorted(fact_keys(info, PREFIX), reverse=True):
+        yield _own(info, key)
     yield from _inherited(engine, info)
 
 
 def get(engine: Engine, info: ThreadInfo, id: str) -> Snapshot:
     """One that can be seen, with the names of what it left out. NotFound."""
     key = PREFIX + id
-    if key in info.fact_data:
+    if key in fact_keys(info, key):
         return named(engine, info, _own(info, key))
     for snapshot in _inherited(engine, info):
         if snapshot.id == id:

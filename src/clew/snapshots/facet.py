@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clew.core.drafts import check_name
 from clew.core.engine import Progress
 from clew.core.errors import InvalidInput, NotFound
+from clew.core.names import check_name
 from clew.snapshots import catalogue, history, quota, trust
 from clew.snapshots.checkout import materialize
 from clew.snapshots.diff import below, diff_trees, unified

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.codec import decode, encode
 from clew.core.errors import Corrupt
-from clew.core.model import Draft, Fact, FactDraft, MoveDraft, ThreadInfo
+from clew.core.model import Draft, Fact, FactDraft, MoveDraft, ThreadInfo, fact_keys
 from clew.snapshots import trust
 from clew.snapshots.model import Verb
 
@@ -96,8 +96,8 @@ def needed(info: ThreadInfo) -> set[str]:
 
 
 def _read(info: ThreadInfo, key: str) -> Intent | None:
-    data = info.fact_data.get(key)  # the others need not be decoded
-    value = None if data is None else decode(data)
+    # The others need not be decoded.
+    value = decode(info.fact_data[key]) if key in fact_keys(info, key) else None
     return None if value is None else _converted(value, f"fact {key} of thread {info.id!r}")
 
 

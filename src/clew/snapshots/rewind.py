@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from clew import tree
 from clew.core import drafts
 from clew.core.codec import new_id
-from clew.core.drafts import check_name
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, Conflict, InvalidInput, LeaseHeld, LeaseLost, NotFound
 from clew.core.model import Entry, ThreadInfo
+from clew.core.names import check_name
 from clew.snapshots import catalogue, trust
 from clew.snapshots import intent as intents
 from clew.snapshots.apply import Restoration, clean_up, translated

@@ -245,7 +245,10 @@ class _Cleanup:
         return False
 
     def _consider(self, info: ThreadInfo) -> None:
-        if self._keep is not None and self._keep(info):
+        if info.damaged is not None:
+            # When it was last used, and whether it was archived, is not sure.
+            self._skip(info, "damaged", info.damaged)
+        elif self._keep is not None and self._keep(info):
             self._skip(info, "kept", "keep says so")
         elif reason := self._family(info):
             self._skip(info, "family", reason)

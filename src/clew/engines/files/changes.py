@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from clew.core.errors import ClewError, NotFound
-from clew.core.lines import Source, file_stem
-from clew.core.model import Stats
+from clew.core.lines import Header, Source, file_stem, id_of
+from clew.core.model import Stats, ThreadDraft
 from clew.engines.files.journal import stamp_of
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.thread_file import read_header
@@ -37,14 +37,15 @@ class Changes:
         self._last_known: _Looks | None = None
 
     def refresh(self) -> None:
-        """Bring the index up to date. A thread that cannot be read stays as it was known."""
+        """Bring the index up to date. A thread that cannot be read is listed as damaged."""
         with self._mutex:
             epoch = self._store.index.epoch
             for stem in self._marked() if self._epoch == epoch else self._changed_files():
                 try:
                     self._update(stem)
                 except (ClewError, OSError) as error:
-                    _log.warning("%s cannot be read, it is listed as it was: %s", stem, error)
+                    _log.warning("%s cannot be read, it is listed as damaged: %s", stem, error)
+                    self._list_damaged(stem, str(error))
             self._epoch = epoch
 
     def refresh_all(self) -> None:
@@ -117,6 +118,23 @@ class Changes:
                     journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
             store.index.forget_name(stem)
+
+    def _list_damaged(self, stem: str, reason: str) -> None:
+        """A file that cannot be read has a thread all the same, with the id that its name tells."""
+        path = f"{self._store.place.threads}/{stem}.jsonl"
+        try:
+            header = read_header(path)
+        except (ClewError, OSError):
+            id = id_of(stem)
+            if id is None:
+                return  # its name is a hash, and its first line is gone
+            try:
+                time_us = os.lstat(path).st_mtime_ns // 1000
+            except OSError:
+                return
+            header = Header(f"?{stem}", ThreadDraft(id=id, created_us=time_us))
+        if file_stem(header.draft.id) == stem:
+            self._store.index.note_damage(stem, header, reason)
 
     def _update_husk(self, key: str) -> None:
         store = self._store

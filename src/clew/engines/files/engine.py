@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Corrupt, Unavailable
 from clew.core.lease_rules import Instant, step_lease
@@ -35,6 +35,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.names import check_namespace
 from clew.engines.files import changes, leases, place, purge
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk, ReadOnlyDisk
@@ -210,7 +211,12 @@ class FilesEngine:
         def work() -> Page[ThreadInfo]:
             self._changes.refresh()
             with store.index.lock:
-                return read.threads(store.index.db, SPACE, query)
+                page = read.threads(store.index.db, SPACE, query)
+                damage = store.index.damage()
+            if not damage:
+                return page
+            items = [replace(info, unreadable=damage.get(info.id)) for info in page.items]
+            return Page(items, page.cursor)
 
         with store.writing_to(self._place.threads):
             return store.with_index(work)

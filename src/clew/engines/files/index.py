@@ -17,7 +17,7 @@ import apsw
 from msgspec import Struct, UnsetType
 
 from clew.core.codec import to_bytes, to_hash
-from clew.core.errors import Corrupt
+from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.lines import Header, Line
 from clew.core.model import Fact, Origin
@@ -25,7 +25,7 @@ from clew.core.reducer import Head
 from clew.engines.files.tail import FoundLine
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, read, rows
-from clew.engines.shared.tables.facts import set_fact
+from clew.engines.shared.tables.facts import set_damaged_fact, set_fact
 from clew.engines.shared.tables.rows import every, one, patience, value
 from clew.engines.shared.thread_list import IN_USE, PURGED
 
@@ -39,9 +39,11 @@ CREATE TABLE files (
   name  TEXT,                               -- in threads/, NULL for one in purged/
   size  INTEGER NOT NULL DEFAULT 0,
   last  BLOB    NOT NULL DEFAULT x'',       -- the last bytes that were read
-  stamp INTEGER NOT NULL DEFAULT 0
+  stamp INTEGER NOT NULL DEFAULT 0,
+  damage TEXT                               -- why it cannot be read to its end
 ) STRICT;
 CREATE UNIQUE INDEX files_by_name ON files (name) WHERE name IS NOT NULL;
+CREATE INDEX files_damaged ON files (no) WHERE damage IS NOT NULL;
 -- The blobs that records refer to, or that hold their bodies.
 CREATE TABLE uses (
   blob   TEXT    NOT NULL,
@@ -244,6 +246,24 @@ class Index:
             # Remembered paths may run through what was forgotten.
             self.lineages = rows.Lineages()
 
+    def note_damage(self, name: str, header: Header, reason: str) -> None:
+        """Why a file cannot be read to its end: what is known of its thread is still listed."""
+        with self.writing() as db:
+            no = value(db, "SELECT no FROM files WHERE name = ?", (name,))
+            if no is None:
+                no = self.number(header.key)
+                _add_thread(self, db, no, header, name)
+            db.execute("UPDATE files SET damage = ? WHERE no = ?", (reason, no))
+
+    def damage(self) -> dict[str, str]:
+        """The threads whose files cannot be read to their end, by id, and why."""
+        with self.lock:
+            sql = (
+                "SELECT t.id, f.damage FROM files f JOIN threads t ON t.no = f.no"
+                " WHERE f.damage IS NOT NULL"
+            )
+            return dict(every(self.db, sql))
+
     def forget_name(self, name: str) -> None:
         """The file of that name is not there any more; forks may still need what is left of it."""
         with self.lock:
@@ -355,7 +375,8 @@ def apply(
             _add_records(db, no, header.draft.id, fresh, load)
             _sum_up(index, db, no, header, [item.line for item in fresh])
         db.execute(
-            "UPDATE files SET size = ?2, last = ?3, stamp = ?4 WHERE no = ?1 AND size <= ?2",
+            "UPDATE files SET size = ?2, last = ?3, stamp = ?4, damage = NULL"
+            " WHERE no = ?1 AND size <= ?2",
             (no, extent.size, extent.last, extent.stamp),
         )
 
@@ -415,9 +436,12 @@ def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...
     parent = line.leaf if line.type == "move" else line.parent
     body = None
     if line.type == "fact":  # lists show its value, so the index has it
-        fact = line.record(thread, None if line.spilled is None else load(line.spilled))
-        assert isinstance(fact, Fact)
-        body = fact.data
+        try:
+            fact = line.record(thread, None if line.spilled is None else load(line.spilled))
+            assert isinstance(fact, Fact)
+            body = fact.data
+        except (NotFound, Corrupt):
+            pass  # its blob is gone: the thread is there all the same, and lists tell
     return (
         rows.number(no, line.seq),
         _TYPES[line.type],
@@ -446,6 +470,9 @@ def _sum_up(
         if line.type == "fact":
             at = rows.number(no, line.seq)
             data = value(db, "SELECT body FROM records WHERE no = ?", (at,))
+            if data is None:
+                set_damaged_fact(db, no, at, line.key)
+                continue
             fact = Fact(header.draft.id, line.seq, line.id, 0, line.hash, line.key, data)
             set_fact(db, no, at, fact)
             continue

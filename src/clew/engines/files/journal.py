@@ -154,8 +154,13 @@ class Journal:
             self._file = ThreadFile(self.path, self.id, husk=husk, readonly=readonly)
         header = self.header
         self._ensure_source()
-        seq = self._find_beginning(found.st_size)
-        self._read_on(seq, found.st_size, exclusive=exclusive)
+        try:
+            seq = self._find_beginning(found.st_size)
+            self._read_on(seq, found.st_size, exclusive=exclusive)
+        except Corrupt as error:
+            if self._name is not None:  # lists go on telling of it, and what is wrong with it
+                self._store.index.note_damage(self._name, header, str(error))
+            raise
         self._recent.clear()
         self._epoch = self._store.index.epoch
         self.no = self._store.index.number(header.key)

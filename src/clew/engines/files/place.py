@@ -16,7 +16,6 @@ from blake3 import blake3
 from msgspec import Struct
 
 from clew.core.codec import new_id
-from clew.core.drafts import check_namespace
 from clew.core.errors import (
     ClewError,
     Corrupt,
@@ -28,6 +27,7 @@ from clew.core.errors import (
 )
 from clew.core.lines import MARKER, UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
+from clew.core.names import check_namespace
 from clew.engines.files.disk import Disk
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.shared.file_system import UNWRITABLE, may, refuse_network

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import InvalidInput, Unavailable
 from clew.core.model import (
@@ -32,6 +31,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.names import check_namespace
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
 from clew.engines.postgres.leases import LeaseStep

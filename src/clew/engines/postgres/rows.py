@@ -54,8 +54,9 @@ def to_record(row: Row) -> Record:
 
 
 def _body(hash: bytes | None, size: int | None, codec: str | None, data: bytes | None) -> bytes:
-    if size is None or codec is None or data is None:
-        raise Corrupt(f"blob {to_hash(hash)}", "it is missing")
+    if hash is None or size is None or codec is None or data is None:
+        place = "its body" if hash is None else f"blob {to_hash(hash)}"
+        raise Corrupt(place, "it is missing")
     return unpack(to_hash(hash), size, codec, data)
 
 
@@ -121,7 +122,7 @@ class ThreadRow(Struct, frozen=True):
     leaf_thread: int | None
     leaf_seq: int | None
 
-    def info(self, facts: dict[str, bytes]) -> ThreadInfo:
+    def info(self, facts: dict[str, bytes], lost: dict[str, str]) -> ThreadInfo:
         origin = None
         if self.origin is not None:
             origin = Origin(self.origin, self.origin_entry, to_hash(self.origin_hash))
@@ -134,6 +135,7 @@ class ThreadRow(Struct, frozen=True):
             self.parent,
             origin,
             facts,
+            lost,
         )
 
 
@@ -147,15 +149,25 @@ JOIN_FACTS = """
 
 
 def to_infos(rows: list[Row]) -> list[tuple[ThreadRow, ThreadInfo]]:
-    """Threads with their facts, from a join that repeats the thread for each of them."""
+    """Threads with their facts, from a join that repeats the thread for each of them.
+
+    A value that is not there any more is told as lost: it hides neither the thread nor another one.
+    """
     threads: dict[int, ThreadRow] = {}
     facts: dict[int, dict[str, bytes]] = {}
+    lost: dict[int, dict[str, str]] = {}
     for row in rows:
         no = row[0]
         if no not in threads:
             threads[no] = ThreadRow(*row[:COLUMNS])
-            facts[no] = {}
-        key, body, *blob = row[COLUMNS:]
-        if key is not None:
-            facts[no][key] = body if body is not None else _body(*blob)
-    return [(row, row.info(dict(sorted(facts[no].items())))) for no, row in threads.items()]
+            facts[no], lost[no] = {}, {}
+        key, body, blob, *stored = row[COLUMNS:]
+        if key is None:
+            continue
+        try:
+            facts[no][key] = body if body is not None else _body(blob, *stored)
+        except Corrupt as error:
+            lost[no][key] = str(error)
+    return [
+        (row, row.info(dict(sorted(facts[no].items())), lost[no])) for no, row in threads.items()
+    ]

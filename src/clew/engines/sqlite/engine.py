@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import apsw
 from msgspec import UNSET, UnsetType
 
-from clew.core.drafts import check_namespace
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lease_rules import Instant
@@ -36,6 +35,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.names import check_namespace
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability

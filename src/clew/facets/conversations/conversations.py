@@ -38,12 +38,17 @@ _log = logging.getLogger("clew.conversation")
 
 
 class ConversationInfo(Struct, frozen=True, kw_only=True):
-    """What a list knows about a conversation without reading its messages."""
+    """What a list knows about a conversation without reading its messages.
+
+    `thread` is the id of the thread behind it. `damaged` says what of it cannot be read.
+    """
 
     key: str
     summary: str
     created_at: datetime
     updated_at: datetime
+    thread: str = ""
+    damaged: str | None = None
 
 
 class Failure(NamedTuple):
@@ -101,7 +106,8 @@ class Conversations:
             info = self.store.get(id).info
             if not _base.is_of(info, FACET):
                 return adopted
-            return _base.facet_key(FACET, _base.key_of(info), "key")
+            at = _base.facet_key(FACET, _base.key_of(info), "key")
+            return at if at.thread == info.id else adopted
 
         at = self._attempt(id, "of", read, adopted)
         return Conversation(self, at.key, at)
@@ -443,7 +449,11 @@ class Conversation:
 
         def read() -> str:
             info = self._live()
-            return "" if info is None else _info(info).summary
+            if info is None:
+                return ""
+            damage = _base.read_facts(info, _SHAPES)[1]
+            _base.check_whole(f"conversation {self.key!r}", damage, "Set the summary anew")
+            return _info(info).summary
 
         return self._attempt("summary", read, "")
 
@@ -504,11 +514,24 @@ def _stands_elsewhere(at: FacetKey, expect: Any, leaf: str | None) -> Conflict:
     )
 
 
+class _Summary(Struct):
+    """The fact `summary`."""
+
+    text: str
+    time_us: _base.TimeUs
+
+
+_SHAPES = {"summary": _Summary}
+
+
 def _info(info: ThreadInfo) -> ConversationInfo:
-    summary = info.facts.get("summary") or {"text": "", "time_us": info.updated_us}
+    values, damaged = _base.read_facts(info, _SHAPES)
+    summary = values.get("summary") or _Summary("", info.updated_us)
     return ConversationInfo(
         key=_base.key_of(info),
-        summary=summary["text"],
+        summary=summary.text,
         created_at=info.created_at,
-        updated_at=to_time(max(info.updated_us, summary["time_us"])),
+        updated_at=to_time(max(info.updated_us, summary.time_us)),
+        thread=info.id,
+        damaged=_base.damage_of(info, damaged),
     )

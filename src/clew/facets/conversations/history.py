@@ -18,6 +18,7 @@ from clew.context.window import Window, read_window
 from clew.core import drafts
 from clew.core.errors import Conflict, InvalidInput, NotFound
 from clew.core.model import Draft, Entry, EntryDraft
+from clew.core.names import check_name
 from clew.facets import _base
 from clew.messages.neutral import tool_ids
 from clew.store import Store
@@ -63,7 +64,7 @@ def check_ids(ids: Any, count: int) -> list[str | None]:
         return [None] * count
     if isinstance(ids, str | bytes):
         raise InvalidInput("ids", f"must be a list of ids, not {ids!r}")
-    given = [None if id is None else drafts.check_name(id, "ids") for id in ids]
+    given = [None if id is None else check_name(id, "ids") for id in ids]
     if len(given) != count:
         raise InvalidInput("ids", f"there are {len(given)} for {count} messages")
     named = [id for id in given if id is not None]

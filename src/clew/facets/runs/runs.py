@@ -6,29 +6,33 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
-from clew.core.drafts import check_name
-from clew.core.errors import ClewError, Conflict, NotFound
-from clew.core.model import Entry, Fact, Lease, Move, Page, ThreadInfo
+from clew.core.errors import ClewError, Conflict, InvalidInput, NotFound
+from clew.core.model import PAGE_MAX, Lease, Order, Page, ThreadInfo, to_us
+from clew.core.names import check_name
 from clew.facets import _base
 from clew.facets._base import FacetKey
 from clew.facets.runs.checkpoint import (
+    FACET,
     Checkpoint,
     CheckpointInfo,
     RunSave,
     StoredRun,
     as_info,
     check,
-    metadata,
+    from_info,
+    is_saved,
+    messages_to,
+    revisions,
 )
 from clew.store import Store
 from clew.thread import Thread
 
-FACET = "run"
 REMEMBERED_RUNS = 16  # each holds the messages of its run
 TTL_SECONDS = 30.0
 
@@ -45,13 +49,14 @@ _SAVED_FIELDS = (
 
 # `list` is a method of Runs, and so no type inside of it.
 CheckpointInfos = list[CheckpointInfo]
-Entries = list[Entry]
 
 
 class Runs:
     """The runs of a store, by run id: any non-empty string.
 
-    Safe to use from many threads. Two savers of one run never mix: the last one wins as a whole.
+    Wherever a run id is taken, the id of the run's thread does as well, unless another run has
+    that very run id. Safe to use from many threads. Two savers of one run never mix: the last one
+    wins as a whole.
     """
 
     def __init__(self, store: Store) -> None:
@@ -60,14 +65,23 @@ class Runs:
 
     # --- saving ---
 
-    def save(self, checkpoint: Checkpoint, *, format: str | None = None) -> Checkpoint:
+    def save(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        format: str | None = None,
+        updated_at: datetime | None = None,
+    ) -> Checkpoint:
         """Replace the run's checkpoint; durable when it returns, with the times it got.
+
+        `updated_at` is the time of the save, for a run that comes from elsewhere; by default now.
 
         Of the messages only those after the common beginning with the stored ones are written
         (compared as Python compares: 1 and True are equal). LeaseHeld while another caller is in
         a `resume_or_start` of this run. InvalidInput names the field; nothing is written.
         """
-        return self._save(checkpoint, format, None)
+        updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
+        return self._save(checkpoint, format, None, updated_us)
 
     def resume_or_start(
         self,
@@ -88,18 +102,44 @@ class Runs:
         """
         self._delete(_facet_key(run_id), None)
 
+    def fork(
+        self,
+        run_id: str,
+        *,
+        id: str | None = None,
+        revision: int | None = None,
+        at: str | None = None,
+        before: str | None = None,
+    ) -> Checkpoint:
+        """A run of its own that begins as this one is: one row, whatever the run's length.
+
+        `id` is the run id of the fork; without one it is `run_id#fork-1`, or the next number that
+        is free. `revision` takes an earlier checkpoint (see `history`), `at` and `before` an
+        entry, as `Store.fork` does; then the last checkpoint before it is the fork's, and the log
+        is read. NotFound if there is no checkpoint.
+        """
+        info = self._info(run_id)
+        if revision is not None:
+            if at is not None or before is not None:
+                raise InvalidInput("revision", "give either a revision or an entry, not both")
+            at = self._revision(info, revision, run_id).leaf  # every save leaves an entry
+        return self.load(_base.fork(self.store, FACET, info, id, at=at, before=before).id)
+
     # --- looking ---
 
     def load(self, run_id: str, *, revision: int | None = None) -> Checkpoint:
-        """The run's checkpoint, or an earlier one by its `revision` (see `history`). NotFound."""
-        at = _facet_key(run_id)
-        if revision is not None:
-            return self._load_revision(at, revision)
-        info = self._info(at)
-        if info is None:
-            raise NotFound("run", run_id)
-        messages = [entry.body for entry in self._entries(info.id, info.leaf)]
-        return Checkpoint(**metadata(run_id, info.fact_data), messages=messages)
+        """The run's checkpoint, or an earlier one by its `revision` (see `history`). NotFound.
+
+        Corrupt if what is stored of it is damaged.
+        """
+        if revision is None:
+            info = self._info(run_id)
+        else:
+            # Also of a deleted run.
+            found = _base.find(self.store, _facet_key(run_id))
+            info = self._revision(found, revision, run_id)
+        messages = messages_to(Thread(self.store, info.id), info.leaf)
+        return from_info(info, [entry.body for entry in messages])
 
     def find(self, run_id: str) -> Checkpoint | None:
         """Like `load`, but None instead of NotFound."""
@@ -109,27 +149,66 @@ class Runs:
             return None
 
     def has(self, run_id: str) -> bool:
-        """Whether there is a checkpoint. Reads no message."""
-        return self._info(_facet_key(run_id)) is not None
+        """Whether there is a checkpoint, be it damaged. Reads no message."""
+        try:
+            return bool(self._info(run_id))
+        except NotFound:
+            return False
 
-    def list(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointInfo]:
-        """One page of checkpoints without their messages, the last saved first."""
+    def list(
+        self, *, order: Order = "updated", limit: int = 50, cursor: str | None = None
+    ) -> Page[CheckpointInfo]:
+        """One page of checkpoints without their messages, the last saved first.
+
+        With `order="created"` the newest `created_at` first. Those are times that callers give, so
+        the metadata of every run is read for a page. A damaged checkpoint is listed with what is
+        wrong in `damaged`.
+        """
         _base.check_limit(limit)
+        _base.check_order(order)
+        if order == "created":
+            return _base.sorted_page(self.all(), cursor, limit)
         found = _base.infos(self.store, FACET, cursor=cursor, limit=limit, archived=None)
-        saved = (info for info in found if "checkpoint" in info.fact_data)
-        return _base.page_of(saved, limit, as_info)
+        return _base.page_of(filter(is_saved, found), limit, as_info)
+
+    def all(self) -> Iterator[CheckpointInfo]:
+        """Every checkpoint that `list` would give, page after page, the last begun run first.
+
+        A run that is saved meanwhile is neither missed nor given twice.
+        """
+        options: dict[str, Any] = {"cursor": None, "limit": PAGE_MAX, "order": "created"}
+        found = _base.infos(self.store, FACET, archived=None, **options)
+        return map(as_info, filter(is_saved, found))
 
     def history(self, run_id: str) -> CheckpointInfos:
-        """Every checkpoint the run has had, newest first, deleted ones too. Reads its whole log."""
-        return [info for info, _ in self._revisions(_facet_key(run_id))][::-1]
+        """Every checkpoint the run has had, newest first, deleted ones too. Reads its whole log.
+
+        That of a fork begins with the checkpoint that it was forked with.
+        """
+        info = _base.find(self.store, _facet_key(run_id))
+        if info is None:
+            return []
+        found = [
+            replace(as_info(one.info), revision=one.seq) for one in revisions(self.store, info)
+        ]
+        return found[::-1]
+
+    def thread(self, run_id: str) -> Thread:
+        """The thread behind a run, to read, label, rewind. NotFound."""
+        return Thread(self.store, self._info(run_id).id)
 
     # --- saving and deleting, under the lease of a Run if there is a fence ---
 
-    def _save(self, checkpoint: Checkpoint, format: str | None, fence: int | None) -> Checkpoint:
+    def _save(
+        self,
+        checkpoint: Checkpoint,
+        format: str | None,
+        fence: int | None,
+        updated_us: int | None = None,
+    ) -> Checkpoint:
         at = _facet_key(checkpoint.run_id)
         check(checkpoint)
-        thread = Thread(self.store, at.thread)
-        memory = self._memory(at.thread)
+        memory = self._memory(at.key)
         # Threads that save the same run take turns: each would otherwise find the other's leaf
         # and read the whole run again.
         with memory.lock:
@@ -138,7 +217,9 @@ class Runs:
                 stored, memory.stored = memory.stored, None
                 if stored is None:
                     stored = self._read(at)
-                save = RunSave(self.store, checkpoint, stored, format)
+                now_us = self.store.clock() if updated_us is None else updated_us
+                save = RunSave(checkpoint, stored, format, now_us)
+                thread = Thread(self.store, stored.thread)
                 try:
                     thread.write(save.batch, expect=stored.leaf, fence=fence)
                 except (Conflict, NotFound) as error:
@@ -150,64 +231,43 @@ class Runs:
 
     def _read(self, at: FacetKey) -> StoredRun:
         """What is stored of a run; its thread is made if there is none."""
-        info = _base.find_info(self.store, at)
+        at, info = _base.claim(self.store, at)
         if info is None:
             _base.ensure(self.store, at)
-            return StoredRun(leaf=None)
+            return StoredRun(thread=at.thread, leaf=None)
         if info.deleted_at is not None:
-            return StoredRun(leaf=info.leaf, deleted=info)
-        messages = self._entries(info.id, info.leaf)
+            return StoredRun(thread=at.thread, leaf=info.leaf, deleted=info)
+        messages = messages_to(Thread(self.store, info.id), info.leaf)
+        found = as_info(info)
+        known = "checkpoint" in info.facts and found.damaged is None and found.created_at
         return StoredRun(
+            thread=at.thread,
             leaf=info.leaf,
             messages=[entry.body for entry in messages],
             ids=[entry.id for entry in messages],
             facts=info.facts,
+            created_us=to_us(known) if known else None,
         )
 
     def _delete(self, at: FacetKey, fence: int | None) -> None:
-        _base.tombstone(self.store, at, fence=fence)
+        _base.tombstone(self.store, _base.claim(self.store, at)[0], fence=fence)
         with self._lock:
-            self._memories.pop(at.thread, None)
+            self._memories.pop(at.key, None)
 
     # --- reading ---
 
-    def _info(self, at: FacetKey) -> ThreadInfo | None:
-        info = _base.find_info(self.store, at)
-        if info is None or info.deleted_at is not None or "checkpoint" not in info.fact_data:
-            return None
+    def _info(self, run_id: str) -> ThreadInfo:
+        """The thread of a run that has a checkpoint. NotFound."""
+        info = _base.find(self.store, _facet_key(run_id))
+        if info is None or info.deleted_at is not None or not is_saved(info):
+            raise NotFound("run", run_id)
         return info
 
-    def _entries(self, thread: str, leaf: str | None) -> Entries:
-        path = Thread(self.store, thread).path(leaf)
-        return [entry for entry in path if _base.is_message(entry)]
-
-    def _revisions(self, at: FacetKey) -> Iterator[tuple[CheckpointInfo, str | None]]:
-        if _base.find_info(self.store, at) is None:
-            return
-        facts: dict[str, bytes] = {}
-        leaf: str | None = None
-        for record in Thread(self.store, at.thread).read():
-            if isinstance(record, Entry):
-                leaf = record.id
-            elif isinstance(record, Move):
-                leaf = record.leaf
-            elif isinstance(record, Fact):
-                facts[record.key] = record.data
-                # The last fact of a save, so all others are known and the leaf is that save's.
-                if record.key == "checkpoint" and record.value is not None:
-                    fields = metadata(at.key, facts)
-                    count = record.value["message_count"]
-                    info = CheckpointInfo(**fields, message_count=count, revision=record.seq)
-                    yield info, leaf
-
-    def _load_revision(self, at: FacetKey, revision: int) -> Checkpoint:
-        for info, leaf in self._revisions(at):
-            if info.revision == revision:
-                fields = asdict(info)
-                del fields["message_count"], fields["revision"]
-                bodies = [entry.body for entry in self._entries(at.thread, leaf)]
-                return Checkpoint(**fields, messages=bodies)
-        raise NotFound("run", f"{at.key} at revision {revision}")
+    def _revision(self, info: ThreadInfo | None, revision: int, run_id: str) -> ThreadInfo:
+        for one in () if info is None else revisions(self.store, info):
+            if one.seq == revision:
+                return one.info
+        raise NotFound("run", f"{run_id} at revision {revision}")
 
     # --- what was saved last ---
 
@@ -216,13 +276,13 @@ class Runs:
         self._lock = threading.Lock()
         self._memories: OrderedDict[str, _RunMemory] = OrderedDict()
 
-    def _memory(self, thread: str) -> _RunMemory:
+    def _memory(self, key: str) -> _RunMemory:
         # In a forked child a lock may be held by a thread that exists in the parent only.
         if self._pid != os.getpid():
             self._forget()
         with self._lock:
-            memory = self._memories.setdefault(thread, _RunMemory())
-            self._memories.move_to_end(thread)
+            memory = self._memories.setdefault(key, _RunMemory())
+            self._memories.move_to_end(key)
             if len(self._memories) > REMEMBERED_RUNS:
                 self._memories.popitem(last=False)
             return memory
@@ -267,7 +327,7 @@ class Run:
         self.metadata: dict[str, Any] = {}
         self.resumed = False
         self._runs = runs
-        self._thread = Thread(runs.store, at.thread)
+        self._thread = Thread(runs.store, at.thread)  # of a fork it may be another: see __enter__
         self._at = at
         self._given_name = task_name
         self._owner = check_name(owner or f"process {os.getpid()}", "owner")
@@ -279,8 +339,10 @@ class Run:
 
     def __enter__(self) -> Self:
         store = self._runs.store
-        if _base.find_info(store, self._at) is None:
-            _base.ensure(store, self._at)
+        at, info = _base.claim(store, self._at)
+        if info is None:
+            _base.ensure(store, at)
+        self._thread = Thread(store, at.thread)
         self._lease = self._thread.leases.acquire(self._owner, ttl_seconds=self._ttl_seconds)
         try:
             # Read under the lease: what is found is what the next save builds on.

@@ -10,27 +10,43 @@ from itertools import accumulate, takewhile
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, force_setattr
 
 from clew.context.tokens import characters
+from clew.core.codec import decode, encode, parse
 from clew.core.errors import InvalidInput
-from clew.core.model import ThreadInfo
+from clew.core.model import Entry, ThreadInfo
 from clew.facets import _base
 from clew.messages import view
 from clew.messages.neutral import Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
+from clew.store import Store
+from clew.thread import Thread
 
+FACET = "session"
 TITLE_CHARACTERS = 60
 
 UsageByModel = dict[str, dict[str, Any]]
 
 
 class Event(Struct, frozen=True):
-    """Something that a UI or a tunnel was told; `data` is any JSON value."""
+    """Something that a UI or a tunnel was told; `data` is any JSON value.
+
+    `bytes` are taken as raw JSON text, and `data` is the value that they stand for.
+    """
 
     event_id: str
     stream_id: str = ""
     type: str = ""
     data: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.data, bytes):
+            force_setattr(self, "data", decode(parse(self.data, field="data")))
+
+    @property
+    def raw(self) -> bytes:
+        """The data as JSON text, as it is stored."""
+        return encode(self.data, field="data")
 
 
 class Sync(Struct):
@@ -41,6 +57,7 @@ class Sync(Struct):
     """
 
     known: bool = False
+    thread: str = ""
     leaf: str | None = None
     messages: list[Any] = []
     unseen: list[Any] = []  # messages of other writers, which the document does not have
@@ -81,7 +98,11 @@ class Session:
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
-    """What a list knows about a session without reading its messages."""
+    """What a list knows about a session without reading its messages.
+
+    `thread` is the id of the thread behind it. `damaged` says what of it cannot be read, and None
+    that all can; fields that cannot be read are empty.
+    """
 
     id: str
     created_at: datetime
@@ -96,6 +117,8 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     events_complete: bool
     cost: Any
     usage: UsageByModel
+    thread: str
+    damaged: str | None = None
 
 
 def has_user_interaction(session: Session) -> bool:
@@ -134,8 +157,25 @@ def first_user_text(messages: Iterable[Any]) -> str:
 # --- from the facts of a thread -------------------------------------------------------------
 
 
+# The first three are checked by their own shapes already.
+_SHAPES: dict[str, Any] = {
+    **dict.fromkeys(("title", "tags", "workspace"), Any),
+    **dict.fromkeys(("workspace_path", "workspace_id", "vendor", "endpoint", "model"), str),
+    **dict.fromkeys(("events_complete", "has_events"), bool),
+    "cost": Any,
+    "usage": dict[str, dict[str, int | float]],
+}
+_MADE = 2  # the records that a thread is made with: facet and key
+# What a fork takes along beside what every fork does.
+_FORKED = (
+    *("workspace_path", "workspace_id", "vendor", "endpoint"),
+    *("events_complete", "has_events", "cost", "usage"),
+)
+
+
 def info_of(info: ThreadInfo) -> SessionInfo:
-    facts, title = info.facts, info.title
+    facts, damaged = _base.read_facts(info, _SHAPES)
+    title = info.title
     return SessionInfo(
         id=_base.key_of(info),
         created_at=info.created_at,
@@ -150,11 +190,39 @@ def info_of(info: ThreadInfo) -> SessionInfo:
         events_complete=bool(facts.get("events_complete")),
         cost=facts.get("cost"),
         usage=facts.get("usage") or {},
+        thread=info.id,
+        damaged=_base.damage_of(info, damaged),
+    )
+
+
+def is_stored(info: ThreadInfo) -> bool:
+    """Whether a thread is a session yet: it was written to, or is a fork of one.
+
+    A thread is made before the first write to it; a crash in between leaves one without anything.
+    """
+    return info.seq > _MADE or info.origin is not None or info.damaged is not None
+
+
+def is_listed(info: ThreadInfo) -> bool:
+    """Whether there is something to be seen in a session: in one that has only metadata, not."""
+    return info.leaf is not None or info.origin is not None or info.damaged is not None
+
+
+def check_whole(info: ThreadInfo) -> None:
+    """Corrupt if a fact of a session is damaged."""
+    _base.check_whole(
+        f"session {_base.key_of(info)!r}",
+        _base.read_facts(info, _SHAPES)[1],
+        "`thread` gives its messages; to set the fact there (`set`) mends the session",
     )
 
 
 def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> Session:
-    """A document with the metadata of a thread; it knows that all of this is stored."""
+    """A document with the metadata of a thread; it knows that all of this is stored.
+
+    Corrupt if some of it is damaged: a save would write over it what the document lacks.
+    """
+    check_whole(info)
     known = info_of(info)
     session = Session(
         id=known.id,
@@ -173,6 +241,7 @@ def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> S
     )
     session.sync = Sync(
         known=True,
+        thread=info.id,
         leaf=info.leaf,
         facts=dict(info.fact_data),
         title=known.title,
@@ -180,6 +249,15 @@ def document_of(info: ThreadInfo, messages: list[Any], events: list[Event]) -> S
         events=list(events),
     )
     return session
+
+
+def forked_facts(store: Store, info: ThreadInfo, entry: str | None, now_us: int) -> dict[str, Any]:
+    """The metadata of a fork. Where it shares less than all, its usage is counted anew."""
+    values, damaged = _base.read_facts(info, _SHAPES)
+    facts = {key: info.facts[key] for key in _FORKED if key in values}
+    if "usage" in damaged or (entry != info.leaf and "usage" in facts):
+        facts["usage"] = usage_of(Thread(store, info.id).path(entry))
+    return facts
 
 
 # --- titles made of the first words -----------------------------------------------------------
@@ -223,11 +301,21 @@ def call_body(usage: Usage | Mapping[str, Any], model: str) -> dict[str, Any]:
 
 def add_call(totals: UsageByModel, call: Mapping[str, Any]) -> None:
     """Add a call's numbers to the sums of its model; what is no number is passed over."""
-    total = totals.setdefault(call["model"], {"calls": 0})
-    total["calls"] += 1
+    total = totals.setdefault(call["model"], {})
+    total["calls"] = total.get("calls", 0) + 1
     for name, value in call.items():
         if _is_number(value):
             total[name] = total.get(name, 0) + value
+
+
+def usage_of(entries: Iterable[Entry]) -> UsageByModel:
+    """The sums over the usage entries among entries."""
+    totals: UsageByModel = {}
+    for entry in entries:
+        call = entry.body if entry.kind == "usage" else None
+        if isinstance(call, dict) and isinstance(call.get("model"), str):
+            add_call(totals, call)
+    return totals
 
 
 def _is_number(value: Any) -> bool:

@@ -22,6 +22,7 @@ from clew.facets.sessions.document import (
     Session,
     Sync,
     add_call,
+    check_whole,
     first_user_text,
     title_from,
 )
@@ -51,16 +52,16 @@ class SessionSave:
     def __init__(
         self,
         store: Store,
-        thread: str,
         session: Session,
         format: str | None,
         checkpoint: CompactedHistory | None = None,
+        updated_us: int | None = None,
     ) -> None:
-        self._clock = store.clock
-        self._thread = Thread(store, thread)
+        self._clock = store.clock if updated_us is None else lambda: updated_us
+        self._thread = Thread(store, session.sync.thread)
         self._session = session
         self._format = format
-        self._now_us = store.clock()
+        self._now_us = self._clock()
         self._leaf = session.sync.leaf  # this and the next two: as they will be afterwards
         self._titled = session.title
         self._used = session.usage
@@ -69,7 +70,7 @@ class SessionSave:
         if checkpoint is not None:
             entries.append(self._checkpoint(checkpoint))
         facts = self._facts()
-        if facts and not entries:
+        if not entries and (facts or updated_us is not None):
             # Facts alone would pass by the lease and leave `updated_at` as it was. A move to
             # where the thread stands does neither.
             entries = [drafts.move(self._leaf, self._now_us)]
@@ -172,7 +173,9 @@ class SessionSave:
 
     @cached_property
     def _info(self) -> ThreadInfo:
-        return self._thread.info
+        info = self._thread.info
+        check_whole(info)
+        return info
 
     # --- afterwards ---
 
@@ -184,6 +187,7 @@ class SessionSave:
         kept = _base.shared(sync.messages, session.messages)
         session.sync = Sync(
             known=True,
+            thread=sync.thread,
             leaf=self._leaf,
             messages=sync.messages[:kept] + _base.copied(session.messages[kept:]),
             unseen=sync.unseen,

@@ -6,7 +6,7 @@ import copy
 import heapq
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import groupby
@@ -15,20 +15,22 @@ from typing import Any
 from clew import messages
 from clew.context.window import read_window
 from clew.core.errors import ClewError, Conflict, LeaseHeld, NotFound
-from clew.core.model import Entry, Page, ThreadInfo, to_us
+from clew.core.model import Entry, Order, Page, Purged, Record, ThreadInfo, to_us
 from clew.facets import _base
 from clew.facets._base import FacetKey
 from clew.facets.sessions import save
 from clew.facets.sessions.document import (
+    FACET,
     Event,
     Session,
     SessionInfo,
     Sync,
-    add_call,
     call_body,
     document_of,
     has_user_interaction,
     info_of,
+    is_listed,
+    is_stored,
 )
 from clew.facets.sessions.markdown import export_session_markdown
 from clew.facets.sessions.save import CompactedHistory, SessionSave
@@ -44,19 +46,20 @@ from clew.messages.neutral import Usage
 from clew.store import Store
 from clew.thread import Thread
 
-FACET = "session"
-
 _TRIES = 100
 _PAGE = 200
 
+# `list` is a method of Sessions, and so no type inside of it.
 Messages = list[Any]
+Records = list[Record]
 
 
 class Sessions:
     """The sessions of a store, by id.
 
-    Calls that take a session or an id: with the document they store all that is new in it and
-    keep it up to date, with the id they write that one thing and need nothing else.
+    Wherever an id is taken, that of the session's thread does as well, unless another session has
+    that very id. Calls that take a session or an id: with the document they store all that is new
+    in it and keep it up to date, with the id they write that one thing and need nothing else.
     """
 
     def __init__(self, store: Store) -> None:
@@ -91,7 +94,12 @@ class Sessions:
     # --- writing ---
 
     def save(
-        self, session: Session, *, format: str | None = None, fence: int | None = None
+        self,
+        session: Session,
+        *,
+        format: str | None = None,
+        fence: int | None = None,
+        updated_at: datetime | None = None,
     ) -> bool:
         """Store what is new in the document; False, and nothing, if no user has spoken yet.
 
@@ -100,8 +108,10 @@ class Sessions:
         stored already are changed, the changed history stands for the old one from here on, as a
         checkpoint does; `load(full=True)` gives the old one. A deleted session comes back.
         LeaseHeld while another owner holds the lease of the thread; the holder gives its `fence`.
+        `updated_at` is the time of the save, for a session that comes from elsewhere.
         """
-        return self._write(session, format, fence=fence)
+        updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
+        return self._write(session, format, fence=fence, updated_us=updated_us) is not None
 
     def append_message(
         self,
@@ -112,11 +122,12 @@ class Sessions:
         model: str | None = None,
         format: str | None = None,
         fence: int | None = None,
-    ) -> bool:
-        """Append a message, and what the call that made it has used.
+    ) -> Entry:
+        """Append a message, and what the call that made it has used; the entry that it became.
 
-        The first text of a user becomes the title, if there is none. False if it stays in the
-        document only, because no user has spoken yet. On an error the document is as before.
+        Durable when it returns. A document that is not stored yet is stored in the same step,
+        whoever speaks in it. The first text of a user becomes the title, if there is none. On an
+        error the document is as before.
         """
         document = self._document(session)
         message_draft(message, format)  # checked before the document is touched
@@ -124,28 +135,26 @@ class Sessions:
         document.messages.append(messages.as_body(message))
         document.sync.calls.extend(calls)
         try:
-            stored = self._write(document, format, fence=fence, sure_messages=1)
+            written = self._write(document, format, fence=fence, always=True, sure_messages=1)
         except BaseException:
             document.messages.pop()
             document.sync.calls = document.sync.calls[: len(document.sync.calls) - len(calls)]
             raise
-        if not stored:
-            for call in calls:
-                add_call(document.usage, call)
-        return stored
+        return _last(written, _base.is_message)
 
     def append_event(
         self, session: Session | str, event: Event, *, fence: int | None = None
-    ) -> bool:
-        """Append an event of a UI or a tunnel. False if it stays in the document for now."""
+    ) -> Entry:
+        """Append an event of a UI or a tunnel: as `append_message` does."""
         document = self._document(session)
         save.check_event(event)
         document.events.append(event)
         try:
-            return self._write(document, None, fence=fence, sure_events=1)
+            written = self._write(document, None, fence=fence, always=True, sure_events=1)
         except BaseException:
             document.events.pop()
             raise
+        return _last(written, lambda entry: entry.kind == "event")
 
     def append_checkpoint(
         self,
@@ -154,7 +163,7 @@ class Sessions:
         token_count: int,
         *,
         fence: int | None = None,
-    ) -> None:
+    ) -> Entry:
         """Let a compacted history stand for all before it, so that a resume need not compact.
 
         `load` gives the compacted messages and what comes after; nothing is deleted, and
@@ -166,7 +175,9 @@ class Sessions:
         given = message_list(compacted_messages, "compacted_messages")
         message_drafts(given)  # checked; they are stored inside of the checkpoint, not as entries
         checkpoint = CompactedHistory([messages.as_body(m) for m in given], token_count)
-        self._write(self._document(session), None, fence=fence, checkpoint=checkpoint)
+        document = self._document(session)
+        written = self._write(document, None, fence=fence, always=True, checkpoint=checkpoint)
+        return _last(written, lambda entry: entry.kind == "compaction")
 
     def ensure_meta(self, session: Session) -> bool:
         """Store the metadata if the session is not stored, but no message. False as in `save`.
@@ -175,14 +186,38 @@ class Sessions:
         """
         bare = copy.copy(session)
         bare.messages, bare.events = [], []
-        at = _facet_key(session.id)
-        if not session.sync.known and _base.find_info(self.store, at) is None:
+        if session.sync.known:
+            return True
+        at, info = _base.claim(self.store, _facet_key(session.id))
+        if info is None:
             if not has_user_interaction(session):
                 return False
             _base.ensure(self.store, at, time=session.created_at)
-            bare.sync = Sync(known=True)
-            self._write(bare, None)
+            bare.sync = Sync(known=True, thread=at.thread)
+            if not self._write(bare, None):  # no metadata either: it is stored all the same
+                Thread(self.store, at.thread).move(None)
         return True
+
+    def fork(
+        self,
+        session: str,
+        *,
+        id: str | None = None,
+        at: str | None = None,
+        before: str | None = None,
+        title: str | None = None,
+    ) -> Session:
+        """A session of its own that begins as this one is, or was: one row, at any length.
+
+        `at` and `before` name an entry, as in `Store.fork`. Without an `id` it is the session's
+        with `#fork-1` behind it, or the next number that is free. The title comes along unless
+        you give one; cost and usage, too, the usage as far as it belongs to what they share.
+        NotFound.
+        """
+        info = self._info(session)
+        named = title if title is not None else info_of(info).title or None
+        made = _base.fork(self.store, FACET, info, id, at=at, before=before, title=named)
+        return self.load(made.id)
 
     def set_title(self, session: Session | str, text: str, *, source: str = "user") -> None:
         """Name a session; `source` says who did: user, provider (a model) or host. NotFound."""
@@ -193,20 +228,21 @@ class Sessions:
 
     def delete(self, id: str) -> None:
         """Put a tombstone on a session; fine if there is none. LeaseHeld while it is at work."""
-        _base.tombstone(self.store, _facet_key(id))
+        _base.tombstone(self.store, _base.claim(self.store, _facet_key(id))[0])
 
     def restore(self, id: str) -> None:
         """Take the tombstone away again. NotFound if there is no such session."""
-        at = _facet_key(id)
-        if _base.find_info(self.store, at) is None:
-            raise NotFound("session", id)
-        self.store.restore(at.thread)
+        self.store.restore(self._info(id, deleted=True).id)
+
+    def purge(self, id: str) -> Purged:
+        """Remove a session for good, deleted before or not: see `Store.purge`. NotFound."""
+        return self.store.purge(self._info(id, deleted=True).id)
 
     def cleanup_older_than(self, time: datetime) -> int:
         """Delete the sessions that were last updated before a time; how many they were.
 
-        Tombstones: `restore` brings each back. One that is leased, or written to meanwhile, and
-        archived ones stay.
+        Tombstones: `restore` brings each back. One that is leased, or written to meanwhile,
+        archived ones and damaged ones stay.
         """
         before_us = to_us(time)
         found = _base.infos(
@@ -214,6 +250,8 @@ class Sessions:
         )
         deleted = 0
         for info in found:
+            if info_of(info).damaged is not None:
+                continue  # when it was last used, and whether it was archived, is not sure
             with suppress(Conflict, LeaseHeld, NotFound):
                 _base.bury(self.store, info)
                 deleted += 1
@@ -246,12 +284,23 @@ class Sessions:
         """One page of sessions without their messages, the last updated first.
 
         With a workspace: those of that folder, and those of a folder with the same place in the
-        same repository that is no longer where it was.
+        same repository that is no longer where it was. A damaged session is listed with what is
+        wrong in `damaged`.
         """
         _base.check_limit(limit)
         found = found_in(self.store, workspace, cursor=cursor, limit=limit, archived=archived)
-        written = (info for info in found if info.leaf is not None)
-        return _base.page_of(written, limit, info_of)
+        return _base.page_of(filter(is_listed, found), limit, info_of)
+
+    def all(
+        self, workspace: str | None = None, *, archived: bool | None = False
+    ) -> Iterator[SessionInfo]:
+        """Every session that `list` would give, page after page, the last begun one first.
+
+        One that is written to meanwhile is neither missed nor given twice.
+        """
+        options = {"cursor": None, "limit": _PAGE, "archived": archived}
+        found = found_in(self.store, workspace, order="created", **options)
+        return map(info_of, filter(is_listed, found))
 
     def latest(self, workspace: str) -> SessionInfo | None:
         """The session of a workspace that was updated last; None if there is none."""
@@ -277,10 +326,12 @@ class Sessions:
 
     # --- documents and threads ---
 
-    def _info(self, id: str) -> ThreadInfo:
-        info = _base.find_info(self.store, _facet_key(id))
-        if info is None or info.deleted_at is not None:
-            raise NotFound("session", id, deleted_at=None if info is None else info.deleted_at)
+    def _info(self, id: str, *, deleted: bool = False) -> ThreadInfo:
+        info = _base.find(self.store, _facet_key(id))
+        if info is None or not is_stored(info):
+            raise NotFound("session", id)
+        if info.deleted_at is not None and not deleted:
+            raise NotFound("session", id, deleted_at=info.deleted_at)
         return info
 
     def _document(self, session: Session | str) -> Session:
@@ -293,45 +344,52 @@ class Sessions:
         format: str | None,
         *,
         fence: int | None = None,
+        always: bool = False,
         checkpoint: CompactedHistory | None = None,
         sure_messages: int = 0,
         sure_events: int = 0,
-    ) -> bool:
-        """Save the document; of its messages and events the last `sure_…` are new for sure."""
+        updated_us: int | None = None,
+    ) -> Records | None:
+        """Save the document, as records; None if no user has spoken in it, unless `always`.
+
+        Of its messages and events the last `sure_…` are new for sure.
+        """
         save.check(session)
         at = _facet_key(session.id)
-        thread = Thread(self.store, at.thread)
         for _ in range(_TRIES):
-            if not session.sync.known and not self._meet(
-                session, at, forced=checkpoint is not None
-            ):
-                return False
+            if not session.sync.known and not self._meet(session, at, always=always):
+                return None
+            thread = Thread(self.store, session.sync.thread)
             try:
-                one = SessionSave(self.store, at.thread, session, format, checkpoint)
-                if one.batch:
-                    thread.write(one.batch, expect=session.sync.leaf, fence=fence)
-                    one.settle()
-                return True
+                one = SessionSave(self.store, session, format, checkpoint, updated_us)
+                if not one.batch:
+                    return []
+                written = thread.write(one.batch, expect=session.sync.leaf, fence=fence)
+                one.settle()
+                return written
             except Conflict as error:
                 last: ClewError = error
-                self._catch_up(session, at, sure_messages, sure_events)
+                self._catch_up(session, sure_messages, sure_events)
             except NotFound as error:
                 last = error
                 if error.deleted_at is not None:
-                    self.store.restore(at.thread)
+                    self.store.restore(thread.id)
                 else:  # it was purged: all of the document is new
                     session.sync = Sync(calls=session.sync.calls)
         raise last
 
-    def _meet(self, session: Session, at: FacetKey, *, forced: bool) -> bool:
-        """Find what is stored under the document's id, or make it."""
-        info = _base.find_info(self.store, at)
+    def _meet(self, session: Session, at: FacetKey, *, always: bool) -> bool:
+        """Find what is stored under the document's id, or make it.
+
+        What is made is no session before the first write, so both are one step to all who look.
+        """
+        at, info = _base.claim(self.store, at)
         calls = session.sync.calls
         if info is None:
-            if not forced and not has_user_interaction(session):
+            if not always and not has_user_interaction(session):
                 return False
             _base.ensure(self.store, at, time=session.created_at)
-            session.sync = Sync(known=True, calls=calls)
+            session.sync = Sync(known=True, thread=at.thread, calls=calls)
             return True
         thread = Thread(self.store, at.thread)
         window = read_window(thread, info.leaf)
@@ -346,14 +404,14 @@ class Sessions:
         session.sync.events = session.events[:same]
         return True
 
-    def _catch_up(self, session: Session, at: FacetKey, messages: int, events: int) -> None:
+    def _catch_up(self, session: Session, messages: int, events: int) -> None:
         """Another writer was first: what is new here comes after, unless it is there already.
 
         The last `messages` and `events` are new for sure: a call that appends the same words twice
         means two messages, while a document that was saved twice means one.
         """
         sync = session.sync
-        thread = Thread(self.store, at.thread)
+        thread = Thread(self.store, sync.thread)
         leaf = thread.leaf
         # Read after the leaf was: what is appended in between is another Conflict.
         try:
@@ -375,15 +433,24 @@ def _facet_key(id: object) -> FacetKey:
     return _base.facet_key(FACET, id, "id")
 
 
+def _last(written: Records | None, wanted: Callable[[Entry], bool]) -> Entry:
+    """The last of the entries of a sort that were written."""
+    entries = [record for record in written or () if isinstance(record, Entry)]
+    return next(entry for entry in reversed(entries) if wanted(entry))
+
+
 # --- which sessions belong to a workspace ----------------------------------------------------
 
 
-def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[ThreadInfo]:
-    """The threads of a workspace's sessions, newest update first; None stands for all.
+def found_in(
+    store: Store, workspace: str | None, *, order: Order = "updated", **options: Any
+) -> Iterator[ThreadInfo]:
+    """The threads of a workspace's sessions, newest first; None stands for all.
 
     Those of the folder, and those of the same place in the same repository whose own folder is
     gone: it was moved, or was a clone that is not there any more.
     """
+    options["order"] = order
     if workspace is None:
         return _base.infos(store, FACET, **options)
     path = normalize_workspace_path(workspace)
@@ -399,5 +466,5 @@ def found_in(store: Store, workspace: str | None, **options: Any) -> Iterator[Th
     moved = (info for info in same if not os.path.isdir(info_of(info).workspace))
     # Both come in the order of pages, so that a cursor goes on in the merged list as well. A
     # session of this very folder is in both of them.
-    together = heapq.merge(here, moved, key=lambda info: (-info.updated_us, info.id))
+    together = heapq.merge(here, moved, key=lambda info: (-getattr(info, f"{order}_us"), info.id))
     return (next(one) for _, one in groupby(together, key=lambda info: info.id))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.codec import digest
-from clew.core.drafts import check_name
 from clew.core.errors import InvalidInput, TooLarge
+from clew.core.names import check_name
 
 _TAG = "clew:workspace:"
 _CONFIG_BYTES_MAX = 1024 * 1024

@@ -20,7 +20,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
+from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, each, every, one, value
 from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
 
 
@@ -135,7 +135,7 @@ def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadI
     found: list[ThreadRow] = []
     for scan in scans(query):
         sql, bindings = _select(space, query, column, *scan)
-        found.extend(ThreadRow(*row) for row in db.execute(sql, bindings))
+        found.extend(ThreadRow(*row) for row in each(db, sql, bindings))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
     return page_of(query, found, lambda row: row.info(db))
 

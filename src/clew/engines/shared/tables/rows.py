@@ -211,7 +211,7 @@ class ThreadRow(Struct, frozen=True):
         origin = None
         if self.origin is not None:
             origin = Origin(self.origin, self.origin_entry, self.origin_hash)
-        facts = facts_of(db, self.no)
+        facts, lost = facts_of(db, self.no)
         return ThreadInfo(
             self.id,
             self.created_us,
@@ -221,6 +221,7 @@ class ThreadRow(Struct, frozen=True):
             self.parent,
             origin,
             facts,
+            lost,
         )
 
 
@@ -232,14 +233,26 @@ def thread_row(db: apsw.Connection, space: int, id: str) -> ThreadRow:
     return ThreadRow(*row)
 
 
-def facts_of(db: apsw.Connection, thread: int) -> dict[str, bytes]:
-    rows = every(
-        db,
-        "SELECT f.key, r.body, r.blob FROM facts f JOIN records r ON r.no = f.record"
-        " WHERE f.thread = ? ORDER BY f.key",
-        (thread,),
-    )
-    return {key: body if body is not None else fetch_blob(db, blob) for key, body, blob in rows}
+def facts_of(db: apsw.Connection, thread: int) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The latest values, and of those that are not there any more why: they hide no other one."""
+    facts: dict[str, bytes] = {}
+    lost: dict[str, str] = {}
+    try:
+        found = every(db, _FACTS, (thread,))
+    except Corrupt as error:
+        return facts, {"": error.fields["reason"]}
+    for key, body, blob in found:
+        try:
+            facts[key] = body if body is not None else fetch_blob(db, blob)
+        except Corrupt as error:
+            lost[key] = str(error)
+    return facts, lost
+
+
+_FACTS = (
+    "SELECT f.key, r.body, r.blob FROM facts f LEFT JOIN records r ON r.no = f.record"
+    " WHERE f.thread = ? ORDER BY f.key"
+)
 
 
 # --- asking SQLite: a row, all rows, or one value ---
@@ -285,7 +298,8 @@ def garbled(db: apsw.Connection, error: UnicodeDecodeError) -> Corrupt:
 def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
     row = one(db, "SELECT hash, size, codec, data FROM blobs WHERE no = ?", (no,))
     if row is None:
-        raise Corrupt(f"blob no. {no}", "it is missing")
+        place = "its body" if no is None else f"blob no. {no}"
+        raise Corrupt(place, "it is missing")
     return unpack(*row)
 
 

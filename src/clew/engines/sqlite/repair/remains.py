@@ -9,11 +9,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from clew.core.codec import digest
-from clew.core.drafts import check_namespace
 from clew.core.errors import ClewError
 from clew.core.hashes import record_hash
 from clew.core.maintenance import Lost, SalvagedThread, Sort
 from clew.core.model import Entry, Origin, Record, ThreadDraft
+from clew.core.names import check_namespace
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.namespaces import DEFAULT
 from clew.engines.shared.tables.rows import Row
