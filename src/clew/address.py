@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
-from clew.core.lines import MARKER
 from clew.core.maintenance import Maintenance
-from clew.core.wrapper import read_only
 from clew.engines.shared.swap import note_of, refuse_half_done
 from clew.store import Store
 
@@ -71,7 +69,11 @@ def open_engine(
             found = _files(Path(place), {**options})
         case _:
             found = _sqlite(Path(place), {**options})
-    return read_only(found) if options.get("readonly") else found
+    if options.get("readonly"):
+        from clew.core.wrapper import read_only
+
+        return read_only(found)
+    return found
 
 
 def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
@@ -179,7 +181,7 @@ def _recognise(address: str | os.PathLike[str] | None) -> tuple[str, str]:
 
 
 def _folder_text(path: Path) -> str:
-    if (path / MARKER).exists():
+    if _is_marked(path):
         return f"{path} is a folder with a store of files; its address is files:{path}"
     try:
         names = sorted(os.listdir(path))
@@ -193,11 +195,18 @@ def _folder_text(path: Path) -> str:
     return f"{path} is {empty}, and no store: that is a SQLite file, or a folder made as files:PATH"
 
 
+def _is_marked(path: Path) -> bool:
+    """Whether a folder says that it is a store of files."""
+    from clew.core.lines import MARKER
+
+    return (path / MARKER).exists()
+
+
 def _refuse_strange(path: Path) -> None:
     """A folder that Clew made can be told by its marker, or by its threads if that was lost."""
     if note_of(path).exists():
         return  # a repair is to be finished, and knows what is where
-    if path.is_dir() and not ((path / MARKER).exists() or (path / "threads").is_dir()):
+    if path.is_dir() and not (_is_marked(path) or (path / "threads").is_dir()):
         raise NotFound("store", str(path))
 
 

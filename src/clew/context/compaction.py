@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from clew.context.bodies import Compaction
 from clew.context.cut import CompactionPlan, plan
 from clew.context.projection import Options, project_window, summary_text
-from clew.context.stored import Compaction
 from clew.context.tokens import count_message
 from clew.context.window import Window, read_window
 from clew.core.codec import new_id

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clew import messages
+from clew.context.bodies import Compaction
 from clew.context.projection import Context, Options, edited, project_window
-from clew.context.stored import Compaction
 from clew.context.tokens import Count, count_message, estimate
 from clew.context.window import MESSAGE_KINDS, Window
 from clew.core.errors import InvalidInput

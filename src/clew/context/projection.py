@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from clew import messages
 from clew.context import budget
+from clew.context.bodies import ContextEdit, read_compaction, read_edit
 from clew.context.normalise import Block, Item, Next, OpenCall, Repair, normalise
-from clew.context.stored import ContextEdit, read_compaction, read_edit
 from clew.context.tokens import Count, count_message, estimate, shorten
 from clew.context.window import MESSAGE_KINDS, GivenPath, Window, read_window
 from clew.core.codec import decode, render

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from clew.context.stored import Compaction, read_compaction, read_edit
+from clew.context.bodies import Compaction, read_compaction, read_edit
 from clew.core.errors import InvalidInput, NotFound, TooLarge
 from clew.core.model import Entry
 

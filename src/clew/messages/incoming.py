@@ -21,11 +21,11 @@ from typing import Any
 
 from clew import messages
 from clew.core import drafts
+from clew.core.codec import render
 from clew.core.errors import InvalidInput
 from clew.core.model import EntryDraft
 from clew.messages.neutral import Message, ToolCall, tool_ids
 from clew.messages.sdk_objects import as_body
-from clew.messages.shared.media import dump
 
 # Of the calls that a message answers: those that its thread does not know.
 UnknownCalls = Callable[[frozenset[str]], Iterable[str]]
@@ -95,7 +95,7 @@ def result_body(call: str, tool: str, output: Any) -> dict[str, Any]:
         return {**body, "content": [_plain_block(block) for block in output]}
     if output is None or isinstance(output, str):
         return {**body, "content": output or ""}
-    return {**body, "content": dump(output)}
+    return {**body, "content": render(output)}
 
 
 def _is_block(block: Any) -> bool:
