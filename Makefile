@@ -6,25 +6,45 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Each process takes the next test when it is done with its own, so that no long file is the last.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test torture lint bench docs clean help
+# Tests make thousands of stores and throw them away: in memory, where there is room for them.
+IN_MEMORY := $(shell df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 >= 2048 { print "/dev/shm" }')
+test test-adapters: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR),/tmp)
+# They also start thousands of processes, none of which should have to compile Clew again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-adapters test-browser test-agents torture lint bench docs clean help
 
 help: ## what there is to make
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | sort
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | sort
 
 demo: $(VENV)/.core ## watch an agent get killed, resume, fork and rewind
 	@$(BIN)/clew demo
 
 test: $(VENV)/.test $(VENV)/.pgbouncer ## run all tests
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile $(ARGS)
+	@$(PYTEST) --ignore tests/adapters --ignore tests/browser --ignore tests/agents $(ARGS)
 
-torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way; about half an hour
+test-adapters: $(VENV)/.adapters ## run the tests of the adapters, with the frameworks installed
+	@echo "== running the tests of the adapters"
+	@$(PYTEST) tests/adapters $(ARGS)
+
+test-browser: $(VENV)/.browser $(VENV)/.chromium $(VENV)/.axe ## try the viewer in a real browser
+	@echo "== running the tests in a browser"
+	@$(BIN)/python -m pytest tests/browser $(ARGS)
+
+test-agents: $(VENV)/.test $(VENV)/.agents ## let agents themselves open the sessions that we write
+	@echo "== running the tests with the agents' own code"
+	@$(BIN)/python -m pytest tests/agents $(ARGS)
+
+torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way, and try in full what 'make test' samples
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
 
 lint: $(VENV)/.lint ## style, strict types, tidiness
-	@$(BIN)/ruff check src tests bench docs
-	@$(BIN)/ruff format --check src tests bench docs
+	@$(BIN)/ruff check src tests bench docs tools
+	@$(BIN)/ruff format --check src tests bench docs tools
 	@$(BIN)/mypy
 	@$(BIN)/mypy --config-file= --strict tests/typing/user_program.py tests/typing/async_user_program.py
 	@$(BIN)/pyright
@@ -57,6 +77,21 @@ $(VENV)/.pgbouncer: $(VENV)/.python
 
 $(VENV)/.etcd: $(VENV)/.python
 	@tests/servers/install.sh etcd etcd-server && touch $@ || true
+
+# A browser, and what looks for barriers in pages: the tests that need them are skipped without.
+$(VENV)/.chromium: $(VENV)/.python
+	@tests/servers/install.sh chromium chromium && touch $@ || true
+
+$(VENV)/.axe: $(VENV)/.python
+	@command -v npm >/dev/null && npm install --silent --no-save --no-package-lock --prefix $(VENV)/npm axe-core@4 \
+		&& touch $@ || echo "== no axe-core: the tests that need it are skipped"
+
+# Agents whose sessions we write, in versions that we have tried: about 700 MB, mostly of binaries.
+$(VENV)/.agents: $(VENV)/.python
+	@$(PIP) 'claude-agent-sdk>=0.2.180,<0.3' || echo "== no claude-agent-sdk: its tests are skipped"
+	@command -v npm >/dev/null && npm install --silent --no-save --no-package-lock --prefix $(VENV)/agents \
+		@earendil-works/pi-coding-agent@0.74.2 @openai/codex@0.169.0 opencode-ai@1.18.33 \
+		&& touch $@ || echo "== no agents from npm: the tests that need them are skipped"
 
 $(VENV)/.%: $(VENV)/.core pyproject.toml
 	@echo "== installing what 'make $*' needs"

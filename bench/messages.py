@@ -52,11 +52,11 @@ def _cycle(count: int) -> list[Message]:
 
 
 def _user(chance: random.Random, number: int) -> Message:
-    return {"role": "user", "content": _prose(chance, 60)}
+    return {"role": "user", "content": prose(chance, 60)}
 
 
 def _answer(chance: random.Random, number: int) -> Message:
-    return {"role": "assistant", "content": _prose(chance, 170)}
+    return {"role": "assistant", "content": prose(chance, 170)}
 
 
 def _call(chance: random.Random, number: int) -> Message:
@@ -67,7 +67,7 @@ def _call(chance: random.Random, number: int) -> Message:
     }
     function = {"name": chance.choice(_TOOLS), "arguments": msgspec.json.encode(arguments).decode()}
     call = {"id": f"call_{number:08d}", "type": "function", "function": function}
-    return {"role": "assistant", "content": _prose(chance, 30), "tool_calls": [call]}
+    return {"role": "assistant", "content": prose(chance, 30), "tool_calls": [call]}
 
 
 def _result(chance: random.Random, number: int) -> Message:
@@ -75,7 +75,8 @@ def _result(chance: random.Random, number: int) -> Message:
     return {"role": "tool", "tool_call_id": f"call_{number - 1:08d}", "content": content}
 
 
-def _prose(chance: random.Random, words: int) -> str:
+def prose(chance: random.Random, words: int) -> str:
+    """So many words, more or less."""
     count = chance.randint(words // 2, words * 3 // 2)
     return " ".join(chance.choices(_WORDS, k=count)).capitalize() + "."
 

@@ -18,19 +18,21 @@ from types import ModuleType
 from typing import Any, get_overloads
 
 import clew
-from clew import address, exchange, messages, store, thread, turn
+from clew import address, exchange, messages, record, store, stream, thread, turn, usage
 from clew.aio import facets, handles
 from clew.aio import turn as async_turn
 from clew.aio.snapshots import AsyncSnapshots
-from clew.context import compaction, normalise, projection
+from clew.context import compaction, normalise, projection, request
 from clew.core import drafts, engine, errors, hashes, maintenance, model, options
 from clew.facets import conversations, runs, sessions
+from clew.interchange import export
 from clew.messages import neutral
+from clew.record import recorder
 from clew.snapshots import facet, ignore, manifest
 from clew.snapshots import model as snapshots
-from clew.testing import conformance, wrappers
+from clew.testing import conformance, recorded, wrappers
 from clew.testing.cases import base
-from clew.upkeep import cleanup, copy, doctor, export, migrate, repair, verify
+from clew.upkeep import backup, cleanup, copy, doctor, migrate, repair, verify
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -45,7 +47,7 @@ MODEL = {
     "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
 }
 CONTEXTS = [
-    (projection, ["Context", "ContextReport", "ContextSegment"]),
+    (request, ["Context", "ContextReport", "ContextSegment"]),
     (normalise, ["OpenCall", "Repair"]),
     (compaction, ["Compacted"]),
     (exchange, ["Reply"]),
@@ -60,6 +62,8 @@ SNAPSHOTS = {
     "What changed": ["Difference", "Version"],
     "Rewinds": ["Rewound", "Restored", "Plan", "PlannedStep"],
 }
+USAGE_CALLS = ["usage_of", "line_of"]
+USAGE = ["UsageReport", "UsageRow", "Used", "Tokens"]
 WORKSPACES = ["current_workspace_path", "normalize_workspace_path", "workspace_identity"]
 
 
@@ -78,16 +82,19 @@ def pages() -> dict[str, str]:
     """File name → text, the index first."""
     made = {
         "address.md": address_page(),
-        "store.md": classes_page("The store", store, ["Store", "Blobs"]),
+        "store.md": classes_page("The store", store, ["Store", "Blobs", "Relative"]),
         "thread.md": classes_page("The thread", thread, ["Thread", "Comparison"]),
         "turn.md": classes_page("The turn", turn, ["Turn"]),
+        "stream.md": classes_page("Streamed replies", stream, ["StreamedReply"]),
         "leases.md": classes_page("Leases by hand", turn, ["Leases"]),
         "context.md": context_page(),
         "messages.md": messages_page(),
+        "record.md": record_page(),
         "conversations.md": conversations_page(),
         "runs.md": runs_page(),
         "sessions.md": sessions_page(),
         "snapshots.md": snapshots_page(),
+        "usage.md": usage_page(),
         "upkeep.md": upkeep_page(),
         "drafts.md": drafts_page(),
         "model.md": model_page(),
@@ -171,15 +178,32 @@ def context_page() -> str:
     return _join(parts)
 
 
+def record_page() -> str:
+    calls = [(f"clew.record.{name}", getattr(record, name)) for name in record.__all__]
+    parts = ["# Recorded clients", _notice("record/"), _doc(record), _doc(recorder)]
+    return _join([*parts, *_functions(calls)])
+
+
 def messages_page() -> str:
     parts = ["# Messages", _notice("messages/"), _doc(messages)]
     parts.append("The formats: " + ", ".join(f"`{name}`" for name in messages.FORMATS) + ".")
-    names = [name for name in messages.__all__ if name != "FORMATS"]
+    stored = ", ".join(f"`{name}`" for name in messages.FRAMEWORKS)
+    parts.append(f"Those of what frameworks store: {stored}.")
+    names = [name for name in messages.__all__ if not name.isupper()]
     parts += _functions((f"clew.messages.{name}", getattr(messages, name)) for name in names)
     for title, kinds in NEUTRAL.items():
         parts.append(f"## {title}")
         for name in kinds:
             parts += _class(name, getattr(neutral, name), level=3)
+    return _join(parts)
+
+
+def usage_page() -> str:
+    made = "[Store.usage](store.md#storeusage)"
+    parts = ["# Usage", _notice("usage/"), _doc(usage), f"Reports are made by {made}."]
+    parts += _functions([(f"clew.usage.{name}", getattr(usage, name)) for name in USAGE_CALLS])
+    for name in USAGE:
+        parts += _class(name, getattr(usage, name))
     return _join(parts)
 
 
@@ -240,7 +264,8 @@ def upkeep_page() -> str:
             ["CleanupReport", "Skipped"],
         ),
         (doctor, None, [("clew.upkeep.doctor.examine", doctor.examine)], ["Examination"]),
-        (export, None, [("clew.upkeep.export.export", export.export)], ["Exported"]),
+        (export, None, [("clew.interchange.export.export", export.export)], ["Exported", "Change"]),
+        (backup, None, [("clew.upkeep.backup.backup", backup.backup)], ["BackupReport"]),
         (migrate, None, [("clew.upkeep.migrate.migrate", migrate.migrate)], []),
     ]
     for module, method, calls, names in sections:
@@ -283,6 +308,7 @@ def async_page() -> str:
         (handles.AsyncThread, thread.Thread, "thread.md"),
         (async_turn.AsyncLeases, turn.Leases, "leases.md"),
         (async_turn.AsyncTurn, turn.Turn, "turn.md"),
+        (async_turn.AsyncStreamedReply, stream.StreamedReply, "stream.md"),
         (facets.AsyncConversations, conversations.Conversations, "conversations.md"),
         (facets.AsyncConversation, conversations.Conversation, "conversations.md"),
         (facets.AsyncRuns, runs.Runs, "runs.md"),
@@ -309,7 +335,7 @@ def engine_page() -> str:
 
 
 def testing_page() -> str:
-    parts = ["# Testing an engine", _notice("testing/"), _doc(conformance)]
+    parts = ["# Testing engines and agents", _notice("testing/"), _doc(conformance)]
     parts += _class("Place", base.Place)
     names = [f"- {case.__name__.replace('_', ' ')}" for case in conformance.CASES]
     parts += ["## The cases", "\n".join(names)]
@@ -319,6 +345,10 @@ def testing_page() -> str:
     parts += _functions(calls, level=3)
     for name in ("Trace", "Fault", "Call"):
         parts += _class(name, getattr(wrappers, name), level=3)
+    parts += ["## Recorded threads", _doc(recorded)]
+    parts += _functions([("clew.testing.replay", recorded.replay)], level=3)
+    for name in ("Replay", "ReplayMismatch", "RecordedFailure"):
+        parts += _class(name, getattr(recorded, name), level=3)
     return _join(parts)
 
 

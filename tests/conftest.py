@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from amounts import amount
+from hypothesis import HealthCheck, settings
 from places import PLACES, MemoryPlace, PostgresPlace, SQLitePlace
 from servers.cluster import Cluster
 from servers.fixtures import postgres_cluster, postgres_dsn  # noqa: F401
@@ -15,8 +16,16 @@ from servers.fixtures import postgres_cluster, postgres_dsn  # noqa: F401
 from clew.engines.shared import migrations
 from clew.store import Store
 
-# Deadlines measure the machine, not the code; examples are derived from the test itself.
-settings.register_profile("clew", deadline=None, derandomize=True, database=None)
+# Deadlines measure the machine, not the code, as does what is too slow to be generated; examples
+# are derived from the test itself.
+settings.register_profile(
+    "clew",
+    max_examples=amount(40, 200),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("clew")
 
 

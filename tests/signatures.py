@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, get_overloads
 
-from clew import store, thread, turn
+from clew import store, stream, thread, turn
 from clew.aio import facets, handles, snapshots
 from clew.aio import turn as async_turn
 from clew.core import options
@@ -23,6 +23,7 @@ PAIRS: list[tuple[type, type]] = [
     (thread.Thread, handles.AsyncThread),
     (turn.Leases, async_turn.AsyncLeases),
     (turn.Turn, async_turn.AsyncTurn),
+    (stream.StreamedReply, async_turn.AsyncStreamedReply),
     (Conversations, facets.AsyncConversations),
     (Conversation, facets.AsyncConversation),
     (Runs, facets.AsyncRuns),
@@ -32,7 +33,7 @@ PAIRS: list[tuple[type, type]] = [
 ]
 
 # What the layers use among themselves, and the way from one side to the other.
-INNER = {"engine", "clock", "renewer", "snapshot_caches", "trees"}
+INNER = {"engine", "clock", "derived", "recall", "renewer", "searcher", "snapshot_caches", "trees"}
 SYNC = {"sync"}
 # The file system, for tests that let it fail.
 SEAMS = {"system"}

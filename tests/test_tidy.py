@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,9 +39,10 @@ LAYERS = (
     ("facets", "snapshots"),
     ("upkeep",),
     ("aio",),
-    ("search", "usage", "interchange", "adapters", "testing"),
+    ("search", "usage", "interchange", "adapters", "record", "testing"),
     ("clew",),
-    ("server", "cli"),
+    ("server",),
+    ("cli",),
 )
 
 
@@ -64,19 +67,52 @@ def rank(module: str) -> int:
     return next(n for n, names in enumerate(LAYERS) if layer_of(module) in names)
 
 
-def running(tree: ast.AST) -> Iterator[ast.AST]:
+@dataclass(frozen=True)
+class Facts:
+    """What the rules ask about a module, gathered in one look at it."""
+
+    lines: int
+    says: str | None  # its docstring
+    imports: frozenset[str]  # the modules of Clew, wherever in it
+    outside: frozenset[str]  # the packages that are not Clew's
+    functions: tuple[tuple[str, int], ...]  # with their lines
+    prints: bool
+    reads_environment: bool
+    compares_engines: bool
+
+
+@cache
+def facts(path: Path) -> Facts:
+    text = path.read_text()
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return Facts(
+        lines=len(text.splitlines()),
+        says=ast.get_docstring(tree),
+        imports=frozenset(_imports(tree)),
+        outside=frozenset(_outside(nodes)),
+        functions=tuple((n.name, (n.end_lineno or 0) - n.lineno + 1) for n in functions),
+        prints=any(isinstance(f, ast.Name) and f.id in ("print", "input") for f in called),
+        reads_environment=bool(attributes & {"environ", "getenv"}),
+        compares_engines=any(map(_names_an_engine, nodes)),
+    )
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under `if TYPE_CHECKING`, which never run: a type may look upwards."""
     yield tree
     if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
         return
     for child in ast.iter_child_nodes(tree):
-        yield from running(child)
+        yield from _running(child)
 
 
-def imports(path: Path) -> set[str]:
-    """The modules of Clew that a module imports, wherever in it."""
+def _imports(tree: ast.AST) -> set[str]:
     found: set[str] = set()
-    for node in running(ast.parse(path.read_text())):
+    for node in _running(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -85,57 +121,57 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name in NAMES}
 
 
-def functions(path: Path) -> list[tuple[str, int]]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [
-        (node.name, (node.end_lineno or 0) - node.lineno + 1)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, kinds)
-    ]
+def _outside(nodes: list[ast.AST]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found - {"clew", "__future__"}
+
+
+def _names_an_engine(node: ast.AST) -> bool:
+    """Whether it compares something with the name of an engine."""
+    if not isinstance(node, ast.Compare):
+        return False
+    constants = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+    return bool(constants & {"memory", "sqlite", "files", "postgres"})
 
 
 # --- layers ---
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_go_down_the_layers_only(path: Path) -> None:
-    mine = name_of(path)
-    for name in imports(path):
-        same = layer_of(name) == layer_of(mine)
-        assert same or rank(name) < rank(mine), f"{mine} imports {name}"
+def test_imports_go_down_the_layers_only() -> None:
+    upwards = [
+        f"{mine} imports {name}"
+        for mine, path in NAMES.items()
+        for name in facts(path).imports
+        if layer_of(name) != layer_of(mine) and rank(name) >= rank(mine)
+    ]
+    assert upwards == []
 
 
 def test_every_folder_is_a_layer() -> None:
     assert {layer_of(name) for name in NAMES} <= {name for names in LAYERS for name in names}
 
 
-ENGINES = [path for path in MODULES if layer_of(name_of(path)) == "engines"]
+def test_an_engine_imports_the_core_and_what_engines_share_and_no_other_engine() -> None:
+    for mine, path in NAMES.items():
+        if layer_of(mine) == "engines":
+            for name in facts(path).imports:
+                parts = name.split(".")
+                fine = parts[1] == "core" or parts[2:3] in (["shared"], mine.split(".")[2:3])
+                assert fine, f"{mine} imports {name}"
 
 
-@pytest.mark.parametrize("path", ENGINES, ids=name_of)
-def test_an_engine_imports_the_core_and_what_engines_share_and_no_other_engine(path: Path) -> None:
-    mine = name_of(path).split(".")[2:3]
-    for name in imports(path):
-        parts = name.split(".")
-        fine = parts[1] == "core" or parts[2:3] in (["shared"], mine)
-        assert fine, f"{name_of(path)} imports {name}"
-
-
-ABOVE = [path for path in MODULES if rank(name_of(path)) > rank("clew.engines")]
-
-
-@pytest.mark.parametrize("path", ABOVE, ids=name_of)
-def test_nothing_above_the_waist_knows_an_engine(path: Path) -> None:
+def test_nothing_above_the_waist_knows_an_engine() -> None:
     """But for the address, which is where the name of one becomes one."""
-    if name_of(path) == "clew.address":
-        return
-    assert not [name for name in imports(path) if layer_of(name) == "engines"]
-    engines = {"memory", "sqlite", "files", "postgres"}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Compare):
-            texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
-            compared = engines & {text for text in texts if isinstance(text, str)}
-            assert not compared, f"line {node.lineno} compares the name of an engine"
+    for mine, path in NAMES.items():
+        if rank(mine) > rank("clew.engines") and mine != "clew.address":
+            found = facts(path)
+            assert not [name for name in found.imports if layer_of(name) == "engines"], mine
+            assert not found.compares_engines, f"{mine} compares the name of an engine"
 
 
 # --- names ---
@@ -144,9 +180,9 @@ def test_nothing_above_the_waist_knows_an_engine(path: Path) -> None:
 NOT_A_VERB = ("incoming",)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_modules_are_called_by_nouns_or_by_what_a_user_types(path: Path) -> None:
-    assert not path.stem.endswith("ing") or path.stem in NOT_A_VERB
+def test_modules_are_called_by_nouns_or_by_what_a_user_types() -> None:
+    verbs = [path for path in MODULES if path.stem.endswith("ing")]
+    assert [path for path in verbs if path.stem not in NOT_A_VERB] == []
 
 
 def stem(word: str) -> str:
@@ -172,35 +208,36 @@ def test_the_same_room_has_the_same_name_in_every_engine() -> None:
         assert {"engine", "blobs", "leases", "purge", "verify", "doctor"} <= found | tables
 
 
-COMMANDS = "verify repair copy cleanup doctor export migrate".split()
+COMMANDS = dict.fromkeys("verify repair copy cleanup doctor migrate backup".split(), "upkeep")
+COMMANDS |= {"export": "interchange"}
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_a_command_has_a_module_in_upkeep_and_a_page_of_its_name(verb: str) -> None:
+def test_a_command_has_a_module_and_a_page_of_its_name(verb: str) -> None:
     assert (SOURCE / "cli" / f"{verb}.py").exists()
-    assert (SOURCE / "upkeep" / f"{verb}.py").exists()
+    assert (SOURCE / COMMANDS[verb] / f"{verb}.py").exists()
     assert (ROOT / "docs" / "howto" / f"{verb}.md").exists()
 
 
 # --- sizes ---
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_modules_and_functions_can_be_read_whole(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MODULE_LINES_MAX
-    for name, lines in functions(path):
-        assert lines <= FUNCTION_LINES_MAX, f"{name} has {lines} lines"
+def test_modules_and_functions_can_be_read_whole() -> None:
+    for mine, path in NAMES.items():
+        assert facts(path).lines <= MODULE_LINES_MAX, mine
+        for name, lines in facts(path).functions:
+            assert lines <= FUNCTION_LINES_MAX, f"{name} of {mine} has {lines} lines"
 
 
 def test_functions_are_short_at_the_median() -> None:
-    assert statistics.median(n for path in MODULES for _, n in functions(path)) <= 10
+    assert statistics.median(n for path in MODULES for _, n in facts(path).functions) <= 10
 
 
 def test_no_module_is_there_only_to_keep_another_one_short() -> None:
     """A small one that a single other one imports isolates something: a dependency, the system."""
     importers: dict[str, set[str]] = defaultdict(set)
     for name, path in NAMES.items():
-        for imported in imports(path):
+        for imported in facts(path).imports:
             importers[imported].add(name)
     small = [
         name
@@ -210,7 +247,7 @@ def test_no_module_is_there_only_to_keep_another_one_short() -> None:
         and not (
             layer_of(name) == "engines" and path.stem in ROOMS
         )  # small in one, large in others
-        and len(path.read_text().splitlines()) < SMALL_LINES
+        and facts(path).lines < SMALL_LINES
         and not isolates(path)
     ]
     assert small == []
@@ -218,54 +255,39 @@ def test_no_module_is_there_only_to_keep_another_one_short() -> None:
 
 def isolates(path: Path) -> bool:
     """Whether it imports something from outside that no module beside it does."""
-    outside = {name for name in _outside(path) if name not in ("msgspec", "typing", "collections")}
+    common = {"msgspec", "typing", "collections"}
     beside = [other for other in path.parent.glob("*.py") if other != path]
-    return bool(outside - {name for other in beside for name in _outside(other)})
-
-
-def _outside(path: Path) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found - {"clew", "__future__"}
+    return bool(facts(path).outside - common - {n for o in beside for n in facts(o).outside})
 
 
 # --- habits ---
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_only_the_command_line_prints_and_reads_the_environment(path: Path) -> None:
+def test_only_the_command_line_prints_and_reads_the_environment() -> None:
     """But for the address: where a user's own store lies is for the environment to say."""
-    name = name_of(path)
-    if layer_of(name) == "cli":
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        called = node.func if isinstance(node, ast.Call) else None
-        assert not (isinstance(called, ast.Name) and called.id in ("print", "input")), name
-        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
-            assert name == "clew.address"
+    for mine, path in NAMES.items():
+        if layer_of(mine) != "cli":
+            assert not facts(path).prints, mine
+            assert not facts(path).reads_environment or mine == "clew.address", mine
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_nothing_is_rebuilt_from_stored_bytes_but_data(path: Path) -> None:
-    assert not _outside(path) & {"pickle", "marshal", "shelve", "dill"}
+def test_nothing_is_rebuilt_from_stored_bytes_but_data() -> None:
+    for mine, path in NAMES.items():
+        assert not facts(path).outside & {"pickle", "marshal", "shelve", "dill"}, mine
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    said = ast.get_docstring(ast.parse(path.read_text()))
-    assert said
-    assert said.splitlines()[0].endswith((".", ":")), "a sentence"
+def test_every_module_says_what_it_is_for() -> None:
+    for mine, path in NAMES.items():
+        said = facts(path).says
+        assert said, mine
+        assert said.splitlines()[0].endswith((".", ":")), f"{mine}: a sentence"
 
 
 def test_importing_clew_loads_no_optional_part() -> None:
     script = (
         "import sys, clew\n"
         "parts = ('anyio', 'trio', 'asyncio', 'apsw', 'backports.zstd', 'clew.aio', 'clew.cli',"
-        " 'clew.testing', 'clew.upkeep', 'clew.facets', 'clew.snapshots')\n"
+        " 'clew.testing', 'clew.upkeep', 'clew.facets', 'clew.snapshots', 'rich')\n"
         "print([name for name in parts if name in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""context: what a provider gets, against reading and decoding its messages; after a compaction."""
+"""context: what a provider gets, against reading and decoding it; in a loop; after a compaction."""
 
 from __future__ import annotations
 
@@ -29,12 +29,40 @@ def _whole(workshop: Workshop) -> Iterable[Figure]:
     assert len(found.messages) == _MESSAGES
     assert found.report.repairs == ()
     ours, theirs = in_rounds(
-        _ROUNDS,
-        lambda: (seconds(lambda: thread.context("openai-chat")), seconds(lambda: bodies(thread))),
+        _ROUNDS, lambda: (seconds(lambda: _first(thread)), seconds(lambda: bodies(thread)))
     )
-    name = f"context: of {_MESSAGES:,} messages"
+    name = f"context: the first of {_MESSAGES:,} messages"
     yield ratio(f"{name} / reading and decoding them", ours, theirs, at_most=3)
     yield milliseconds(name, ours)
+    yield from _in_a_loop(thread)
+
+
+def _first(thread: clew.Thread) -> object:
+    thread.store.recall.clear()
+    return thread.context("openai-chat").messages
+
+
+def _in_a_loop(thread: clew.Thread) -> Iterable[Figure]:
+    """Two appends, a context, its bytes and its messages; and the bytes of a bare join."""
+    stored = [entry.data for entry in thread.path()]
+    thread.context("openai-chat").json()
+
+    def once() -> tuple[float, ...]:
+        extend(thread, [{"role": "user", "content": "go on"}])
+        extend(thread, [{"role": "assistant", "content": "yes"}])
+        found: list[clew.context.request.Context] = []
+        return (
+            seconds(lambda: found.append(thread.context("openai-chat"))),
+            seconds(lambda: found[0].json()),
+            seconds(lambda: found[0].messages),
+            seconds(lambda: b"[" + b",".join(stored) + b"]"),
+        )
+
+    context, json, made, join = in_rounds(_ROUNDS, once)
+    name = f"context: after two appends to {_MESSAGES:,} messages"
+    yield milliseconds(name, context, at_most=5)
+    yield milliseconds(f"{name}, its list of messages beside it", made)
+    yield ratio(f"{name}, json() / a bare join of the stored bytes", json, join, at_most=1.2)
 
 
 def _compacted(workshop: Workshop) -> Iterable[Figure]:

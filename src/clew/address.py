@@ -119,6 +119,22 @@ def is_same_store(left: str, right: str) -> bool:
     return "memory" not in (engine, other) and Path(place).resolve() == Path(there).resolve()
 
 
+def place_of(address: str | os.PathLike[str]) -> Path:
+    """Where on disk the store at an address lies, or would lie.
+
+    Unsupported: it lies on a server, or in memory.
+    """
+    engine, place = _recognise(address)
+    if engine in ("postgres", "memory"):
+        raise Unsupported("this address is no place on disk; clew copy writes to it")
+    return Path(place).absolute()
+
+
+def placed(address: str | os.PathLike[str], path: str) -> str:
+    """The address of a store of the same kind at another place on disk."""
+    return f"{_locate(address)[0]}:{path}"
+
+
 def default_path() -> Path:
     """The user's own store, where the system keeps such data."""
     return data_folder() / "threads.db"
@@ -145,10 +161,17 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
             return name[:-1], str(Path(rest.removeprefix("///")).expanduser())
         case _:
             known = "; ".join(_SCHEMES.values())
+            shown = _without_secrets(address)
+            told = f" A file of that name: ./{address}" if shown == address else ""
             raise Unsupported(
-                f"{address!r} is not an address that Clew can open. Known are: {known}. "
-                f"A file of that name: ./{address}"
+                f"{shown!r} is not an address that Clew can open. Known are: {known}.{told}"
             )
+
+
+def _without_secrets(address: str) -> str:
+    """An address for a message: databases that Clew does not know have passwords too."""
+    shown = re.sub(r"(?s)://.*@", "://…@", address)
+    return re.sub(r"(?i)([a-z_]*(?:pass|pwd|secret|token|key)[a-z_]*=)[^&]*", r"\1…", shown)
 
 
 # --- what lies at a path: every way in, and so every command, says the same about it ---

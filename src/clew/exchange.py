@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -11,10 +11,10 @@ from clew import tree
 from clew.context.normalise import OpenCall
 from clew.core import drafts
 from clew.core.errors import InvalidInput
-from clew.core.model import Entry
+from clew.core.model import Entry, EntryDraft
 from clew.messages.incoming import message_draft, result_body
 from clew.messages.neutral import calls_of, text_of
-from clew.messages.response import read_response
+from clew.messages.response import Response, read_response
 
 if TYPE_CHECKING:
     from clew.core.options import EntryFields
@@ -27,7 +27,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     """A reply of the model as it was stored: what it said, what it asks for, what it cost.
 
     `message` is None if the model said nothing. The body of `usage` has the model, the id of the
-    response, why it stopped, and the tokens.
+    response, why it stopped, and the tokens. `is_partial` says that its stream was broken off.
     """
 
     message: Entry | None
@@ -35,6 +35,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     calls: tuple[OpenCall, ...]
     text: str
     stop_reason: str | None
+    is_partial: bool = False
 
 
 def append_response(
@@ -48,7 +49,15 @@ def append_response(
 ) -> Reply:
     """Append the message and the usage of a response, as one step."""
     found = read_response(response, format)
-    clock, id = thread.store.clock, fields.get("id")
+    batch = reply_drafts(found, thread.store.clock, fields)
+    return reply_of(found, thread.append(batch, expect=expect, fence=fence))
+
+
+def reply_drafts(
+    found: Response, clock: Callable[[], int], fields: EntryFields
+) -> list[EntryDraft]:
+    """The message of a response, if the model said something, and its usage."""
+    id = fields.get("id")
     batch = []
     about: dict[str, Any] = {**fields}
     if found.message is not None:
@@ -56,7 +65,12 @@ def append_response(
         about["parent"] = UNSET  # only the first is told where it goes
     about |= {"id": None if id is None else f"{id}.usage", "blobs": (), "meta": None}
     batch.append(drafts.draft("usage", found.note, format=found.format, clock=clock, **about))
-    *message, usage = thread.append(batch, expect=expect, fence=fence)
+    return batch
+
+
+def reply_of(found: Response, written: Sequence[Entry], *, is_partial: bool = False) -> Reply:
+    """A response as it was stored, by what `reply_drafts` gave."""
+    *message, usage = written
     asked = [call for one in found.said for call in calls_of(one)]
     return Reply(
         message=message[0] if message else None,
@@ -64,6 +78,7 @@ def append_response(
         calls=tuple([OpenCall.of(call, message[0].id) for call in asked]),
         text="".join([text_of(one) for one in found.said]),
         stop_reason=found.stop_reason,
+        is_partial=is_partial,
     )
 
 

@@ -12,14 +12,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from clew import tree
+from clew.context.recall import Recall
 from clew.core import drafts
-from clew.core.codec import encode, new_id
-from clew.core.drafts import mint, seconds
+from clew.core.drafts import check_number, mint, seconds, several
 from clew.core.engine import Engine, Progress
-from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
-    FactDraft,
+    Entry,
     Order,
     Origin,
     Page,
@@ -37,22 +37,24 @@ from clew.core.model import (
 )
 from clew.core.names import check_name
 from clew.thread import Thread, part
-from clew.tree import Comparison
+from clew.tree import Comparison, Relative
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
-    from clew.core.options import ThreadFields, ThreadFilters
+    from clew.core.options import SearchOptions, ThreadFields, ThreadFilters, UsageOptions
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
     from clew.facets.sessions import Sessions
+    from clew.search.searcher import Searcher, SearchPage
     from clew.upkeep.cleanup import CleanupReport
     from clew.upkeep.copy import CopyReport
+    from clew.usage.model import UsageReport
 
-INHERITED_FACTS = ("workspace", "tags", "model")
-FORK_ID_FACT = "fork_id"  # of a thread: the last number that was given to a fork of it
+INHERITED_FACTS = ("workspace", "tags", "model", "agent")
 SWEEP_GRACE_SECONDS = 3600.0
 
 Problems = list[Problem]  # `list` means the method inside of Store
+Relatives = list[Relative]
 
 
 class Store:
@@ -65,8 +67,10 @@ class Store:
         self.engine = engine
         self.clock = clock
         self.blobs = Blobs(engine)
+        self.recall = Recall()
         self.renewer = Renewer(engine)
         self.snapshot_caches: dict[str, Any] = {}  # trees that were read, by root; "" as stored
+        self.derived: dict[str, Any] = {}  # what is made of records, where no file can keep it
 
     @property
     def properties(self) -> Properties:
@@ -99,9 +103,8 @@ class Store:
         """
         created_us = self.clock() if time is None else to_us(time)
         updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
-        given = dict(facts or {})
-        given |= {k: v for k, v in (("workspace", workspace), ("title", title)) if v is not None}
-        if tags := list(tags):
+        given = {**_facts(facts), **_said(workspace=workspace, title=title)}
+        if tags := list(several(tags, "tags")):
             given["tags"] = tags
         if parent is not None:
             self._check_parent(check_name(parent, "parent"), id)
@@ -205,6 +208,7 @@ class Store:
         status: str | None = None,
         parent: str | None = None,
         origin: str | None = None,
+        roots: bool = False,
         after: datetime | None = None,
         before: datetime | None = None,
         limit: int = 50,
@@ -213,15 +217,15 @@ class Store:
         """One page of threads, newest first by `order`. Reads an index, never an entry.
 
         `archived` None gives both kinds. `deleted` gives the deleted ones only. `after` and
-        `before` bound the time that `order` names. `origin` gives the forks of a thread. One that
-        is damaged is listed like all others, with what is wrong in `damaged`.
+        `before` bound the time that `order` names. `origin` gives the forks of a thread, `roots`
+        the threads that are neither a fork nor a sub-agent's. One that is damaged is listed like
+        all others, with what is wrong in `damaged`.
         Pass the page's `cursor` for the next page; it is None at the end. A thread's info does as
         well: the page begins behind that thread.
         """
         if order not in ("created", "updated"):
             raise InvalidInput("order", f"must be 'created' or 'updated', not {order!r}")
-        if not 1 <= limit <= PAGE_MAX:
-            raise InvalidInput("limit", f"must be 1 to {PAGE_MAX}, not {limit}")
+        check_number(limit, "limit", 1, PAGE_MAX)
         for name, value in (
             ("tag", tag),
             ("workspace", workspace),
@@ -241,6 +245,7 @@ class Store:
                 status=status,
                 parent=parent,
                 origin=origin,
+                roots=roots,
                 after_us=None if after is None else to_us(after, "after"),
                 before_us=None if before is None else to_us(before, "before"),
                 limit=limit,
@@ -283,8 +288,10 @@ class Store:
         `parent` that is not there any more.
         """
         # Looked for first: if that fails, nothing has been removed yet.
-        children = children_of(self, check_name(thread, "id"))
-        return replace(self.engine.purge(thread), children=children)
+        children = tree.children_of(self, check_name(thread, "id"))
+        purged = replace(self.engine.purge(thread), children=children)
+        self.searcher.forget([thread])
+        return purged
 
     def fork(
         self,
@@ -320,9 +327,7 @@ class Store:
             given |= of_facet
             if id is None and of_facet:
                 id = f"{of_facet['facet']}:{mint(None)}"  # so that the facet lists it
-        given |= dict(facts or {})
-        if title is not None:
-            given["title"] = title
+        given |= {**_facts(facts), **_said(title=title)}
         return self._create(
             ThreadDraft(
                 id=mint(id),
@@ -350,27 +355,7 @@ class Store:
         It is reserved in the store, so that no other call gets it, in whatever process, and it
         does not come back when its fork is purged. NotFound if there is no thread `base`.
         """
-        check_name(base, "base")
-        number = 0
-        while True:
-            last = self._info(base).facts.get(FORK_ID_FACT)
-            number = max(number, last["number"] if isinstance(last, dict) else 0) + 1
-            id = check_name(f"{base}#fork-{number}", "id")
-            if self._has(id):
-                continue  # it was made without being reserved
-            # Facts are not compared and set. The ids of records are: the same one with other
-            # content is a Conflict, so of several callers one gets the number.
-            claim = FactDraft(
-                id=f"{FORK_ID_FACT}:{number}",
-                key=FORK_ID_FACT,
-                data=encode({"number": number, "by": new_id()}),
-                time_us=self.clock(),
-            )
-            try:
-                self.engine.append(base, [claim])
-            except Conflict:
-                continue
-            return id
+        return tree.fork_id(self, check_name(base, "base"))
 
     def _origin(self, info: ThreadInfo, at: str | None, before: str | None) -> Origin:
         source = Thread(self, info.id)
@@ -390,6 +375,54 @@ class Store:
         """
         one, other = (self.get(given) if isinstance(given, str) else given for given in (a, b))
         return tree.compare((one, UNSET), (other, UNSET))
+
+    def tree(self, thread: str) -> Relatives:
+        """A thread with its forks and its sub-agents, and theirs: each before what hangs on it.
+
+        Siblings come oldest first, archived ones too; deleted ones do not. Reads an index.
+        """
+        return tree.relatives(self, thread)
+
+    def unfinished_turns(self) -> dict[str, Entry]:
+        """The turns that were started and have not ended: their `started` markers, by thread id.
+
+        The oldest first; each is what `Thread.unfinished_turn` tells. A turn that runs is one too:
+        its thread has a lease. Archived threads count, deleted ones do not. The first call looks
+        at the end of every thread, a later one at what was written since. What was seen is kept in
+        the user's cache folder.
+        """
+        found: dict[str, Entry] = part("unfinished_turns")(self)
+        return found
+
+    # --- search: the index catches up when it is asked, and never slows an append ---
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        made: Searcher = part("Searcher")(self)
+        return made
+
+    def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchPage:
+        """Find what was said, called, answered or named a thread, in all threads: the best first.
+
+        Words (all of them), "phrases", prefix*, OR, NOT or -word, parentheses; there is no wrong
+        query. Where nothing has all the words, hits with some of them come, and `relaxed` says so.
+        Without words: everything that the filters leave, newest first. `substring` looks for the
+        text as it is, without regard to case, newest first; that may read much.
+
+        `role` is user, assistant, system or tool; `kind` that of an entry, or "title". `path` finds
+        tool calls that name a file or folder. `model` gives what was said in threads that used it,
+        but not by another one. `since` is included, `until` is not. `context` is how many
+        characters a snippet shows on both sides. An entry that forks share is found once, in the
+        thread that it was written in. A page has 20 hits, or `limit`; pass its `cursor` for the
+        next one.
+
+        The first search reads the whole store, later ones what is new; `progress` is told of it.
+        """
+        return self.searcher.search(query, **options)
+
+    def reindex(self, *, progress: Progress | None = None) -> int:
+        """Make the search index anew; how many records were read for it."""
+        return self.searcher.rebuild(progress)
 
     # --- facets: for those who want less; loaded when they are asked for ---
 
@@ -416,6 +449,22 @@ class Store:
     def stats(self) -> Stats:
         """How much there is: threads, entries, records, blobs, bytes."""
         return self.engine.stats()
+
+    def usage(
+        self, thread: str | Thread | None = None, **options: Unpack[UsageOptions]
+    ) -> UsageReport:
+        """What the replies of models took and cost, each counted once: tokens by class, money.
+
+        `by` is day, model, workspace, agent or thread; by default day, of a `thread` model. A
+        thread is what was written in it: what a fork shares was paid in its origin. `tree` takes
+        its forks and sub-agents in, and theirs; by thread, each row has its `tree` then. `since`
+        may be a span back from now; `until` is no part of it. Days are those of `timezone`, which
+        may be `local`. `prices` is a file, or a mapping, that comes before the prices of Clew.
+        Deleted threads count, purged ones do not. What was counted is kept in the user's cache
+        folder, so that only what is new is read; `progress` is told of threads.
+        """
+        report: UsageReport = part("usage")(self, thread, **options)
+        return report
 
     def verify(self, *, quick: bool = False, progress: Progress | None = None) -> Problems:
         """Read everything and check every hash, chain, reference and index. Empty: all is whole.
@@ -478,6 +527,8 @@ class Store:
     def close(self) -> None:
         """Let go of everything. Running turns lose their lease when its time is over."""
         self.renewer.close()
+        if "searcher" in self.__dict__:
+            self.searcher.close()
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -499,21 +550,22 @@ class Store:
         return to_time(self.clock())
 
 
+def _facts(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The facts that a caller gave; `drafts.facts` looks into them."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidInput("facts", f"must be an object of keys and values, not {given!r}")
+    return given or {}
+
+
+def _said(**facts: str | None) -> dict[str, str]:
+    return {key: value for key, value in facts.items() if value is not None}
+
+
 def _place(cursor: str | ThreadInfo | None, order: Order) -> tuple[int, str] | None:
     """Where a page begins: behind the thread with this time and id."""
     if isinstance(cursor, ThreadInfo):
         return cursor.created_us if order == "created" else cursor.updated_us, cursor.id
     return None if cursor is None else decode_cursor(cursor)
-
-
-def children_of(store: Store, thread: str) -> tuple[str, ...]:
-    """The threads that work for a thread, archived and deleted ones too. Reads an index."""
-    found = {
-        info.id
-        for deleted in (False, True)
-        for info in store.threads(parent=thread, archived=None, deleted=deleted)
-    }
-    return tuple(sorted(found - {thread}))
 
 
 class Blobs:
@@ -524,6 +576,8 @@ class Blobs:
 
     def put(self, data: bytes) -> str:
         """Store bytes; their hash. An entry that names it in `blobs` keeps it alive."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidInput("data", f"must be bytes, not {type(data).__name__}")
         return self._engine.put_blobs([bytes(data)])[0]
 
     def get(self, hash: str) -> bytes:

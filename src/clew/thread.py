@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -14,10 +14,11 @@ from clew import exchange, tree
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
-from clew.context.projection import Context, Options, Purpose, project_window
+from clew.context.projection import Options, Purpose
+from clew.context.request import Context
 from clew.context.tokens import Count, estimate
-from clew.context.window import read_window
 from clew.core import drafts
+from clew.core.drafts import check_fence, check_number, check_place, seconds, several
 from clew.core.errors import InvalidInput
 from clew.core.model import (
     Draft,
@@ -41,12 +42,16 @@ if TYPE_CHECKING:
         CompactionNotes,
         EntryFields,
         FencedRewindOptions,
+        FencedStreamOptions,
         FencedUndoOptions,
         ForkOptions,
+        UsageOptions,
     )
     from clew.snapshots.facet import Snapshots
     from clew.snapshots.model import Rewound
     from clew.store import Store
+    from clew.stream import StreamedReply
+    from clew.usage.model import UsageReport
 
 # What sits on top of the handles, by name, and the module that has it. The package fills it in: a
 # layer knows nothing of those above it, yet `store.runs` has to find them.
@@ -96,11 +101,11 @@ class Thread:
         `after` leaves out everything up to that entry, `limit` all but the newest. What is left
         out is not read.
         """
-        if limit is not None and limit < 1:
-            raise InvalidInput("limit", f"must be at least 1, not {limit}")
-        for name, entry in (("leaf", leaf), ("after", after)):
-            if isinstance(entry, str):
-                check_name(entry, name)
+        if limit is not None:
+            check_number(limit, "limit", 1)
+        if after is not None:
+            check_name(after, "after")
+        check_place(leaf, "leaf")
         return self.store.engine.path(self.id, leaf, after=after, limit=limit)
 
     def entries(self) -> Iterator[Entry]:
@@ -112,8 +117,7 @@ class Thread:
 
     def read(self, *, after: int = 0) -> Iterator[Record]:
         """The complete change feed: entries, moves and facts with seq > after, without a gap."""
-        if after < 0:
-            raise InvalidInput("after", f"must not be negative, but is {after}")
+        check_number(after, "after")
         while True:
             page = self.store.engine.read(self.id, after=after, limit=_PAGE)
             yield from page
@@ -130,7 +134,7 @@ class Thread:
         """
         seen = self.info.seq if after is None else after
         # An engine waits for a bounded time; for ever is round after round of it.
-        wait_seconds = 60.0 if idle_seconds is None else idle_seconds
+        wait_seconds = 60.0 if idle_seconds is None else seconds(idle_seconds, "idle_seconds")
         while True:
             for record in self.read(after=seen):
                 yield record
@@ -161,6 +165,20 @@ class Thread:
         """
         other = self.store.get(thread) if isinstance(thread, str) else thread or self
         return tree.compare((self, left), (other, right))
+
+    def adopt(
+        self, fork: str | Thread, *, force: bool = False, fence: int | None = None
+    ) -> list[Entry]:
+        """Bring what a fork has added to this thread, and stand where the fork stands.
+
+        They become entries of this thread behind the one that both share, with the ids and times
+        that they have, labels too; `adopted` in the meta names the thread and the entry that each
+        comes from. Gives them. What was adopted before is not brought again. InvalidInput if it is
+        no fork of this thread. If the thread has moved on since, that is a Conflict, and nothing is
+        written; with `force` what it has of its own stays as a branch. A `move` takes it back.
+        """
+        other = self.store.get(fork) if isinstance(fork, str) else fork
+        return tree.adopt(self, other, force=force, fence=fence)
 
     # --- appending ---
 
@@ -208,17 +226,24 @@ class Thread:
         stored entry, so a retry is harmless; with other content it is a Conflict. What you do not
         say (turn, format, meta, blobs, parent) is not compared, nor is the turn of `Turn.append`.
         """
-        engine = self.store.engine
         if isinstance(kind, str):
             # `once`: with an id that was minted here, the engine need not look for a retry.
             one = drafts.draft(
                 kind, body, format=format, clock=self.store.clock, once=True, **fields
             )
-            return engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
+            entry: Entry = self._append([one], expect, fence)[0]
+            return entry
         if fields or format is not None or body is not None:
             raise InvalidInput("append", "give the drafts themselves what each of them should have")
-        batch = drafts.check_batch(kind)
-        return engine.append(self.id, batch, expect=expect, fence=fence)  # type: ignore[return-value]
+        return self._append(drafts.check_batch(kind), expect, fence)
+
+    def _append(
+        self, batch: Sequence[Draft], expect: str | UnsetType | None, fence: int | None
+    ) -> list[Any]:
+        """The only way to the engine for what is written: a record for each draft."""
+        return self.store.engine.append(
+            self.id, batch, expect=check_place(expect, "expect"), fence=check_fence(fence)
+        )
 
     def append_message(
         self,
@@ -253,7 +278,8 @@ class Thread:
             clock=self.store.clock,
             once=True,
         )
-        return self.store.engine.append(self.id, [one], expect=expect, fence=fence)[0]  # type: ignore[return-value]
+        entry: Entry = self._append([one], expect, fence)[0]
+        return entry
 
     def append_response(
         self,
@@ -274,6 +300,12 @@ class Thread:
         return exchange.append_response(
             self, response, format, expect=expect, fence=fence, fields=fields
         )
+
+    def streaming(self, format: str, **options: Unpack[FencedStreamOptions]) -> StreamedReply:
+        """A reply that comes in events: `with thread.streaming("anthropic") as reply`, and then
+        `reply.feed(event)` for each. What came is safe every `save_seconds` (1.0); see there."""
+        reply: StreamedReply = part("StreamedReply")(self, format, **options)
+        return reply
 
     def append_results(
         self,
@@ -304,11 +336,11 @@ class Thread:
         a gap for a crash or another process. The drafts come from `clew.core.drafts`: `draft`,
         `move` and `facts`. `expect` and `fence` are those of `append`.
         """
-        given = list(batch)
+        given = list(several(batch, "write"))
         for one in given:
             if not isinstance(one, Draft):
                 raise InvalidInput("write", f"takes drafts of clew.core.drafts, not {one!r}")
-        return self.store.engine.append(self.id, given, expect=expect, fence=fence)
+        return self._append(given, expect, fence)
 
     def move(
         self,
@@ -325,7 +357,7 @@ class Thread:
         by default now.
         """
         draft = drafts.move(leaf, self.store.clock() if time is None else to_us(time), id)
-        record = self.store.engine.append(self.id, [draft], expect=expect, fence=fence)[0]
+        record = self._append([draft], expect, fence)[0]
         assert isinstance(record, Move)
         return record
 
@@ -342,7 +374,7 @@ class Thread:
     def set_facts(self, facts: Mapping[str, Any]) -> list[Fact]:
         """Like `set`, for keys that are not names in Python."""
         batch = drafts.facts(facts, self.store.clock())
-        return self.store.engine.append(self.id, batch)  # type: ignore[return-value]
+        return self._append(batch, UNSET, None)
 
     def set_title(
         self, text: str, *, status: str = "ready", source: str = "host", error: str | None = None
@@ -404,7 +436,7 @@ class Thread:
             signal_tools=signal_tools,
             segments=segments,
         )
-        return project_window(read_window(self, leaf, compacted=compacted), options)
+        return self.store.recall.context(self, options, leaf, compacted=compacted)
 
     def compact(
         self,
@@ -415,6 +447,7 @@ class Thread:
         keep_tokens: int | None = None,
         keep_user_tokens: int = KEEP_USER_TOKENS,
         through: str | None = None,
+        max_tokens: int | None = None,
         format: str | None = None,
         fence: int | None = None,
         **notes: Unpack[CompactionNotes],
@@ -422,9 +455,11 @@ class Thread:
         """Let a summary stand for all but the newest turns; None if there is nothing before them.
 
         `summarize` gets the messages to be summed up and returns the text; or give the `summary`
-        itself. `through` is the last entry that it stands for, if you choose that. Entries appended
-        meanwhile survive; if the thread was moved away or compacted meanwhile, it is a Conflict.
-        Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after, details.
+        itself. With `max_tokens` it is asked in pieces of at most that many, and then to sum up the
+        summaries. `through` is the last entry that it stands for, if you choose that. Entries
+        appended meanwhile survive; if the thread was moved away or compacted meanwhile, it is a
+        Conflict. Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after,
+        details.
         """
         return compaction.compact(
             self,
@@ -436,6 +471,7 @@ class Thread:
             keep_turns=keep_turns,
             keep_tokens=keep_tokens,
             keep_user_tokens=keep_user_tokens,
+            max_tokens=max_tokens,
             format=format,
         )
 
@@ -446,6 +482,13 @@ class Thread:
     def compaction(self) -> Compacted | None:
         """What the summary that is in force stands for: the entries that it replaces."""
         return compaction.explain(self)
+
+    def usage(self, **options: Unpack[UsageOptions]) -> UsageReport:
+        """What the replies in this thread took and cost, by model; see `Store.usage`.
+
+        `tree=True` takes its forks and sub-agents in.
+        """
+        return self.store.usage(self.id, **options)
 
     # --- turns ---
 

@@ -1,4 +1,4 @@
-"""The shape of a thread's tree, and what is looked for along one of its paths.
+"""The shape of a thread's tree, its relatives, and what is looked for along one of its paths.
 
 Leaves, children and the place where branches part are found from the segments; an unfinished turn
 and the calls of tools from the end of a path, because that is where they usually lie.
@@ -7,16 +7,25 @@ and the calls of tools from the end of a path, because that is where they usuall
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from clew import messages
-from clew.core.model import Entry, Segment
+from clew.core import drafts
+from clew.core.codec import encode, new_id
+from clew.core.errors import Conflict, InvalidInput, NotFound
+from clew.core.model import Entry, EntryDraft, FactDraft, Segment, ThreadInfo
+from clew.core.names import check_name
 from clew.messages.neutral import ToolCall, calls_of
+from clew.messages.replies import ADOPTED, adopted_hash
 
 if TYPE_CHECKING:
+    from clew.store import Store
     from clew.thread import Thread
+
+FORK_ID_FACT = "fork_id"  # of a thread: the last number that was given to a fork of it
 
 
 class Comparison(Struct, frozen=True):
@@ -135,27 +144,29 @@ def before(thread: Thread, id: str) -> str | None:
     if entry.parent is None or entry.turn is None:
         return entry.parent
     parent = thread.get(entry.parent)
-    begins = parent.kind == "turn_marker" and _turn_status(parent) == "started"
+    begins = turn_status(parent) == "started"
     return parent.parent if begins and parent.turn == entry.turn else parent.id
 
 
-def unfinished_turn(thread: Thread) -> Entry | None:
+def unfinished_turn(thread: Thread, leaf: str | UnsetType | None = UNSET) -> Entry | None:
     """The marker of a turn on the path that was started and never ended, found from its end."""
-    limit = 64
+    limit = 8  # most threads rest, and then the last entry is the marker of that
     while True:
-        tail = thread.path(limit=limit)
+        tail = thread.path(leaf, limit=limit)
         markers = [entry for entry in tail if entry.kind == "turn_marker"]
         for marker in reversed(markers):
-            if _turn_status(marker) != "save_point":
-                return marker if _turn_status(marker) == "started" else None
+            status = turn_status(marker)
+            if status != "save_point":
+                return marker if status == "started" else None
         if len(tail) < limit:
             return None
-        limit *= 4
+        limit *= 8
 
 
-def _turn_status(marker: Entry) -> str | None:
-    """What a turn marker says; None for one that says nothing we know."""
-    return marker.body.get("status") if isinstance(marker.body, dict) else None
+def turn_status(entry: Entry) -> str | None:
+    """What a turn marker says; None for one that says nothing we know, and for all else."""
+    body = entry.body if entry.kind == "turn_marker" else None
+    return body.get("status") if isinstance(body, dict) else None
 
 
 def calls(
@@ -177,3 +188,147 @@ def calls(
             break
         leaf, limit = entries[0].parent, 1000
     return found
+
+
+# --- forks and sub-agents -------------------------------------------------------------------
+
+
+class Relative(Struct, frozen=True):
+    """A thread, what it is to the thread `of`, and how many steps below the one asked for."""
+
+    info: ThreadInfo
+    relation: Literal["root", "fork", "sub-agent"]
+    of: str | None
+    depth: int
+
+
+def relatives(store: Store, id: str) -> list[Relative]:
+    """A thread, then its forks and sub-agents and theirs, each before what hangs on it."""
+    # A stack of its own: a chain of forks may be as long as one likes.
+    todo = [Relative(store.get(id, deleted=True).info, "root", None, 0)]
+    found: list[Relative] = []
+    seen = {id}
+    while todo:
+        found.append(todo.pop())
+        parent, depth = found[-1].info.id, found[-1].depth + 1
+        # A sub-agent that began as a fork is told once, as what it works as.
+        helpers = list(store.threads(parent=parent, archived=None))
+        forks = list(store.threads(origin=parent, archived=None))
+        below = [Relative(info, "sub-agent", parent, depth) for info in helpers]
+        below += [Relative(info, "fork", parent, depth) for info in forks]
+        fresh = {one.info.id: one for one in reversed(below) if one.info.id not in seen}
+        seen |= fresh.keys()
+        todo += sorted(fresh.values(), key=lambda one: one.info.created_us, reverse=True)
+    return found
+
+
+def fork_id(store: Store, base: str) -> str:
+    """See `Store.fork_id`."""
+    number = 0
+    while True:
+        last = store.get(base).info.facts.get(FORK_ID_FACT)
+        number = max(number, last["number"] if isinstance(last, dict) else 0) + 1
+        id = check_name(f"{base}#fork-{number}", "id")
+        with suppress(NotFound):
+            store.get(id, deleted=True)
+            continue  # it was made without being reserved
+        # Facts are not compared and set. The ids of records are: the same one with other
+        # content is a Conflict, so of several callers one gets the number.
+        claim = FactDraft(
+            id=f"{FORK_ID_FACT}:{number}",
+            key=FORK_ID_FACT,
+            data=encode({"number": number, "by": new_id()}),
+            time_us=store.clock(),
+        )
+        try:
+            store.engine.append(base, [claim])
+        except Conflict:
+            continue
+        return id
+
+
+def children_of(store: Store, thread: str) -> tuple[str, ...]:
+    """The threads that work for a thread, archived and deleted ones too. Reads an index."""
+    found = {
+        info.id
+        for deleted in (False, True)
+        for info in store.threads(parent=thread, archived=None, deleted=deleted)
+    }
+    return tuple(sorted(found - {thread}))
+
+
+def adopt(thread: Thread, fork: Thread, *, force: bool, fence: int | None) -> list[Entry]:
+    """What a fork has added, as entries of the thread; see `Thread.adopt`."""
+    _check_fork(thread, fork)
+    info = thread.info
+    parted = compare((thread, info.leaf), (fork, UNSET))
+    base, ours, theirs = parted.common, parted.left, parted.right
+    while ours and theirs and _origin_of(ours[0]) == (fork.id, theirs[0].id):
+        base, ours, theirs = ours[0], ours[1:], theirs[1:]  # adopted before
+    if not theirs:
+        return []
+    if ours and not force:
+        raise Conflict(
+            f"thread {thread.id!r} has moved on since {fork.id!r} was forked from it, by "
+            f"{len(ours):,} entries; nothing was adopted. With force they stay as a branch",
+            field="leaf",
+            expected=None if base is None else base.id,
+            actual=info.leaf,
+        )
+    new = {entry.id: new_id() if _has(thread, entry.id) else entry.id for entry in theirs}
+    parent = None if base is None else base.id
+    batch = [_adopted(entry, fork.id, new[entry.id], parent) for entry in theirs[:1]]
+    batch += [_adopted(entry, fork.id, new[entry.id], UNSET) for entry in theirs[1:]]
+    # Facts such as labels belong to an entry, whose id is in their key.
+    of_entries = {
+        f"{prefix}.{new[id]}": value
+        for key, value in fork.info.facts.items()
+        for prefix, _, id in [key.partition(".")]
+        if id in new
+    }
+    facts = drafts.facts(of_entries, thread.store.clock())
+    written = thread.write([*batch, *facts], expect=info.leaf, fence=fence)
+    return [record for record in written if isinstance(record, Entry)]
+
+
+def _check_fork(thread: Thread, fork: Thread) -> None:
+    """That a thread was forked from this one, or from a fork of it."""
+    seen, origin = {fork.id}, fork.info.origin
+    while origin is not None and origin.thread not in seen:
+        if origin.thread == thread.id:
+            return
+        seen.add(origin.thread)
+        try:
+            origin = thread.store.get(origin.thread, deleted=True).info.origin
+        except NotFound:
+            break
+    raise InvalidInput("fork", f"{fork.id!r} is no fork of thread {thread.id!r}")
+
+
+def _adopted(entry: Entry, fork: str, id: str, parent: str | UnsetType | None) -> EntryDraft:
+    written = adopted_hash(entry) or entry.hash
+    meta = {**entry.meta, ADOPTED: {"thread": fork, "entry": entry.id, "hash": written}}
+    return EntryDraft(
+        id=id,
+        kind=entry.kind,
+        data=entry.data,
+        time_us=entry.time_us,
+        parent=parent,
+        turn=entry.turn,
+        format=entry.format,
+        meta_data=encode(meta, field="meta"),
+        blobs=entry.blobs,
+    )
+
+
+def _origin_of(entry: Entry) -> tuple[Any, Any] | None:
+    told = entry.meta.get(ADOPTED)
+    return (told.get("thread"), told.get("entry")) if isinstance(told, dict) else None
+
+
+def _has(thread: Thread, entry: str) -> bool:
+    try:
+        thread.get(entry)
+    except NotFound:
+        return False
+    return True

@@ -15,12 +15,19 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, to_builtins
 from msgspec.structs import replace
 
-from clew.core.drafts import ImpliedTurn, check_batch, check_folder, mint, seconds
+from clew.core.drafts import (
+    ImpliedTurn,
+    check_batch,
+    check_folder,
+    check_number,
+    mint,
+    seconds,
+)
 from clew.core.engine import Engine
-from clew.core.errors import ClewError, InvalidInput, LeaseHeld, Unavailable
+from clew.core.errors import ClewError, Corrupt, InvalidInput, LeaseHeld, NotFound, Unavailable
 from clew.core.model import (
     Acquire,
     ClearExpired,
@@ -34,9 +41,11 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
+from clew.messages.neutral import Usage
+from clew.messages.usage import in_note
 
 if TYPE_CHECKING:
-    from clew.context.projection import Context
+    from clew.context.request import Context
     from clew.core.options import (
         AppendOptions,
         CompactOptions,
@@ -44,13 +53,16 @@ if TYPE_CHECKING:
         RestoreOptions,
         RewindOptions,
         SnapshotOptions,
+        StreamOptions,
         UndoOptions,
     )
     from clew.exchange import Outputs, Reply
     from clew.snapshots.model import Restored, Rewound, Snapshot
+    from clew.stream import StreamedReply
     from clew.thread import Thread
 
 _RETRY_SECONDS = 0.05
+CHANGES_MAX = 1000  # files that a marker names; more are counted
 
 
 class Turn:
@@ -65,8 +77,12 @@ class Turn:
 
     With `files`, a folder, a snapshot of it is taken before the first marker and before the last,
     unless it is as in the snapshot before; the markers name it. So what was changed meanwhile
-    is known as the turn's own. If the last snapshot fails, the turn ends all the same, and
-    Unavailable says so; its `committed` is True.
+    is known as the turn's own, and the last marker tells it: `changes`, with the hashes of each
+    file before and after. If the last snapshot fails, the turn ends all the same, and Unavailable
+    says so; its `committed` is True.
+
+    The last marker also states what the replies of the turn took in all, as their usage entries
+    tell it: `usage`, with how many there were.
     """
 
     def __init__(
@@ -84,11 +100,14 @@ class Turn:
         self.id = mint(id)
         self._implied = ImpliedTurn(self.id)  # for entries whose caller does not say a turn
         self._ttl_seconds = seconds(ttl_seconds, "ttl_seconds")
-        self._wait_seconds = wait_seconds
+        self._wait_seconds = seconds(wait_seconds, "wait_seconds")
         # By its full name: the program may change its folder before the turn ends.
         self.files = None if files is None else os.path.abspath(check_folder(files, "files"))
         self._lease: Lease | None = None
         self._end: tuple[str, dict[str, Any]] = ("completed", {})
+        self._began: str | None = None  # the snapshot of the files as they were
+        self._used: dict[str, Usage] = {}  # by the entry that tells it: one may be written twice
+        self._stream: StreamedReply | None = None  # the last one, which may not have ended
 
     @property
     def lease(self) -> Lease:
@@ -128,12 +147,13 @@ class Turn:
         status, more = self._end
         unseen: BaseException | None = None
         try:
-            more = more | self._look()
+            more = more | self._look_back()
         except BaseException as failed:
             unseen = failed  # whatever it is: the turn must end, and its lease go back
         self.thread.store.renewer.remove(self.lease)
         try:
-            self._mark(status, more)  # before the release: a marker needs the fence as well
+            # Before the release: a marker needs the fence as well.
+            self._mark(status, more | self._total())
             self.thread.leases.release(self.lease)
         except ClewError as lost:
             if error is None:
@@ -145,7 +165,9 @@ class Turn:
             self._tell(unseen, status, error)
 
     def _begin(self) -> None:
-        self._mark("started", {"owner": self.owner, **self._look()})
+        seen = self._look()
+        self._began = self._began or seen.get("snapshot")
+        self._mark("started", {"owner": self.owner, **seen})
 
     def _look(self) -> dict[str, Any]:
         """What a marker says of the files: the snapshot that shows them as they are now."""
@@ -153,6 +175,47 @@ class Turn:
             return {}
         taken = self.thread.snapshots.take_if_changed(self.files, fence=self.lease.fence)
         return {"snapshot": taken.id}
+
+    def _look_back(self) -> dict[str, Any]:
+        """What the last marker says of the files: how they are now, and what the turn did."""
+        seen = self._look()
+        began, ended = self._began, seen.get("snapshot")
+        if began is None or ended is None or began == ended:
+            return seen
+        try:
+            snapshots = self.thread.snapshots
+            # No more than are told: their contents are read, and a turn may have unpacked a tree.
+            told = [to_builtins(c) for c in snapshots.changes(began, ended, limit=CHANGES_MAX)]
+            left = 0
+            if len(told) == CHANGES_MAX:
+                every = snapshots.diff(began, ended)
+                left = sum((d.new_kind or d.old_kind) != "folder" for d in every) - CHANGES_MAX
+        except (Corrupt, NotFound):
+            return seen  # the first one was dropped, or is damaged, which is for `verify` to tell
+        return {**seen, "changes": told, **({"changes_left_out": left} if left else {})}
+
+    def _total(self) -> dict[str, Any]:
+        """What the last marker says of the replies: the sum of what each of them took."""
+        self._note_stream()
+        if not self._used:
+            return {}
+        used = self._used.values()
+        sums = {name: sum(getattr(one, name) for one in used) for name in Usage.__struct_fields__}
+        return {"usage": {"replies": len(used), **sums}}
+
+    def _note(self, *entries: Entry) -> None:
+        """Note what usage entries of this turn tell."""
+        for entry in entries:
+            told = in_note(entry.format, entry.body).usage if entry.kind == "usage" else None
+            if told is not None:
+                self._used[entry.id] = told
+
+    def _note_stream(self) -> None:
+        if self._stream is not None:
+            try:
+                self._note(self._stream.result.usage)
+            except RuntimeError:
+                pass  # nothing came, or it has not ended
 
     def _tell(self, unseen: BaseException, status: str, error: BaseException | None) -> None:
         """That the last snapshot failed: by its own error, or by a note to the caller's."""
@@ -212,15 +275,19 @@ class Turn:
         fence = self.lease.fence
         if isinstance(kind, str):
             options.setdefault("turn", self._implied)
-            return self.thread.append(kind, body, format=format, fence=fence, **options)
+            entry = self.thread.append(kind, body, format=format, fence=fence, **options)
+            self._note(entry)
+            return entry
         given = check_batch(kind)
         mine = [
             d if d.turn is not None else replace(d, turn=self.id, implied_turn=True) for d in given
         ]
         # A body or fields beside drafts are passed on too, because the thread refuses them.
-        return self.thread.append(  # type: ignore[call-overload, no-any-return]
+        written: list[Entry] = self.thread.append(  # type: ignore[call-overload]
             mine, body, format=format, fence=fence, **options
         )
+        self._note(*written)
+        return written
 
     def append_message(
         self, message: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
@@ -234,9 +301,18 @@ class Turn:
     ) -> Reply:
         """Append a whole reply of a model as part of this turn; see `Thread.append_response`."""
         options.setdefault("turn", self._implied)
-        return self.thread.append_response(
+        reply = self.thread.append_response(
             response, format=format, fence=self.lease.fence, **options
         )
+        self._note(reply.usage)
+        return reply
+
+    def streaming(self, format: str, **options: Unpack[StreamOptions]) -> StreamedReply:
+        """A reply that comes in events, as part of this turn; see `Thread.streaming`."""
+        self._note_stream()
+        fence = self.lease.fence
+        self._stream = self.thread.streaming(format, turn=self._implied, fence=fence, **options)
+        return self._stream
 
     def append_results(self, outputs: Outputs, **options: Unpack[AppendOptions]) -> list[Entry]:
         """Append what tools gave as part of this turn; see `Thread.append_results`."""
@@ -351,14 +427,14 @@ class Leases:
     def renew(self, lease: Lease, *, ttl_seconds: float = 30.0) -> Lease:
         """Hold it longer, counted from now. LeaseLost if it is over, or another owner has it."""
         renewed = self._engine.lease(
-            self._thread, Renew(lease.fence, seconds(ttl_seconds, "ttl_seconds"))
+            self._thread, Renew(_fence_of(lease), seconds(ttl_seconds, "ttl_seconds"))
         )
         assert renewed is not None
         return renewed
 
     def release(self, lease: Lease) -> None:
         """Give it back. Releasing one that is lost does nothing."""
-        self._engine.lease(self._thread, Release(lease.fence))
+        self._engine.lease(self._thread, Release(_fence_of(lease)))
 
     def active(self) -> Lease | None:
         """The live lease, of any owner."""
@@ -371,6 +447,12 @@ class Leases:
         """
         cutoff_us = None if cutoff is None else to_us(cutoff, "cutoff")
         return self._engine.lease(self._thread, ClearExpired(cutoff_us))
+
+
+def _fence_of(lease: Lease) -> int:
+    if not isinstance(lease, Lease):
+        raise InvalidInput("lease", f"must be one that was acquired, not {lease!r}")
+    return check_number(lease.fence, "fence")
 
 
 class Renewer:

@@ -11,12 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 import trio
+from amounts import amount
 from places import MemoryPlace
 
 import clew
 from clew.aio.handles import AsyncStore, AsyncThread
 
-TURNS = 250
+TURNS = amount(50, 250)
 AT_ONCE = 25  # tasks
 MOMENT_SECONDS = 0.02  # within which a task is cancelled: entering and leaving take about as long
 
@@ -109,7 +110,7 @@ def test_a_turn_whose_task_is_gone_is_not_renewed(place: MemoryPlace) -> None:
     thread = store.create()
     thread.turn(owner="gone", ttl_seconds=0.3).__enter__()  # and nothing holds it any more
     gc.collect()
-    with thread.turn(owner="next", wait_seconds=20.0):
+    with thread.turn(owner="next", wait_seconds=60.0):
         pass
     store.close()
 
@@ -121,11 +122,11 @@ def test_a_task_that_is_closed_ends_its_turn_at_once(place: MemoryPlace) -> None
 
     async def main() -> None:
         async with thread.turn(owner="worker"):
+            loop.stop()
             await asyncio.Event().wait()
 
     loop = asyncio.new_event_loop()
     task = loop.create_task(main())
-    loop.call_later(0.2, loop.stop)
     loop.run_forever()
     assert thread.sync.leases.active() is not None
     task.get_coro().close()  # type: ignore[union-attr]

@@ -15,8 +15,9 @@ from clew.cli import main
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody's own store, colours or width."""
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "CLEW_STORE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PAGER", "cat")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 

@@ -1,8 +1,10 @@
-"""list and show: what is there is shown, in its shape, and can be found by what is printed."""
+"""list, tree and show: what is there is shown, in its shape, and found by what is printed."""
 
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -70,7 +72,7 @@ def test_no_shape_of_message_is_shown_wrong(
     body, text = TEXTS[case]
     thread = store.create()
     thread.append("user_message", body)
-    assert run("show", place, thread.id).lines[-1].endswith(f"user_message  [leaf] {text}")
+    assert run("tree", place, thread.id).lines[-1].endswith(f"user_message  [leaf] {text}")
 
 
 def test_branches_are_drawn_beside_the_current_path(
@@ -85,7 +87,7 @@ def test_branches_are_drawn_beside_the_current_path(
     say(thread, "right 2")
     thread.move(middle.id)
     say(thread, "right 3")
-    shown = run("show", place, thread.id)
+    shown = run("tree", place, thread.id)
     assert [line[5:] for line in shown.lines[2:]] == [
         "● user_message  root",
         "├─○ user_message  left 1",
@@ -106,7 +108,7 @@ def test_a_branch_of_a_branch_is_indented_once_more(
     thread.move(branch.id)
     say(thread, "twig 2")
     thread.move(root.id)
-    shown = run("show", place, thread.id)
+    shown = run("tree", place, thread.id)
     assert [line[5:] for line in shown.lines[2:]] == [
         "◉ user_message  [leaf] root",
         "○ user_message  branch",
@@ -123,7 +125,7 @@ def test_several_roots_and_a_leaf_before_them_are_shown(
     thread.move(None)
     say(thread, "second")
     thread.move(None)
-    shown = run("show", place, thread.id).out
+    shown = run("tree", place, thread.id).out
     assert "leaf: before the root" in shown
     assert "first" in shown
     assert "second" in shown
@@ -134,7 +136,7 @@ def test_a_long_thread_does_not_exhaust_the_stack(run: Run, store: clew.Store, p
     thread.append(
         [clew.draft("user_message", {"role": "user", "content": "x"}) for _ in range(3000)]
     )
-    assert len(run("show", place, thread.id).lines) == 3002
+    assert len(run("tree", place, thread.id).lines) == 3002
 
 
 def test_forks_labels_and_origins_are_named(run: Run, store: clew.Store, place: Path) -> None:
@@ -143,9 +145,9 @@ def test_forks_labels_and_origins_are_named(run: Run, store: clew.Store, place: 
     thread.label(entry.id, "good start")
     fork = thread.fork(title="Second")
     say(fork, "own")
-    source = run("show", place, thread.id).out
+    source = run("tree", place, thread.id).out
     assert f"label good start, fork {fork.id[:12]}" in source
-    forked = run("show", place, fork.id).out
+    forked = run("tree", place, fork.id).out
     assert f"[forked from {thread.id[:12]}] shared" in forked
     assert "[leaf] own" in forked
 
@@ -161,6 +163,19 @@ def test_the_path_shows_the_full_text_and_no_other_branch(
     assert "     one\n         two long" in shown
     assert "long " * 99 in shown
     assert "left behind" not in shown
+
+
+def test_an_entry_of_an_adapters_own_is_shown_by_its_label(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    thread = store.create("t")
+    thread.append("custom", {"versions": [1, 2]}, meta={"label": "checkpoint of step 3"})
+    thread.append("custom", {"versions": [3]}, meta={"label": 7})
+    for options in ((), ("--path",)):
+        out = run("show", str(place), "t", *options).out
+        assert "checkpoint of step 3" in out
+        assert '{"versions":[3]}' in out
+        assert "[1,2]" not in out
 
 
 def test_a_deleted_thread_can_still_be_looked_at(run: Run, store: clew.Store, place: Path) -> None:
@@ -223,6 +238,77 @@ def test_filters_and_order_reach_the_store(run: Run, store: clew.Store, place: P
     assert titles("--limit", "1") == ["Old"]
 
 
+def test_agents_families_and_times_narrow_a_list(run: Run, store: clew.Store, place: Path) -> None:
+    old = store.create("old", title="Old", time=datetime(2020, 1, 1, tzinfo=UTC))
+    boss = store.create("boss", title="Boss", facts={"agent": "pi", "status": "busy"})
+    say(boss, "go")
+    store.create("helper", title="Helper", parent="boss")
+    boss.fork(id="fork", title="Fork")
+    store.fork("fork", id="nested", title="Nested")
+
+    def ids(*options: str) -> list[str]:
+        return [json.loads(line)["id"] for line in run("list", place, "--json", *options).lines]
+
+    assert ids("--agent", "pi") == ["nested", "fork", "boss"], "a fork is its agent's too"
+    assert ids("--status", "busy") == ["boss"]
+    assert ids("--parent", "boss") == ["helper"]
+    assert ids("--origin", "boss") == ["fork"]
+    assert sorted(ids("--roots")) == ["boss", "old"]
+    assert ids("--until", "2021-01-01") == ["old"]
+    assert "old" not in ids("--since", "7d")
+    assert ids("--since", "7d", "--agent", "nobody") == []
+    assert ids("--tree", "--since", "7d") == ["boss", "helper", "fork", "nested"]
+    drawn = run("list", place, "--tree", "--since", "7d").lines
+    ends = [line.split("  ")[-1].strip() for line in drawn[1:3]]
+    assert ends == ["└ sub-agent Helper", "└ fork Fork"]
+    assert run("list", place, "--since", "soon").code == 2
+    assert run("list", place, "--parent", "nobody").code == 3
+    assert old.info.seq == 1
+
+
+def test_messages_are_counted_or_said_to_be_an_estimate(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    store.create("none")
+    few = store.create("few")
+    with few.turn(owner="me") as turn:
+        turn.append_message({"role": "user", "content": "hello"})
+        turn.append_message({"role": "assistant", "content": "hello"})
+    many = store.create("many")
+    many.append([clew.draft("user_message", {"role": "user", "content": n}) for n in range(900)])
+    found = {
+        value["id"]: (value["messages"], value["messages_estimate"])
+        for value in map(json.loads, run("list", place, "--json").lines)
+    }
+    assert found == {"none": (0, None), "few": (2, None), "many": (None, 901)}
+    assert "~901 msg" in run("list", place).out
+
+
+def test_tokens_and_cost_are_columns_where_they_are_known(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    for id, model in (("priced", "claude-sonnet-4-5"), ("unpriced", "my-own-model")):
+        reply = {
+            "id": f"msg_{id}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": [{"type": "text", "text": "Done."}],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": 1_000_000, "output_tokens": 100_000},
+        }
+        store.create(id).append_response(reply, format="anthropic")
+    store.create("silent")
+    lines = {line.split()[0]: line for line in run("list", place).lines}
+    assert re.search(r"1\.10M tok +\$[0-9.]+ ", lines["priced"])
+    assert re.search(r"1\.10M tok +unknown ", lines["unpriced"])
+    assert "tok" not in lines["silent"]
+    values = {value["id"]: value for value in map(json.loads, run("list", place, "--json").lines)}
+    assert values["priced"]["usage"]["cost_microdollars"] > 0
+    assert values["unpriced"]["usage"]["cost_microdollars"] is None
+    assert values["silent"]["usage"]["replies"] == 0
+
+
 def test_a_limit_says_that_there_is_more(run: Run, store: clew.Store, place: Path) -> None:
     for _ in range(3):
         store.create()
@@ -236,7 +322,7 @@ def test_json_gives_every_record_back_exactly(run: Run, store: clew.Store, place
     shared = source.append("custom", body, meta={"by": "me"})
     thread = source.fork()
     thread.move(None)
-    lines = run("show", place, thread.id, "--json").lines
+    lines = run("tree", place, thread.id, "--json").lines
     entry, move = map(json.loads, lines)
     assert entry["body"] == body
     assert (entry["id"], entry["hash"], entry["meta"]) == (shared.id, shared.hash, {"by": "me"})

@@ -64,11 +64,12 @@ def test_control_sequences_in_stored_text_do_not_reach_the_terminal(
     thread.label(entry.id, attack)
     say(thread, attack)
     output = "".join(
-        run(*arguments, place, thread.id).out for arguments in (["show"], ["show", "--path"])
+        run(*arguments, place, thread.id).out
+        for arguments in (["tree"], ["show"], ["show", "--full"], ["show", "--path"], ["tail"])
     )
     output += run("list", place).out
     assert _dangerous(output) == []
-    assert run("show", place, thread.id).lines[-1].endswith(f"[leaf] {shown}")
+    assert run("tree", place, thread.id).lines[-1].endswith(f"[leaf] {shown}")
 
 
 def _dangerous(text: str) -> list[str]:
@@ -114,10 +115,10 @@ def test_cleaning_leaves_nothing_to_act_on_whatever_the_text(text: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["\x1b]", "\x9d", "\x1b[0", "\x9b;", "\x1b", "\x1bP0;"])
 def test_no_text_makes_cleaning_slow(pattern: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     clean(pattern * 100_000)
     clean(pattern + "0" * 300_000)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 CHARACTERS = {
@@ -175,7 +176,7 @@ def test_lines_fit_the_terminal(store: clew.Store, place: Path) -> None:
     thread = store.create(title="漢字 " * 60)
     say(thread, "漢字 e\u0301 " * 60)
     for width in (30, 200):
-        lines = on_terminal(width, "show", place, thread.id) + on_terminal(width, "list", place)
+        lines = on_terminal(width, "tree", place, thread.id) + on_terminal(width, "list", place)
         assert max(map(cells, lines)) in (width - 1, width)
 
 
@@ -241,15 +242,16 @@ def test_an_old_encoding_is_no_reason_to_fail() -> None:
     screen.flush()
     drawn, data = raw.getvalue().decode("ascii").splitlines()
     assert drawn == "+-* ? ..."
-    assert json.loads(data) == {"text": "漢"}
+    assert json.loads(data) == {"schema_version": 1, "text": "漢"}
 
 
 def test_what_is_left_out_of_a_line_is_marked_on_a_pipe_too(
     run: Run, store: clew.Store, place: Path
 ) -> None:
     say(store.create("t"), "x" * 5000)
-    assert run("show", place, "t").lines[-1].endswith("x…")
+    assert run("tree", place, "t").lines[-1].endswith("x…")
     assert "x" * 5000 in run("show", place, "t", "--path").out
+    assert "x" * 5000 in run("show", place, "t").out
 
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")

@@ -167,6 +167,27 @@ def test_the_history_of_a_file_names_who_made_each_version(
     assert do("snapshot show", "--history", "never").code == _exits.NOT_FOUND
 
 
+def test_blame_names_what_brought_each_line(do: Do, thread: clew.Thread, root: Path) -> None:
+    work(thread, root, do)
+    (root / "a.txt").write_text("ONE\n\tadded\nat once\n")
+    say(thread, "Lines are added.", role="assistant")
+    do("snapshot take")
+    lines = do("snapshot blame", "a.txt").lines
+    assert [" ".join(line.split()) for line in lines[2:]] == ["3 at once"]
+    assert [" ".join(line.split()[2:]) for line in lines[:2]] == [
+        "Done. 1 ONE",
+        "Lines are added. 2 added",
+    ]
+    values = [json.loads(line) for line in do("snapshot blame", "a.txt", "--json").lines]
+    assert [(one["line"], one["text"]) for one in values][1:] == [(2, "\tadded"), (3, "at once")]
+    assert values[1]["version"]["entry"] == thread.path()[-2].id
+    assert do("snapshot blame", "gone.txt").code == _exits.NOT_FOUND
+    assert do("snapshot blame", "../a.txt").code == _exits.USAGE
+    (root / "a.txt").write_bytes(b"\0\1")
+    do("snapshot take")
+    assert "binary" in do("snapshot blame", "a.txt").err
+
+
 def test_no_stored_text_reaches_the_terminal_with_its_control_sequences(
     do: Do, thread: clew.Thread, root: Path
 ) -> None:
@@ -179,6 +200,7 @@ def test_no_stored_text_reaches_the_terminal_with_its_control_sequences(
         ["snapshot show"],
         ["snapshot diff"],
         ["snapshot diff", "--text"],
+        ["snapshot blame", "a.txt"],
         ["snapshot restore", "--dry-run"],
     ):
         assert "\x1b" not in do(*command).out, command

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import clew
+from clew.engines.files.index import Index
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.store import Store
 
@@ -189,3 +191,16 @@ def test_racers_for_fork_ids_get_one_each(store: Store) -> None:
     got: list[str] = []
     together(*(lambda: got.extend(store.fork_id("abc") for _ in range(5)) for _ in range(6)))
     assert sorted(got) == sorted(f"abc#fork-{n}" for n in range(1, 31))
+
+
+def test_handles_that_make_the_index_of_one_store_at_once_share_it(tmp_path: Path) -> None:
+    """One that is being made has a rollback journal, and must not be taken for a planted one."""
+    for n in range(10):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        indexes = [Index(f"{folder}/index.db") for _ in range(4)]
+        together(*[partial(index.number, "a file") for index in indexes])
+        wanted = indexes[0].number("another file")
+        assert [index.key(wanted) for index in indexes] == ["another file"] * 4
+        for index in indexes:
+            index.close()

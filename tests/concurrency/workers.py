@@ -68,7 +68,7 @@ def hold_lease(path: str) -> None:
     with clew.open(path) as store:
         thread = store.get("t")
         lease = thread.leases.acquire("zombie", ttl_seconds=0.2)
-        tell("acquired")
+        tell(f"acquired {lease.fence}")
         os.kill(os.getpid(), signal.SIGSTOP)
         try:
             thread.append("event", "written by a zombie", fence=lease.fence)
@@ -78,7 +78,7 @@ def hold_lease(path: str) -> None:
 
 
 def take_turn_and_hang(path: str) -> None:
-    with clew.open(path) as store, store.get("t").turn(owner="worker", ttl_seconds=0.5) as turn:
+    with clew.open(path) as store, store.get("t").turn(owner="worker", ttl_seconds=2) as turn:
         turn.append("tool_call", {"name": "sleep"})
         tell("in turn")
         time.sleep(600)
@@ -86,7 +86,7 @@ def take_turn_and_hang(path: str) -> None:
 
 def take_steps_and_hang(path: str) -> None:
     """What an agent does that gives each step an id of its own, up to where it is killed."""
-    with clew.open(path) as store, store.get("t").turn(owner="worker", ttl_seconds=0.5) as turn:
+    with clew.open(path) as store, store.get("t").turn(owner="worker", ttl_seconds=2) as turn:
         turn.append_message({"role": "user", "content": "Renew it."}, id="step-1")
         turn.append("tool_call", {"name": "renew"}, id="step-2", meta={})
         turn.append([clew.draft("usage", {"tokens": 7}, id="step-3")])

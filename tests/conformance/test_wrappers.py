@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from amounts import pairs
 from places import PLACES
 
 from clew.core.engine import Engine, innermost
@@ -40,9 +41,8 @@ class WrappedPlace:
         return self._wrap(self._place.reopen(innermost(engine)))
 
 
-@pytest.mark.parametrize("name", TRANSPARENT)
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(("name", "case"), pairs(tuple(TRANSPARENT), conformance.CASES, 3))
 def test_a_wrapped_engine_keeps_the_contract(
     case: conformance.Case, kind: str, name: str, tmp_path: Path
 ) -> None:

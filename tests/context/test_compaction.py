@@ -12,6 +12,7 @@ from context import dialogues as say
 
 import clew
 from clew import Conflict, InvalidInput, messages
+from clew.context.tokens import count_message
 from clew.store import Store
 from clew.thread import Thread
 
@@ -443,3 +444,120 @@ def test_resuming_reads_the_tail_however_long_the_history(
     rows_read: Callable[[int], int],
 ) -> None:
     assert rows_read(1_000) == rows_read(100_000) < 600
+
+
+# --- a summariser that takes only so much at once ---
+
+
+class Summariser:
+    """Notes what it is asked; each text is as long as it is told to be."""
+
+    def __init__(self, length: int = 20) -> None:
+        self.asked: list[list[Any]] = []
+        self.length = length
+
+    def __call__(self, given: list[Any]) -> str:
+        self.asked.append(given)
+        return f"summary {len(self.asked)} " + "x" * self.length
+
+
+def tokens(format: str, given: list[Any]) -> int:
+    return sum(count_message(one) for body in given for one in messages.read(format, body))
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+@pytest.mark.parametrize("max_tokens", [256, 400, 1000, 100_000])
+def test_a_summary_is_asked_for_in_pieces_that_lose_nothing(
+    store: Store, format: str, max_tokens: int
+) -> None:
+    thread = grown(store, turns=12, calls=3)
+    asks = Summariser()
+    entry = thread.compact(asks, keep_turns=2, max_tokens=max_tokens, format=format)
+    pieces = [one for one in asks.asked if "<summary part=" not in str(one)]
+    assert all(tokens(format, piece) <= max_tokens for piece in asks.asked)
+    assert len(pieces) > 1 or max_tokens == 100_000
+    for piece in pieces:
+        # The summariser's own request comes last.
+        wrong = [one for one in messages.validate(format, piece) if one.rule != "last_user"]
+        assert wrong == []
+    said = "".join(map(str, pieces))
+    for n in range(10):
+        assert said.count(f"question {n}'") == 1
+        assert f"answer {n}'" in said
+        for i in range(3):
+            assert f"output {n}.{i} " in said
+    assert entry is not None
+    assert entry.body["summary"].startswith(f"summary {len(asks.asked)} ")
+
+
+def test_summaries_that_are_too_long_themselves_still_become_one(store: Store) -> None:
+    thread = grown(store, turns=20, calls=2)
+    asks = Summariser(length=50_000)
+    entry = thread.compact(asks, keep_turns=1, max_tokens=256)
+    assert entry is not None
+    assert len(asks.asked) < 100
+    assert "characters left out" in str(asks.asked[-1])
+    assert str(asks.asked[-1]).count("<summary part=") == 2
+
+
+def test_an_exchange_that_is_too_large_alone_is_cut_in_its_middle(store: Store) -> None:
+    thread = store.create()
+    thread.append_message({"role": "user", "content": "Write it. " + "please " * 3000})
+    large = {"path": "a.txt", "content": ["line " * 20_000], "mode": 7}
+    thread.append(
+        "tool_call", say.calls("openai-chat", ("c", "write", large)), format="openai-chat"
+    )
+    thread.append(
+        "tool_result", say.result("openai-chat", "c", "done " * 9000), format="openai-chat"
+    )
+    asks = Summariser()
+    thread.compact(asks, keep_turns=0, max_tokens=1000, format="openai-chat")
+    assert all(tokens("openai-chat", piece) <= 1000 for piece in asks.asked)
+    assert all(messages.validate("openai-chat", piece) == [] for piece in asks.asked)
+    said = str(asks.asked[:-1])
+    assert "a.txt" in said
+    assert said.count("characters left out") == 3
+
+
+def test_what_a_tool_gave_is_shortened_for_the_summary(store: Store) -> None:
+    thread = store.create()
+    thread.append_message({"role": "user", "content": "?"})
+    thread.append("tool_call", say.calls("openai-chat", ("c", "run", {})), format="openai-chat")
+    output = "begin" + "x" * 20_000 + "end"
+    thread.append("tool_result", say.result("openai-chat", "c", output), format="openai-chat")
+    asks = Summariser()
+    thread.compact(asks, keep_turns=0, format="openai-chat")
+    told = next(m["content"] for m in asks.asked[0] if m["role"] == "tool")
+    assert told.startswith("begin")
+    assert told.endswith("end")
+    assert len(told) < 4100
+    assert "characters left out" in told
+
+
+def test_an_asynchronous_summariser_is_asked_in_pieces_as_well(tmp_path: Path) -> None:
+    asks = Summariser()
+
+    async def summarize(given: list[Any]) -> str:
+        return asks(given)
+
+    async def main() -> None:
+        async with await clew.open_async("memory:") as store:
+            thread = await store.create()
+            await anyio.to_thread.run_sync(lambda: [turn(thread.sync, n) for n in range(9)])
+            entry = await thread.compact(summarize, keep_turns=1, max_tokens=300)
+            assert entry is not None
+            assert len(asks.asked) > 2
+
+    anyio.run(main)
+
+
+def test_a_bound_that_no_piece_can_keep_is_refused(store: Store) -> None:
+    thread = grown(store)
+    for wrong in (0, 255, -1, 1.5, "many"):
+        with pytest.raises(InvalidInput, match="max_tokens"):
+            thread.compact(Summariser(), max_tokens=wrong)  # type: ignore[arg-type]
+    asks = Summariser()
+    with pytest.raises(InvalidInput, match="must return text"):
+        thread.compact(lambda given: asks(given)[:0], max_tokens=300)
+    assert len(asks.asked) == 1
+    assert thread.compaction() is None

@@ -8,6 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 
 import clew
@@ -54,7 +55,7 @@ def thread_with(kind: str, body: Any) -> Thread:
     return thread
 
 
-@settings(max_examples=400)
+@settings(max_examples=amount(133, 400))
 @given(kind=st.sampled_from(KINDS), body=bodies, format=st.sampled_from(FORMATS))
 def test_a_context_is_made_whatever_an_entry_says(kind: str, body: Any, format: str) -> None:
     thread = thread_with(kind, body)
@@ -64,7 +65,7 @@ def test_a_context_is_made_whatever_an_entry_says(kind: str, body: Any, format: 
         assert context.report.tokens > 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=amount(100, 300))
 @given(kind=st.sampled_from(KINDS), body=bodies)
 def test_what_is_asked_about_a_thread_is_answered_or_refused_by_name(kind: str, body: Any) -> None:
     for ask in (

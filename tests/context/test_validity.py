@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from amounts import amount
 from context import dialogues as say
 from hypothesis import given, settings
 
@@ -97,7 +98,7 @@ def play(journal: list[tuple[str, str, Any]]) -> Thread:
     return thread
 
 
-@settings(max_examples=250)
+@settings(max_examples=amount(83, 250))
 @given(journals)
 def test_every_context_of_any_journal_is_valid(journal: list[tuple[str, str, Any]]) -> None:
     thread = play(journal)
@@ -111,7 +112,7 @@ def test_every_context_of_any_journal_is_valid(journal: list[tuple[str, str, Any
     assert list(thread.read()) == before, "the journal is not touched"
 
 
-@settings(max_examples=150)
+@settings(max_examples=amount(50, 150))
 @given(journals, st.sampled_from(FORMATS))
 def test_every_repair_names_an_entry_of_the_thread(
     journal: list[tuple[str, str, Any]], target: str

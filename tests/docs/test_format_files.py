@@ -14,7 +14,7 @@ import clew
 from clew.core import lines
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, ThreadDraft
-from clew.engines.files import FilesEngine, blobs, journal, leases, tail, thread_file
+from clew.engines.files import FilesEngine, additions, blobs, leases, tail, thread_file
 from clew.engines.files import place as place_
 
 PAGE = DOCS / "format" / "files.md"
@@ -36,7 +36,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_the_worked_example_is_what_the_engine_writes(
     page: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "new_id", lambda: page["KEY"])
+    monkeypatch.setattr(additions, "new_id", lambda: page["KEY"])
     engine = FilesEngine(tmp_path / "example")
     engine.create(ThreadDraft(id="t", created_us=T))
     first = EntryDraft(

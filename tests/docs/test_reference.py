@@ -110,7 +110,8 @@ def test_what_is_computed_is_in_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", messages.__all__)
 def test_every_name_of_the_messages_is_in_the_reference(name: str) -> None:
-    assert name == "FORMATS" or f"## clew.messages.{name}\n" in PAGES["messages.md"]
+    # The names of the formats are data: the page lists them.
+    assert name.isupper() or f"## clew.messages.{name}\n" in PAGES["messages.md"]
 
 
 def test_every_error_tells_its_code_and_fields() -> None:

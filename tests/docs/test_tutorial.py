@@ -12,8 +12,11 @@ import pytest
 from _pages import DOCS, ROOT, assert_outputs, pages, steps
 
 # The reference shows signatures, not programs. Some pages need a server, or the SDKs of providers:
-# test_postgres_page, test_loop_page.
+# test_postgres_page, test_loop_page. Those of the adapters need their frameworks: tests/adapters.
 ELSEWHERE = {DOCS / "howto" / "postgres.md", DOCS / "howto" / "write-an-agent-loop.md"}
+ELSEWHERE |= {DOCS / "howto" / "record-a-bare-loop.md"}
+ELSEWHERE |= {DOCS / "howto" / "test-an-agent-with-a-recorded-thread.md"}
+ELSEWHERE |= {page for page in pages() if "from clew.adapters" in page.read_text("utf-8")}
 RUNNABLE = [
     page
     for page in pages()

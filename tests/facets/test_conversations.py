@@ -424,12 +424,14 @@ def test_the_cost_of_truncating_grows_with_the_messages_and_no_faster(
         conversation = conversations.get(f"of {count}")
         conversation.set_history([step(n) for n in range(count)], format="anthropic")
         entries = conversation.entries()
-        begin = time.process_time()
-        assert with_calls(entries, count - 1) == 0
-        return time.process_time() - begin
+        found = []
+        for _ in range(3):
+            begin = time.process_time()
+            assert with_calls(entries, count - 1) == 0
+            found.append(time.process_time() - begin)
+        return min(found)
 
-    few = min(seconds(500) for _ in range(3))
-    assert min(seconds(4000) for _ in range(3)) < 24 * few, "8 times as many: 8, not 64 times"
+    assert seconds(4000) < 24 * seconds(500), "8 times as many: 8, not 64 times"
     conversations.truncate_history("of 500", 1)
     assert len(conversations.get_history("of 500")) == 500
 

@@ -56,12 +56,12 @@ def test_messages_calls_and_results() -> None:
         {"role": "system", "content": "Be brief."},
         {"role": "narrator", "content": "Meanwhile"},
     )
-    assert "- **Messages:** 5\n\n---\n\n## User\n\nRead it\n\n---\n\n## Assistant\n\n" in text
-    assert "> Hm.\n> Yes.\n\nReading.\n\n**Tool Call:** `read`\n\n" in text
+    assert "- **Messages:** 5\n\n---\n\n## User\n\n> Read it\n\n---\n\n## Assistant\n\n" in text
+    assert "**Thinking:**\n\n> Hm.\n> Yes.\n\n> Reading.\n\n**Tool Call:** `read`\n\n" in text
     assert '```json\n{\n  "path": "ü"\n}\n```' in text
     assert "**Tool Result** (error=true):\n\n```\nnot found\n```" in text
-    assert "## System\n\nBe brief." in text
-    assert "## narrator\n\nMeanwhile" in text
+    assert "## System\n\n> Be brief." in text
+    assert "## narrator\n\n> Meanwhile" in text
 
 
 def test_results_without_an_error_say_so() -> None:
@@ -83,11 +83,11 @@ def test_a_tool_with_backticks_in_its_name_stays_in_line() -> None:
 
 def test_a_code_block_that_was_cut_off_does_not_swallow_the_rest() -> None:
     for cut, closed in (
-        ("```python\nx = 1", "```python\nx = 1\n```\n\n---"),
-        ("~~~~\nx", "~~~~\nx\n~~~~\n\n---"),
-        ("```\nx\n```", "```\nx\n```\n\n---"),
-        ("```in line``` code", "```in line``` code\n\n---"),
-        ("````\n```\n", "````\n```\n\n````\n\n---"),
+        ("```python\nx = 1", "> ```python\n> x = 1\n> ```\n\n---"),
+        ("~~~~\nx", "> ~~~~\n> x\n> ~~~~\n\n---"),
+        ("```\nx\n```", "> ```\n> x\n> ```\n\n---"),
+        ("```in line``` code", "> ```in line``` code\n\n---"),
+        ("````\n```\n", "> ````\n> ```\n> ````\n\n---"),
     ):
         text = exported({"role": "user", "content": cut}, {"role": "user", "content": "next"})
         assert closed in text, cut
@@ -95,7 +95,7 @@ def test_a_code_block_that_was_cut_off_does_not_swallow_the_rest() -> None:
 
 def test_images_are_named() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
-    assert "*[image: " in exported({"role": "user", "content": [image]})
+    assert "*\\[image: " in exported({"role": "user", "content": [image]})
 
 
 def test_what_cannot_be_read_is_shown_as_it_is() -> None:

@@ -79,7 +79,8 @@ def test_a_thread_that_was_lost_is_not_taken_for_one_that_got_its_number(
 
 def test_a_call_that_never_had_a_connection_has_written_nothing() -> None:
     with Cluster() as cluster:
-        with clew.open(cluster.dsn(), busy_seconds=0.5) as store:
+        clew.open(cluster.dsn()).close()
+        with clew.open(cluster.dsn(), busy_seconds=2) as store:
             thread = store.create("t")
             cluster.stop()
             with pytest.raises(Unavailable):

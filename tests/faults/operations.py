@@ -165,6 +165,9 @@ def move(engine: Engine) -> None:
     engine.append("t", [MoveDraft(id="m1", leaf="e1", time_us=WALL_US + 4)])
 
 
+FENCE = WALL_US  # of the first lease: a fence is at least the time, which stands still here
+
+
 def acquire(engine: Engine) -> None:
     try:
         engine.lease("t", Acquire("me", 60.0, "turn"))
@@ -174,11 +177,11 @@ def acquire(engine: Engine) -> None:
 
 
 def renew(engine: Engine) -> None:
-    engine.lease("l", Renew(1, 120.0))
+    engine.lease("l", Renew(FENCE, 120.0))
 
 
 def release(engine: Engine) -> None:
-    engine.lease("l", Release(1))
+    engine.lease("l", Release(FENCE))
 
 
 def compact(engine: Engine) -> None:

@@ -53,6 +53,21 @@ class Amount:
 
 
 SHORT = Amount(
+    point_step=61,
+    tail_points_max=20,
+    flips=100,
+    mixes=60,
+    kills=12,
+    cut_step=59,
+    cut_seeds=(1, 2),
+    bad_step=31,
+    mutations=80,
+    fuzz_seconds=0,
+    take_step=101,
+    cache_damages=20,
+)
+# For the controls: enough to find out each of them, and to see how often.
+CONTROL = Amount(
     point_step=17,
     tail_points_max=60,
     flips=300,
@@ -244,7 +259,7 @@ def takes_acknowledged_before_the_sync(
 def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
     damaged = flips.Flips(kind, folder)
     with hashes_unchecked(kind):
-        damaged.run(flips.flip, min(amount.flips, 100), 4, outcome)
+        damaged.run(flips.flip, min(amount.flips // 3, 100), 4, outcome)
 
 
 @contextmanager

@@ -61,9 +61,12 @@ class Recorder(Layer):
             self._late.append(call)
 
     def acknowledge(self, view: View) -> None:
-        cache = self._kind.cache
-        caches = load(self._folder / cache)
-        self.log.append(Mark(view, {f"{cache}/{name}": data for name, data in caches.items()}))
+        caches = {
+            f"{cache}/{name}": data
+            for cache in self._kind.caches
+            for name, data in load(self._folder / cache).items()
+        }
+        self.log.append(Mark(view, caches))
 
     def _inside(self, path: str) -> str:
         return "" if not path else os.path.relpath(path, self._folder)

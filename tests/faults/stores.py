@@ -38,11 +38,16 @@ def _options(durability: str, boots: int) -> dict[str, Any]:
     return {"durability": durability, "clock": partial(clock, boots), "busy_seconds": 5.0}
 
 
+def caches_in(folder: Path) -> AbstractContextManager[object]:
+    """What a user's cache folder has of snapshots lies with the store, where images have it."""
+    return mock.patch.dict(os.environ, XDG_CACHE_HOME=str(folder / "caches"))
+
+
 class SQLiteKind:
     name = "sqlite"
     faults = tuple(fault for fault in (*ERRORS, *DEATHS) if fault != LESS)
     never_kept = ("threads.db-shm", "threads.db-lock")
-    cache = "threads.db-snapshots"
+    caches = ("caches",)
 
     @contextmanager
     def open(
@@ -59,6 +64,7 @@ class SQLiteKind:
                 options["vfs"] = vfs.name
             engine = SQLiteEngine(folder / "threads.db", **options)
             stack.callback(engine.close)
+            stack.enter_context(caches_in(folder))
             yield engine
 
     def address(self, folder: Path) -> str:
@@ -73,7 +79,7 @@ class FilesKind:
     name = "files"
     faults = (*ERRORS, *DEATHS)
     never_kept = ()
-    cache = "threads/index"
+    caches = ("caches", "threads/index")
 
     @contextmanager
     def open(
@@ -84,7 +90,8 @@ class FilesKind:
             options["disk"] = LayeredDisk(layer)
         engine = FilesEngine(folder / "threads", **options)
         try:
-            yield engine
+            with caches_in(folder):
+                yield engine
         finally:
             engine.close()
 
@@ -133,7 +140,7 @@ def grown(kind: Kind, before: Image, after: Image) -> tuple[str, int]:
     """The file at whose end the last record was written, and where it begins there."""
     for name, data in after.items():
         old = before.get(name)
-        if name.startswith(kind.cache):
+        if name.startswith(kind.caches):
             continue
         if data is not None and old and len(data) > len(old) and data.startswith(old):
             return name, len(old)

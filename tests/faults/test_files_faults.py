@@ -99,7 +99,7 @@ def test_a_torn_end_is_set_aside_and_said(root: Path, caplog: pytest.LogCaptureF
             store.get("t").append("event", "next")
         assert store.verify() == []
     assert file.read_bytes().startswith(before)
-    assert "never acknowledged" in caplog.text
+    assert "not whole" in caplog.text
     (cut,) = (root / "recovered").iterdir()
     assert cut.read_bytes() == b'{"seq":7,"type":"entry","ki'
 

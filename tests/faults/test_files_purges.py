@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import clew
 from clew.core.engine import Engine
 from clew.engines.files import FilesEngine, changes
+from clew.engines.files import purge as purges
+from clew.engines.files.index import Index
 from clew.engines.files.locks import is_ours
 from clew.engines.shared.tables import rows
 from clew.engines.sqlite import SQLiteEngine
@@ -219,3 +223,59 @@ def test_a_file_that_this_thread_works_on_is_not_taken_for_an_idle_one() -> None
         other.join()
         assert found == [False]
     assert not is_ours(mutex)
+
+
+# --- an index that cannot be written meanwhile ---
+
+
+@pytest.mark.parametrize("part", ["forget", "wipe", "husk", "unused"])
+@pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError])
+@pytest.mark.parametrize("id", ["origin", "fork", "large"])
+def test_a_purge_happens_once_though_the_index_fails(
+    id: str, error: type[apsw.Error], part: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with clew.open(f"files:{root}") as store:
+        origin = store.create("origin")
+        origin.append("event", "shared", id="shared")
+        fork = origin.fork(at="shared", id="fork")
+        fork.append("event", "own", id="own")
+        fork.fork(at="own", id="leaf")
+        store.create("large").append("tool_result", LARGE)
+        list(store.threads())
+    owner, name = {
+        "forget": (Index, "forget"),
+        "wipe": (purges, "_wipe"),
+        "husk": (purges, "_index_husk"),
+        "unused": (purges, "_is_used"),
+    }[part]
+    inner, failures = getattr(owner, name), [error("a test")]
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return inner(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+    with clew.open(f"files:{root}") as store:
+        assert store.purge(id).thread == id
+        assert store.verify() == []
+        assert id not in [info.id for info in store.threads()]
+    with clew.open(f"files:{root}") as store:
+        assert store.verify() == []
+        assert id not in [info.id for info in store.threads()]
+        whole = ["shared", "own"]
+        assert [entry.id for entry in store.get("leaf").path()] == whole
+        assert store.stats().blobs == (0 if id == "large" else 1)
+
+
+def test_a_purge_that_could_not_clear_up_says_that_it_happened(
+    store: clew.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(purges, "_collect", fail)
+    with pytest.raises(clew.Unavailable, match="was purged") as caught:
+        store.purge("origin")
+    assert caught.value.committed is True
+    assert "origin" not in [info.id for info in store.threads()]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from faults.operations import prepare
-from faults.parts import CONTROLS, PARTS, SHORT
+from faults.parts import CONTROL, CONTROLS, PARTS, SHORT
 from faults.points import Outcome
 from faults.stores import KINDS, Kind, load
 
@@ -58,7 +58,7 @@ def test_the_harness_finds_what_is_broken_on_purpose(
 ) -> None:
     outcome = Outcome()
     part, words = CONTROLS[control]
-    part(kind, folder, SHORT, outcome)
+    part(kind, folder, CONTROL, outcome)
     assert any(words in failure for failure in outcome.failures)
 
 

@@ -194,7 +194,7 @@ def test_leases_and_loose_blobs_stay_with_their_namespace(store: str) -> None:
         with clew.open(store, namespace=name) as opened:
             lease = opened.engine.lease("t", Acquire("me", 1.0))
             assert lease is not None
-            assert lease.fence == n + 1
+            assert lease.fence > n, "past those that were given out"
             own = {other: f"put by hand in {other}".encode() for other in NAMES}
             hashes = {other: digest(data) for other, data in own.items()}
             assert opened.engine.has_blobs(hashes.values()) == {hashes[name]}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -427,3 +430,84 @@ def test_a_filter_reads_its_own_namespace_by_its_own_index(
         query = ThreadQuery(**{name: "x"})
         sql, bindings = read._select(1, query, "created_us", *scans(query)[0])
         assert index in str(db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings).fetchall())
+
+
+# --- what is there before the first acknowledgement ---
+
+
+def test_every_new_folder_is_synced_and_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a folder that is not synced may be gone after a cut, with all that is in it."""
+    synced: list[Path] = []
+    real = file_system.sync_folder
+    monkeypatch.setattr(place, "sync_folder", lambda folder: (synced.append(folder), real(folder)))
+    path = tmp_path / "a" / "b" / "c" / "threads.db"
+    clew.open(path).close()
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    for folder in ("a", "a/b", "a/b/c"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
+
+
+def test_without_a_synced_name_of_the_log_nothing_is_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = clew.open(path)
+    syncs = 0
+
+    def fails(descriptor: int) -> None:
+        nonlocal syncs
+        syncs += 1
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(Unavailable, match="cannot be synced") as caught:
+            store.create("t")
+    assert (caught.value.committed, caught.value.retryable, syncs) == (False, False, 1)
+    with pytest.raises(Closed, match="open the store again"):
+        store.create("t")  # a second sync may say that all is well
+    store.close()
+    with clew.open(path) as again:
+        assert again.list().items == []
+
+
+_AT_THE_LIMIT = """
+import os, resource, sys
+import clew, clew.engines.sqlite
+from clew.engines.sqlite import view, verify
+with clew.open(sys.argv[1]) as store:
+    store.create("t").append("event", 1)
+used = max(int(name) for name in os.listdir("/proc/self/fd"))
+for more in range(12):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, 4096))
+    for options in ({}, {"readonly": True}, {"namespace": "other"}):
+        try:
+            clew.open(sys.argv[1], **options).close()
+        except clew.ClewError as error:
+            refused = error.code
+        else:
+            opened = more
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+print(refused, opened)
+"""
+
+
+def test_no_more_open_files_is_an_error_of_ours(path: Path) -> None:
+    command = [sys.executable, "-c", _AT_THE_LIMIT, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout.split()[:1], done.stderr) == (["unavailable"], "")
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open", "fsync"])
+def test_no_room_for_a_new_store_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(Unavailable):
+            clew.open(tmp_path / "a" / "threads.db")
+    clew.open(tmp_path / "a" / "threads.db").close()

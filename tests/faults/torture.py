@@ -1,8 +1,9 @@
 """The fault harness in its long form: `make torture`. Prints what was tried and what was found.
 
 Each engine runs in a process of its own: SQLite and files side by side, PostgreSQL, whose parts
-measure how long a failover takes, after them. The exit code is 1 if a part found a failure, or if
-a control, which does the same to something broken, found none.
+measure how long a failover takes, after them. Last come the tests that `make test` runs a sample
+of, in full. The exit code is 1 if a part found a failure, if a control, which does the same to
+something broken, found none, or if a test failed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from failover import parts as failover
-from faults.parts import CONTROLS, LONG, PARTS, SHORT, environment
+from faults.parts import CONTROL, CONTROLS, LONG, PARTS, SHORT, environment
 from faults.points import Outcome
 from faults.stores import KINDS
 
 SHOWN_MAX = 20
 POSTGRES = "postgres"
+TESTS = Path(__file__).parents[1]
 Work = Callable[[Path, Outcome], None]
 
 
@@ -79,7 +81,7 @@ def parts_of(engine: str, short: bool) -> Iterator[tuple[str, Work, bool]]:
     for name, part in PARTS.items():
         yield name, lambda place, outcome, part=part: part(kind, place, amount, outcome), False
     for name, (part, _) in CONTROLS.items():
-        yield name, lambda place, outcome, part=part: part(kind, place, SHORT, outcome), True
+        yield name, lambda place, outcome, part=part: part(kind, place, CONTROL, outcome), True
 
 
 def run(engines: list[str], only: str, short: bool) -> list[Row]:
@@ -133,7 +135,20 @@ def main() -> int:
     for row in rows:
         if row.bad:
             print(f"NOT AS IT SHOULD BE: {row.part}, {row.engine}")
-    return int(any(row.bad for row in rows))
+    bad = any(row.bad for row in rows)
+    if not (asked.engine or asked.part or asked.short):
+        bad |= run_tests() != 0
+    return int(bad)
+
+
+def run_tests() -> int:
+    """In full what tests/amounts.py says how much of to try: it also says so to hypothesis."""
+    words = ("from amounts import", "from hypothesis import")
+    others = ("adapters", "browser")  # for which nothing is installed here
+    texts = {p: p.read_text() for p in TESTS.rglob("test_*.py") if p.parent.name not in others}
+    asking = sorted(str(path) for path, text in texts.items() if any(w in text for w in words))
+    command = [sys.executable, "-m", "pytest", "-n", "logical", "--dist", "worksteal", *asking]
+    return subprocess.run(command, env=environment() | {"CLEW_TESTS": "full"}).returncode
 
 
 if __name__ == "__main__":

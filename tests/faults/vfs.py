@@ -17,7 +17,7 @@ from faults.layers import SYNC, SYNC_FOLDER, UNCHECKED_SYNC, WRITE, Call, Layer
 
 from clew.core.errors import Unavailable
 from clew.engines.shared import file_system
-from clew.engines.sqlite import place
+from clew.engines.sqlite import connections, place
 
 _numbers = itertools.count()
 
@@ -168,11 +168,14 @@ def folders_through(layer: Layer) -> Iterator[None]:
         except OSError as error:
             raise Unavailable(f"{folder} cannot be synced", retryable=False) from error
 
-    with mock.patch.object(place, "sync_folder", sync_folder):
+    with (
+        mock.patch.object(place, "sync_folder", sync_folder),
+        mock.patch.object(connections, "sync_folder", sync_folder),
+    ):
         yield
 
 
-class _Connection(apsw.Connection):
+class _Connection(connections.StoreConnection):
     def close(self, force: bool = False) -> None:
         """SQLite ignores what fails in the checkpoint of a close; apsw tells what we raised."""
         try:
@@ -187,7 +190,10 @@ def quiet() -> Iterator[None]:
     before = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:
-        with mock.patch.object(apsw, "Connection", _Connection):
+        with (
+            mock.patch.object(apsw, "Connection", _Connection),
+            mock.patch.object(connections, "StoreConnection", _Connection),
+        ):
             yield
     finally:
         sys.unraisablehook = before

@@ -25,7 +25,13 @@ from clew.messages.neutral import (
 )
 
 PROVIDERS = ("anthropic", "openai-chat", "openai-responses", "gemini")
-IN_PLACE = ("openai-chat", "openai-responses", "plain")  # where system messages stay
+# Those of frameworks in which requests are written, too.
+REQUESTS = (*messages.FORMATS, "agent-framework", "converse", "llama-index", "pydantic-ai")
+# Where system messages stay.
+IN_PLACE = (
+    *("openai-chat", "openai-responses", "plain"),
+    *("agent-framework", "llama-index", "pydantic-ai"),
+)
 
 # Square brackets are what placeholders are known by.
 _letters = st.characters(codec="utf-8", exclude_characters="[]")

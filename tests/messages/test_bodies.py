@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_strategies import json_values
@@ -232,7 +233,7 @@ def damaged(draw: Any) -> tuple[str, Any]:
 
 
 @given(damaged() | st.tuples(st.sampled_from(messages.FORMATS), json_values))
-@settings(max_examples=400)
+@settings(max_examples=amount(133, 400))
 def test_damage_is_refused_or_read_and_then_written(given: tuple[str, Any]) -> None:
     format, body = given
     try:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from message_strategies import objects, texts
 
+from clew.core.errors import InvalidInput
 from clew.messages.anthropic import read as reader
 from clew.messages.anthropic import rules
 from clew.messages.anthropic import write as writer
@@ -380,3 +381,12 @@ def test_blocks_of_an_assistant_survive(blocks: list[Any], last: Any) -> None:
 def test_blocks_of_a_user_survive(results: list[Any], others: list[Any]) -> None:
     body = {"role": "user", "content": results + others}
     assert write(*reader.read(body)) == [body]
+
+
+def test_a_fault_deep_inside_of_results_is_found_without_reading_twice_at_each_level() -> None:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": 5}
+    for _ in range(60):  # twice at each level would not end
+        block = {"type": "tool_result", "tool_use_id": "a", "content": [block]}
+    with pytest.raises(InvalidInput) as caught:
+        reader.read({"role": "user", "content": [block]})
+    assert caught.value.fields["path"] == "$" + ".content[0]" * 61 + ".tool_use_id"

@@ -123,7 +123,7 @@ def test_what_was_stored_goes_on(old: Path) -> None:
     with clew.open(old) as store:
         lease = store.engine.lease("t", Acquire("me", 60.0))
         assert lease is not None
-        assert lease.fence == 2, "the fence of format 1 was 1"
+        assert lease.fence > 1, "the fence of format 1 was 1"
         store.get("fork").append("event", "more")
         assert store.purge("heir").kept == 0
         assert store.create("newest").info.id == "newest"

@@ -15,6 +15,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from amounts import amount
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
@@ -232,10 +233,10 @@ class PostgresMatchesReducer(EngineMatchesReducer):
 
 TestSQLite = SQLiteMatchesReducer.TestCase
 TestFiles = FilesMatchReducer.TestCase
-TestSQLite.settings = settings(max_examples=120, stateful_step_count=40)
-TestFiles.settings = settings(max_examples=120, stateful_step_count=40)
+TestSQLite.settings = settings(max_examples=amount(40, 400), stateful_step_count=40)
+TestFiles.settings = settings(max_examples=amount(40, 400), stateful_step_count=40)
 
 
 @pytest.mark.usefixtures("postgres_places")
 class TestPostgres(PostgresMatchesReducer.TestCase):
-    settings = settings(max_examples=25, stateful_step_count=40)
+    settings = settings(max_examples=amount(8, 100), stateful_step_count=40)

@@ -10,6 +10,7 @@ import shutil
 
 import hypothesis.strategies as st
 import pytest
+from amounts import amount
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 from model.test_model import EngineMatchesReducer
@@ -69,10 +70,10 @@ class PostgresNamespaces(NamespacesMatchReducers):
 
 TestSQLite = SQLiteNamespaces.TestCase
 TestFiles = FilesNamespaces.TestCase
-TestSQLite.settings = settings(max_examples=60, stateful_step_count=40)
-TestFiles.settings = settings(max_examples=40, stateful_step_count=40)
+TestSQLite.settings = settings(max_examples=amount(15, 200), stateful_step_count=40)
+TestFiles.settings = settings(max_examples=amount(15, 200), stateful_step_count=40)
 
 
 @pytest.mark.usefixtures("postgres_places")
 class TestPostgres(PostgresNamespaces.TestCase):
-    settings = settings(max_examples=12, stateful_step_count=40)
+    settings = settings(max_examples=amount(4, 50), stateful_step_count=40)

@@ -14,6 +14,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from places import FilesPlace, PostgresPlace, SQLitePlace
 
@@ -93,7 +94,7 @@ class Family:
         return [engine.path(thread), *(engine.path(thread, id) for id in self.visible[thread])]
 
 
-@settings(max_examples=150)
+@settings(max_examples=amount(40, 500))
 @given(forks=FORKS, data=st.data(), afresh=st.booleans())
 def test_purges_in_any_order_leave_the_paths_of_all_others(
     forks: list[Any], data: st.DataObject, afresh: bool
@@ -116,7 +117,7 @@ def test_purges_in_any_order_leave_the_paths_of_all_others(
 
 
 @pytest.mark.usefixtures("postgres_places")
-@settings(max_examples=25)
+@settings(max_examples=amount(8, 100))
 @given(forks=FORKS, data=st.data())
 def test_purges_on_a_server_leave_the_paths_of_all_others(
     forks: list[Any], data: st.DataObject

@@ -108,7 +108,7 @@ def test_what_the_standby_has_not_confirmed_is_not_acknowledged(
 ) -> None:
     store = opened(address, busy_seconds=60)
     store.create("t")
-    hasty = opened(address, busy_seconds=1)
+    hasty = opened(address, busy_seconds=3)
     hasty.get("t")
     draft = clew.draft("event", 1)
     standby.freeze()
@@ -119,7 +119,7 @@ def test_what_the_standby_has_not_confirmed_is_not_acknowledged(
         assert [record.id for record in hasty.engine.read("t")] == [draft.id]
     assert store.get("t").leaf == draft.id, "reading does not wait"
     standby.thaw()
-    written = hasty.engine.append("t", [draft])
+    written = store.engine.append("t", [draft])
     assert [(record.id, record.seq) for record in written] == [(draft.id, 1)]
     standby.catch_up(primary)
     query = "SELECT seq FROM clew.records WHERE id = %s"
@@ -162,11 +162,11 @@ def test_nothing_else_that_is_written_is_acknowledged_before(
     calls: dict[str, Any] = {
         "create": lambda: store.create("u").id,
         "facts": lambda: store.create("u", tags=["x"]).id,
-        "lease": lambda: store.engine.lease("t", Acquire("me", 600)).fence,
+        "lease": lambda: store.engine.lease("t", Acquire("me", 600)).owner,
         "blobs": lambda: store.blobs.has(store.blobs.put(b"x")),
         "purge": lambda: store.purge("t").records,
     }
-    answers = {"create": "u", "facts": "u", "lease": 1, "blobs": True, "purge": 1}
+    answers = {"create": "u", "facts": "u", "lease": "me", "blobs": True, "purge": 1}
     standby.freeze()
     given: list[Any] = []
     caller = threading.Thread(target=lambda: given.append(calls[what]()))

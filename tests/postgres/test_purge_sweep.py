@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from crews import Open
 from servers.cluster import Cluster
-from servers.processes import wait_until
 
 import clew
 from clew.core.codec import digest
-from clew.core.model import EntryDraft
 
 TABLES = ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses")
 
@@ -119,10 +117,10 @@ def test_a_sweep_of_more_than_one_batch_reaches_all(
 ) -> None:
     from clew.engines.postgres import blobs
 
-    assert f"LIMIT {blobs.SWEEP_BATCH}" in blobs._CANDIDATES
-    query = blobs._CANDIDATES.replace(f"LIMIT {blobs.SWEEP_BATCH}", "LIMIT 7")
+    assert f"LIMIT {blobs.SWEEP_PAGE}" in blobs._CANDIDATES
+    query = blobs._CANDIDATES.replace(f"LIMIT {blobs.SWEEP_PAGE}", "LIMIT 7")
     monkeypatch.setattr(blobs, "_CANDIDATES", query)
-    monkeypatch.setattr(blobs, "SWEEP_BATCH", 7)
+    monkeypatch.setattr(blobs, "SWEEP_PAGE", 7)
     hashes = beside.engine.put_blobs([f"blob {n}".encode() for n in range(50)])
     thread = beside.create("t")
     thread.append("event", 1, blobs=hashes[:5])
@@ -185,48 +183,6 @@ def test_forks_that_race_with_purges_and_sweeps_are_whole_or_not_made(
     for name in made:
         beside.purge(name)
     assert counts() == {}
-
-
-USES: dict[str, Callable[[clew.Store, bytes], object]] = {
-    "put": lambda store, data: store.blobs.put(data),
-    "named": lambda store, data: store.get("t").append("event", 1, blobs=[digest(data)]),
-    "a body": lambda store, data: store.engine.append(
-        "t", [EntryDraft(id="e", kind="event", data=data, time_us=1)]
-    ),
-}
-
-
-@pytest.mark.parametrize("use", USES)
-def test_whoever_begins_to_use_a_blob_while_it_is_swept_waits(
-    use: str, stores: list[clew.Store], postgres_cluster: Cluster, database: str
-) -> None:
-    """The sweep has decided that nobody uses it; what comes now comes after, or not at all."""
-    data = b'"' + b"x" * 20_000 + b'"'
-    hash = stores[0].blobs.put(data)
-    stores[0].create("t")
-    outcomes: list[str] = []
-
-    def begin() -> None:
-        try:
-            USES[use](stores[1], data)
-            outcomes.append("used")
-        except clew.InvalidInput:
-            outcomes.append("not there")
-
-    def decide(names: set[str]) -> set[str]:
-        user.start()
-        query = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event = 'advisory'"
-        wait_until(
-            lambda: bool(outcomes or postgres_cluster.sql(query, database)), "it waits, or is done"
-        )
-        return set()
-
-    user = threading.Thread(target=begin)
-    assert stores[0].engine.sweep(grace_seconds=0, keep=decide).blobs == 1
-    user.join(60)
-    assert outcomes == ["not there" if use == "named" else "used"]
-    assert stores[2].blobs.has(hash) == (use != "named")
-    assert stores[2].verify() == []
 
 
 def test_a_blob_that_an_append_was_acknowledged_with_is_never_swept(

@@ -508,3 +508,26 @@ def test_a_search_path_that_others_can_put_functions_into_is_told(
     connect("postgres").execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     assert main(["migrate", tenants, "--rls"]) == 0
     assert "REVOKE" not in capsys.readouterr().out
+
+
+def test_a_role_searches_its_own_namespace_and_sees_no_words_of_others(
+    tenants: str, opened: Open, connect: Callable[..., Any]
+) -> None:
+    """A role that may make no tables has its index in memory, until the owner has made them."""
+    acme = opened(as_role(tenants, ACME), namespace="acme")
+    acme.create("own").append_message({"role": "user", "content": "the acme heron"})
+    assert acme.search("heron").total == 1
+    owner = opened(tenants, namespace="globex")
+    owner.create("other").append_message({"role": "user", "content": "the globex heron"})
+    assert owner.search("heron").total == 1
+    again = opened(as_role(tenants, ACME), namespace="acme")
+    assert again.search("heron").total == 1
+    assert [hit.thread for hit in again.search("globex OR acme").items] == ["own"]
+    assert type(again.searcher.ready()[0]).__name__ == "PostgresTextIndex"
+    count = "SELECT count(*) FROM clew.search_documents"
+    seen = connect(ACME).execute(count).fetchone()
+    with psycopg.connect(tenants) as all_seeing:
+        everything = all_seeing.execute(count).fetchone()
+    assert seen is not None
+    assert everything is not None
+    assert 0 < seen[0] < everything[0]

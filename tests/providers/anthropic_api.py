@@ -110,7 +110,7 @@ _IN_RESULTS = ("text", "image", "document", "search_result")
 _THOUGHT = ("thinking", "redacted_thinking")
 
 
-def check(request: JSON, model: Model = Model()) -> None:  # noqa: B008
+def check(request: JSON, model: Model = Model()) -> None:
     """Raise Refused for the first fault of a request: messages, system, and thinking if set."""
     sendable(request)
     messages = a_list(request.get("messages"), "messages", least=1, most=MESSAGES_MAX)

@@ -89,7 +89,7 @@ _SNAKE = {
 }
 
 
-def check(request: JSON, model: Model = Model()) -> None:  # noqa: B008
+def check(request: JSON, model: Model = Model()) -> None:
     """Raise Refused for the first fault of a request: contents, and systemInstruction."""
     sendable(request)
     contents = [

@@ -69,7 +69,7 @@ _FIELDS = {
 }
 
 
-def check(request: JSON, model: Model = Model()) -> None:  # noqa: B008
+def check(request: JSON, model: Model = Model()) -> None:
     """Raise Refused for the first fault of a request's messages."""
     sendable(request)
     messages = a_list(request.get("messages"), "messages", least=1)

@@ -99,7 +99,7 @@ _STATUS = ("in_progress", "completed", "incomplete")
 _ISSUED = re.compile(r"[a-z]+_fake(?P<reply>[a-z0-9]+)n(?P<index>\d+)(?P<needs>r?)")
 
 
-def check(request: JSON, model: Model = Model()) -> None:  # noqa: B008
+def check(request: JSON, model: Model = Model()) -> None:
     """Raise Refused for the first fault of a request: input, and store if it is set."""
     sendable(request)
     given = request.get("input")

@@ -16,6 +16,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from providers import anthropic_api, gemini_api, loops, openai_responses_api
 from providers.loops import APIS, FORMATS, PROVIDERS, REPLIES
@@ -25,8 +26,8 @@ from providers.responses import Call, Said
 import clew
 from clew.thread import Thread
 
-QUICK = settings(max_examples=60)
-THOROUGH = settings(max_examples=200)
+QUICK = settings(max_examples=amount(20, 60))
+THOROUGH = settings(max_examples=amount(67, 200))
 every_format = pytest.mark.parametrize("format", FORMATS)
 
 

@@ -41,6 +41,7 @@ class Rule:
     kind: Literal["before", "after", "silence"]
     marker: Marker
     times: int
+    last_words: bytes = b""
 
     def matches(self, message: bytes) -> bool:
         if self.times == 0:
@@ -94,14 +95,17 @@ class Proxy:
         """The next client's message with this marker never reaches the server."""
         self._call(lambda: self.rules.append(Rule("before", marker, times)))
 
-    def cut_after(self, marker: Marker, *, times: int = 1, close: bool = True) -> None:
+    def cut_after(
+        self, marker: Marker, *, times: int = 1, close: bool = True, last_words: bytes = b""
+    ) -> None:
         """The server does what the next message with this marker asks; its client never learns.
 
         The connection is dropped when the server has said that it is ready for the next query,
         so whatever was committed is there. Without `close` the client is left waiting.
+        `last_words` is all that it hears before the end: see `error_message`.
         """
         kind: Literal["after", "silence"] = "after" if close else "silence"
-        self._call(lambda: self.rules.append(Rule(kind, marker, times)))
+        self._call(lambda: self.rules.append(Rule(kind, marker, times, last_words)))
 
     def wait_for_cut(self, seconds: float = 60) -> None:
         """Returns when a rule was applied, since the start or the last time this was asked."""
@@ -173,11 +177,20 @@ class Proxy:
 
     async def _shut(self) -> None:
         self._listener.close()
-        self._drop_all()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        self.refusing = True
+        while True:
+            # What was just accepted has to begin before it is cancelled, or its socket stays open;
+            # and a transport that was aborted is closed in one of the loop's next rounds.
+            for _ in range(4):
+                await asyncio.sleep(0)
+            # Again and again: a client may come in while the others are sent away.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if not others:
+                return
+            self._drop_all()
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     def applied(self, rule: Rule) -> None:
         rule.times -= 1
@@ -278,6 +291,7 @@ class Link:
         if self._rule is None:
             return data
         if self._readies >= self._silent_batch and self._rule.kind == "after":
+            self._writer.write(self._rule.last_words)
             self.cut = True
             raise Ended
         if self._readies >= self._silent_batch:
@@ -348,6 +362,13 @@ class Messages:
         start = 1 if self._greeted else 0
         length = self._bytes[start : start + 4]
         return start + int.from_bytes(length, "big") if len(length) == 4 else start + 4
+
+
+def error_message(severity: str, state: str, text: str) -> bytes:
+    """What a server sends when something failed."""
+    fields = {"S": severity, "V": severity, "C": state, "M": text}
+    body = b"".join(f"{code}{value}".encode() + b"\0" for code, value in fields.items()) + b"\0"
+    return b"E" + (len(body) + 4).to_bytes(4, "big") + body
 
 
 def is_encryption_request(message: bytes) -> bool:

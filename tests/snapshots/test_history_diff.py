@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from snapshots.trees import SPECS, Spec, add, stored, whole, write
 
@@ -56,7 +57,7 @@ def text(old: Spec, new: Spec) -> str:
 
 
 @given(SPECS, SPECS)
-@settings(max_examples=150)
+@settings(max_examples=amount(50, 150))
 def test_differences_say_what_it_takes_to_get_from_one_tree_to_the_other(
     old: Spec, new: Spec
 ) -> None:
@@ -74,7 +75,7 @@ def test_differences_say_what_it_takes_to_get_from_one_tree_to_the_other(
 
 
 @given(SPECS, SPECS)
-@settings(max_examples=60)
+@settings(max_examples=amount(20, 60))
 def test_a_working_tree_differs_just_as_its_snapshot_does(old: Spec, new: Spec) -> None:
     with tempfile.TemporaryDirectory() as folder, Store(MemoryEngine()) as store:
         root, thread = Path(folder, "tree"), store.create("t")

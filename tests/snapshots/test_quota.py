@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots.trees import Spec, add, stored, write
@@ -137,7 +138,7 @@ _SPECS = st.dictionaries(
 
 
 @given(st.lists(_SPECS, max_size=5), st.data())
-@settings(max_examples=100)
+@settings(max_examples=amount(33, 100))
 def test_what_is_held_is_the_sum_of_what_is_left(specs: list[Spec], data: st.DataObject) -> None:
     engine = MemoryEngine()
     held, left = Holding(Trees(engine)), []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from snapshots.trees import SPECS, Spec, add, look, read, snapshot_of, stored, whole, write
 
@@ -64,7 +65,7 @@ def bring_back(engine: Engine, root: Path, tree: str, *known: Spec, force: bool 
 
 
 @given(SPECS, SPECS)
-@settings(max_examples=150)
+@settings(max_examples=amount(50, 150))
 def test_any_tree_becomes_any_other_tree_exactly(before: Spec, after: Spec) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, engine = write(Path(folder, "tree"), before), MemoryEngine()
@@ -75,7 +76,7 @@ def test_any_tree_becomes_any_other_tree_exactly(before: Spec, after: Spec) -> N
 
 
 @given(SPECS, SPECS, SPECS)
-@settings(max_examples=100)
+@settings(max_examples=amount(33, 100))
 def test_what_no_snapshot_knows_survives_or_stops_the_restore(
     known: Spec, here: Spec, after: Spec
 ) -> None:
@@ -385,7 +386,7 @@ def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @given(SPECS)
-@settings(max_examples=50)
+@settings(max_examples=amount(17, 50))
 def test_a_copy_is_exact(spec: Spec) -> None:
     with tempfile.TemporaryDirectory() as folder:
         engine = MemoryEngine()

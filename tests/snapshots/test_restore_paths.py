@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots.test_restore_faults import Faulty, FaultyOn, eio
@@ -329,7 +330,7 @@ def test_left_out_names_are_those_that_were_seen_and_those_that_were_known(
 
 
 @given(SPECS, SPECS, st.data())
-@settings(max_examples=150)
+@settings(max_examples=amount(50, 150))
 def test_a_part_is_seen_and_planned_as_in_a_look_at_everything(
     there: Spec, here: Spec, data: st.DataObject
 ) -> None:
@@ -346,7 +347,7 @@ def test_a_part_is_seen_and_planned_as_in_a_look_at_everything(
 
 
 @given(SPECS, SPECS, st.data())
-@settings(max_examples=150)
+@settings(max_examples=amount(50, 150))
 def test_a_part_is_stored_as_in_a_snapshot_of_everything_if_only_it_has_changed(
     first: Spec, second: Spec, data: st.DataObject
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from snapshots.trees import SPECS, Spec, add, read, whole, write
 
@@ -260,7 +261,7 @@ def test_progress_that_raises_while_files_are_written_changes_nothing(
 
 
 @given(SPECS, SPECS)
-@settings(max_examples=60)
+@settings(max_examples=amount(20, 60))
 def test_any_tree_goes_back_to_any_other_and_forth_again(first: Spec, second: Spec) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, thread = write(Path(folder, "tree"), first), Store(MemoryEngine()).create("t")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snapshots.trees import SPECS, Spec, add, look, whole, write
@@ -72,7 +73,7 @@ def reasons(snapshot: Snapshot) -> dict[str, str]:
 
 
 @given(SPECS, SPECS)
-@settings(max_examples=120)
+@settings(max_examples=amount(40, 120))
 def test_any_tree_is_held_exactly_and_only_once(before: Spec, after: Spec) -> None:
     with tempfile.TemporaryDirectory() as folder, Store(MemoryEngine()) as store:
         root, thread = write(Path(folder, "tree"), before), store.create("t")
@@ -94,7 +95,7 @@ def test_any_tree_is_held_exactly_and_only_once(before: Spec, after: Spec) -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 40)), max_size=12))
-@settings(max_examples=80)
+@settings(max_examples=amount(27, 80))
 def test_a_cap_leaves_out_the_same_with_the_cache_as_without_it(
     changes: list[tuple[str, int]],
 ) -> None:
@@ -578,10 +579,14 @@ def test_what_is_too_fresh_is_not_trusted() -> None:
 # --- the cache is only a hint ---
 
 
+@pytest.fixture(autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+
+
 def cache_files(store: Store) -> list[Path]:
-    place = Path(store.properties.place)
-    folders = [Path(f"{place}-snapshots"), place / "index" / "snapshots"]
-    return [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
+    folder = Path(os.environ["XDG_CACHE_HOME"], "clew", "snapshots")
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def afresh(store: Store) -> None:
@@ -617,6 +622,8 @@ def test_the_cache_survives_the_process_and_is_nobody_elses_to_read(
     first = thread.snapshots.take(root)
     (file,) = cache_files(store)
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    beside = Path(store.properties.place).parent
+    assert not list(beside.rglob("*.cache")), "with a store there may come any cache"
     afresh(store)
     monkeypatch.setattr(scan, "read_all", None)
     assert thread.snapshots.take(root).tree == first.tree

@@ -195,12 +195,7 @@ def test_what_comes_in_pieces_is_read_and_written_whole(
 
 
 def cache_folder(store: Store) -> Path:
-    place = store.properties.place
-    return (
-        Path(place, "index", "snapshots")
-        if store.properties.engine == "files"
-        else Path(f"{place}-snapshots")
-    )
+    return Path(os.environ["XDG_CACHE_HOME"], "clew", "snapshots")
 
 
 @pytest.fixture(params=["sqlite", "files"])
@@ -211,7 +206,7 @@ def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def test_a_place_where_no_cache_can_be_stops_nothing(durable: Store, root: Path) -> None:
     folder = cache_folder(durable)
-    folder.parent.mkdir(exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_bytes(b"a file where the folder of caches would be")
     thread = durable.create("t")
     for _ in range(2):

@@ -230,7 +230,7 @@ def test_a_turn_that_was_killed_leaves_edits_that_are_asked_about(
     program = """
         import os, signal, sys, clew
         thread = clew.open(sys.argv[1]).create("t")
-        with thread.turn(owner="agent", ttl_seconds=1.0, files=sys.argv[2]) as turn:
+        with thread.turn(owner="agent", ttl_seconds=3.0, files=sys.argv[2]) as turn:
             turn.append("user_message", "x", id="m1")
             open(sys.argv[2] + "/f", "w").write("half")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -241,7 +241,7 @@ def test_a_turn_that_was_killed_leaves_edits_that_are_asked_about(
     with clew.open(place) as store:
         thread = store.get("t")
         assert thread.unfinished_turn() is not None
-        with thread.turn(owner="next", wait_seconds=5.0) as turn:
+        with thread.turn(owner="next", wait_seconds=60.0) as turn:
             with pytest.raises(Conflict, match="'f'"):
                 turn.rewind("m1")
             turn.rewind("m1", force=True)

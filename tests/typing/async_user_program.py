@@ -28,24 +28,27 @@ from clew import (
 from clew.aio.facets import AsyncConversation, AsyncRun
 from clew.aio.handles import AsyncBlobs
 from clew.aio.snapshots import AsyncSnapshots
-from clew.aio.turn import AsyncLeases
+from clew.aio.turn import AsyncLeases, AsyncStreamedReply
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
-from clew.context.projection import Context
+from clew.context.request import Context
 from clew.core.model import Purged
 from clew.exchange import Reply
 from clew.facets.conversations import ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo
 from clew.facets.sessions import Event, Session, SessionInfo
+from clew.search.searcher import Hit, SearchPage
 from clew.snapshots.ignore import Rules
-from clew.snapshots.model import Restored, Rewound, Snapshot
-from clew.tree import Comparison
+from clew.snapshots.model import FileChange, Restored, Rewound, Snapshot
+from clew.tree import Comparison, Relative
 from clew.upkeep.cleanup import CleanupReport
 from clew.upkeep.copy import CopyReport
+from clew.usage import UsageReport
 
 USER = {"role": "user", "content": "Hello"}
 ANSWER = {"role": "assistant", "content": "Hello!"}
 COMPLETION = {"choices": [{"message": ANSWER}]}
+CHUNK = {"id": "c", "choices": [{"index": 0, "delta": {"content": "word"}}]}
 LONG_AGO = timedelta(days=365)
 
 
@@ -120,6 +123,7 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
         status=None,
         parent="boss",
         origin=None,
+        roots=False,
         after=now - LONG_AGO,
         before=now + LONG_AGO,
         limit=10,
@@ -135,6 +139,7 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
         status=None,
         parent=None,
         origin=None,
+        roots=False,
         after=now - LONG_AGO,
         before=None,
         limit=2,
@@ -162,6 +167,8 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     await store.fork("thread-1", before=first.id)
     await store.delete(id)
     assert_type(await store.restore(id), AsyncThread)
+    assert_type(await store.tree("thread-1"), list[Relative])
+    assert_type(await store.unfinished_turns(), dict[str, clew.Entry])
     assert_type(await store.compare("thread-1", id), Comparison)
     assert_type(await store.compare(made, await store.get(id)), Comparison)
     assert_type((await store.purge(id)).children, tuple[str, ...])
@@ -169,7 +176,45 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     assert_type(store.runs, AsyncRuns)
     assert_type(store.sessions, AsyncSessions)
     assert store.properties.place
+    found = await store.search(
+        "login",
+        substring=False,
+        thread=None,
+        agent=None,
+        workspace=None,
+        model=None,
+        tool=None,
+        role="user",
+        kind=None,
+        path=None,
+        tag=None,
+        since=None,
+        until=None,
+        deleted=False,
+        limit=5,
+        cursor=None,
+        context=80,
+        progress=None,
+    )
+    assert_type(found, SearchPage)
+    assert_type(found.items, list[Hit])
+    assert_type(await store.reindex(progress=None), int)
     assert (await store.stats()).threads
+    used = await store.usage(
+        "thread-1",
+        tree=True,
+        by="thread",
+        since=timedelta(days=1),
+        until=now,
+        timezone="UTC",
+        model=None,
+        workspace=None,
+        agent=None,
+        prices={"m": {"input": 1, "output": 2}},
+        progress=progress,
+    )
+    assert_type(used, UsageReport)
+    assert_type(await store.usage(made, since=timedelta(days=1)), UsageReport)
     assert await store.verify(quick=True, progress=progress) == []
     assert_type(await store.copy_to(other, progress=progress), CopyReport)
     assert await store.sweep(grace_seconds=60.0)
@@ -239,6 +284,11 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     )
     assert_type(reply, Reply)
     assert_type(reply.calls, tuple[OpenCall, ...])
+    async with thread.streaming(
+        "openai-chat", id="streamed", meta=None, save_seconds=1.0, turn=None, fence=None
+    ) as streamed:
+        await use_stream(streamed)
+    assert_type(streamed.result, Reply)
     outputs = {call.id: call.arguments for call in reply.calls}
     given = await thread.append_results(
         outputs,
@@ -267,6 +317,8 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     assert_type(await thread.children(None), list[str])
     assert_type(await thread.compare(one.id, said.id), Comparison)
     assert_type(await thread.compare(one.id, said.id, thread=thread.id), Comparison)
+    if one.turn == "never":
+        assert_type(await thread.adopt("fork", force=True, fence=None), list[Entry])
     assert_type(await thread.compare(one.id, said.id, thread=thread), Comparison)
     assert_type(await thread.set(title="A title", mine=[1, 2]), list[Fact])
     assert_type(await thread.set_facts({"a-key": 1}), list[Fact])
@@ -288,6 +340,7 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
         segments=True,
     )
     assert_type(context, Context)
+    assert_type(context.json(), bytes)
     assert await thread.compact(lambda messages: summarize(messages)) is None
     for _ in range(3):
         await thread.append_message(USER)
@@ -299,6 +352,7 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
         keep_turns=1,
         keep_tokens=None,
         keep_user_tokens=10,
+        max_tokens=4000,
         format=None,
         fence=None,
         trigger="manual",
@@ -310,6 +364,19 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     )
     assert_type(compacted, Entry | None)
     assert_type(await thread.compaction(), Compacted | None)
+    usage = await thread.usage(
+        tree=True,
+        by="model",
+        since=None,
+        until=now,
+        timezone="UTC",
+        model="m",
+        workspace=None,
+        agent=None,
+        prices=None,
+        progress=None,
+    )
+    assert_type(usage, UsageReport)
     assert_type(await thread.uncompact(fence=None), Entry | None)
     async with thread.turn(
         owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0, files=None
@@ -366,6 +433,20 @@ async def use_leases(leases: AsyncLeases, now: datetime) -> None:
     assert_type(await leases.clear_expired(now), Lease | None)
 
 
+async def use_stream(reply: AsyncStreamedReply) -> None:
+    assert_type(reply.thread, AsyncThread)
+    assert_type(reply.format, str)
+    assert_type(reply.id, str)
+    assert_type(await reply.feed(CHUNK), None)
+    assert_type(reply.take(CHUNK), bool)
+    assert_type(await reply.save(), Entry | None)
+    assert_type(reply.text, str)
+    try:
+        assert_type(reply.result, Reply)
+    except RuntimeError:
+        pass  # the block is not left yet
+
+
 async def use_turn(turn: AsyncTurn) -> None:
     leaf = await turn.thread.leaf
     one = await turn.append(
@@ -394,6 +475,8 @@ async def use_turn(turn: AsyncTurn) -> None:
         expect=UNSET,
     )
     assert_type(reply, Reply)
+    async with turn.streaming("gemini", id="streamed-2", meta=None, save_seconds=0) as streamed:
+        assert_type(streamed, AsyncStreamedReply)
     given = await turn.append_results(
         {},
         id="results",
@@ -437,6 +520,7 @@ async def use_turn(turn: AsyncTurn) -> None:
         keep_turns=0,
         keep_tokens=None,
         keep_user_tokens=10,
+        max_tokens=4000,
         format=None,
         trigger="manual",
         reason="to show it",
@@ -655,9 +739,11 @@ async def use_snapshots(snapshots: AsyncSnapshots, thread: AsyncThread, folder: 
     second = await snapshots.take(tree)
     assert await snapshots.diff(first, second)
     assert await snapshots.diff(first, root=tree)
+    assert_type(await snapshots.changes(first, second, limit=10), list[FileChange])
     assert_type(await snapshots.unified(first, second, path="a.txt"), str)
     assert_type(await snapshots.unified(first, root=tree), str)
     assert await snapshots.history("a.txt", root=tree)
+    assert (await snapshots.blame("a.txt", snapshot=second))[0].version
     assert (await snapshots.stats()).snapshots == 2
     restored = await snapshots.restore(
         first, tree, ["a.txt"], dry_run=False, force=True, fence=None, progress=progress

@@ -31,24 +31,29 @@ from clew import (
 )
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
-from clew.context.projection import Context
+from clew.context.request import Context
 from clew.core.model import Purged
 from clew.exchange import Reply
 from clew.facets.conversations import Conversation, ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run
 from clew.facets.sessions import Event, Session, SessionInfo
+from clew.record import record_anthropic, record_gemini, record_openai
+from clew.search.searcher import Hit, SearchPage
 from clew.snapshots.facet import Snapshots
 from clew.snapshots.ignore import Rules
-from clew.snapshots.model import Restored, Rewound, Snapshot
+from clew.snapshots.model import FileChange, Restored, Rewound, Snapshot
 from clew.store import Blobs
-from clew.tree import Comparison
+from clew.stream import StreamedReply
+from clew.tree import Comparison, Relative
 from clew.turn import Leases
 from clew.upkeep.cleanup import CleanupReport
 from clew.upkeep.copy import CopyReport
+from clew.usage import UsageReport, Used, line_of, usage_of
 
 USER = {"role": "user", "content": "Hello"}
 ANSWER = {"role": "assistant", "content": "Hello!"}
 COMPLETION = {"choices": [{"message": ANSWER}]}
+CHUNK = {"id": "c", "choices": [{"index": 0, "delta": {"content": "word"}}]}
 LONG_AGO = timedelta(days=365)
 
 
@@ -122,6 +127,7 @@ def use_store(store: Store, other: Store) -> None:
         status=None,
         parent="boss",
         origin=None,
+        roots=False,
         after=now - LONG_AGO,
         before=now + LONG_AGO,
         limit=10,
@@ -137,6 +143,7 @@ def use_store(store: Store, other: Store) -> None:
         status=None,
         parent=None,
         origin=None,
+        roots=False,
         after=now - LONG_AGO,
         before=None,
         limit=2,
@@ -164,6 +171,8 @@ def use_store(store: Store, other: Store) -> None:
     store.fork("thread-1", before=first.id)
     store.delete(id)
     assert_type(store.restore(id), Thread)
+    assert_type(store.tree("thread-1"), list[Relative])
+    assert_type(store.unfinished_turns(), dict[str, clew.Entry])
     assert_type(store.compare("thread-1", id), Comparison)
     assert_type(store.compare(made, store.get(id)), Comparison)
     assert_type((store.purge(id)).children, tuple[str, ...])
@@ -171,7 +180,48 @@ def use_store(store: Store, other: Store) -> None:
     assert_type(store.runs, Runs)
     assert_type(store.sessions, Sessions)
     assert store.properties.place
+    found = store.search(
+        "login",
+        substring=False,
+        thread=None,
+        agent=None,
+        workspace=None,
+        model=None,
+        tool=None,
+        role="user",
+        kind=None,
+        path=None,
+        tag=None,
+        since=None,
+        until=None,
+        deleted=False,
+        limit=5,
+        cursor=None,
+        context=80,
+        progress=None,
+    )
+    assert_type(found, SearchPage)
+    assert_type(found.items, list[Hit])
+    assert_type(store.reindex(progress=None), int)
     assert store.stats().threads
+    used = store.usage(
+        "thread-1",
+        tree=True,
+        by="thread",
+        since=timedelta(days=1),
+        until=now,
+        timezone="UTC",
+        model=None,
+        workspace=None,
+        agent=None,
+        prices={"m": {"input": 1, "output": 2}},
+        progress=progress,
+    )
+    assert_type(used, UsageReport)
+    assert_type(used.rows[0].used.tokens.input if used.rows else 0, int)
+    assert_type(used.total.cost_microdollars, int | None)
+    assert_type(usage_of(store, ["thread-1"]), dict[str, Used])
+    assert_type(line_of(used.total), str)
     assert store.verify(quick=True, progress=progress) == []
     assert_type(store.copy_to(other, progress=progress), CopyReport)
     assert store.sweep(grace_seconds=60.0)
@@ -241,6 +291,11 @@ def use_thread(thread: Thread, folder: Path) -> None:
     )
     assert_type(reply, Reply)
     assert_type(reply.calls, tuple[OpenCall, ...])
+    with thread.streaming(
+        "openai-chat", id="streamed", meta=None, save_seconds=1.0, turn=None, fence=None
+    ) as streamed:
+        use_stream(streamed)
+    assert_type(streamed.result, Reply)
     outputs = {call.id: call.arguments for call in reply.calls}
     given = thread.append_results(
         outputs,
@@ -270,6 +325,8 @@ def use_thread(thread: Thread, folder: Path) -> None:
     assert_type(thread.children(None), list[str])
     assert_type(thread.compare(one.id, said.id), Comparison)
     assert_type(thread.compare(one.id, said.id, thread=thread.id), Comparison)
+    if one.turn == "never":
+        assert_type(thread.adopt("fork", force=True, fence=None), list[Entry])
     assert_type(thread.compare(one.id, said.id, thread=thread), Comparison)
     assert_type(thread.set(title="A title", mine=[1, 2]), list[Fact])
     assert_type(thread.set_facts({"a-key": 1}), list[Fact])
@@ -291,6 +348,7 @@ def use_thread(thread: Thread, folder: Path) -> None:
         segments=True,
     )
     assert_type(context, Context)
+    assert_type(context.json(), bytes)
     for _ in range(3):
         thread.append_message(USER)
         thread.append_message(ANSWER)
@@ -301,6 +359,7 @@ def use_thread(thread: Thread, folder: Path) -> None:
         keep_turns=1,
         keep_tokens=None,
         keep_user_tokens=10,
+        max_tokens=4000,
         format=None,
         fence=None,
         trigger="manual",
@@ -312,6 +371,19 @@ def use_thread(thread: Thread, folder: Path) -> None:
     )
     assert_type(compacted, Entry | None)
     assert_type(thread.compaction(), Compacted | None)
+    usage = thread.usage(
+        tree=True,
+        by="model",
+        since=None,
+        until=now,
+        timezone="UTC",
+        model="m",
+        workspace=None,
+        agent=None,
+        prices=None,
+        progress=None,
+    )
+    assert_type(usage, UsageReport)
     assert_type(thread.uncompact(fence=None), Entry | None)
     with thread.turn(
         owner="me", id="turn-2", ttl_seconds=5.0, wait_seconds=0.0, files=None
@@ -366,6 +438,20 @@ def use_leases(leases: Leases, now: datetime) -> None:
     assert_type(leases.clear_expired(now), Lease | None)
 
 
+def use_stream(reply: StreamedReply) -> None:
+    assert_type(reply.thread, Thread)
+    assert_type(reply.format, str)
+    assert_type(reply.id, str)
+    assert_type(reply.feed(CHUNK), None)
+    assert_type(reply.take(CHUNK), bool)
+    assert_type(reply.save(), Entry | None)
+    assert_type(reply.text, str)
+    try:
+        assert_type(reply.result, Reply)
+    except RuntimeError:
+        pass  # the block is not left yet
+
+
 def use_turn(turn: Turn) -> None:
     leaf = turn.thread.leaf
     one = turn.append(
@@ -394,6 +480,8 @@ def use_turn(turn: Turn) -> None:
         expect=UNSET,
     )
     assert_type(reply, Reply)
+    with turn.streaming("gemini", id="streamed-2", meta=None, save_seconds=0) as streamed:
+        assert_type(streamed, StreamedReply)
     given = turn.append_results(
         {},
         id="results",
@@ -437,6 +525,7 @@ def use_turn(turn: Turn) -> None:
         keep_turns=0,
         keep_tokens=None,
         keep_user_tokens=10,
+        max_tokens=4000,
         format=None,
         trigger="manual",
         reason="to show it",
@@ -653,9 +742,11 @@ def use_snapshots(snapshots: Snapshots, thread: Thread, folder: Path) -> None:
     second = snapshots.take(tree)
     assert snapshots.diff(first, second)
     assert snapshots.diff(first, root=tree)
+    assert_type(snapshots.changes(first, second, limit=10), list[FileChange])
     assert_type(snapshots.unified(first, second, path="a.txt"), str)
     assert_type(snapshots.unified(first, root=tree), str)
     assert snapshots.history("a.txt", root=tree)
+    assert snapshots.blame("a.txt", snapshot=second)[0].version
     assert snapshots.stats().snapshots == 2
     restored = snapshots.restore(
         first, tree, ["a.txt"], dry_run=False, force=True, fence=None, progress=progress
@@ -692,6 +783,13 @@ def use_snapshots(snapshots: Snapshots, thread: Thread, folder: Path) -> None:
     snapshots.pin(first.id, True)
     assert_type(snapshots.limit(keep_last=10, keep_bytes=10**9), list[Snapshot])
     snapshots.drop(second.id)
+
+
+def use_recorded(client: Path, thread: Thread, turn: Turn) -> None:
+    """A client comes back as what it was. The SDKs are not looked into: any type stands for one."""
+    assert_type(record_anthropic(client, thread), Path)
+    assert_type(record_openai(client, turn), Path)
+    assert_type(record_gemini(client, thread), Path)
 
 
 def mistakes(store: Store, thread: Thread, turn: Turn) -> None:

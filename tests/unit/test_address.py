@@ -20,3 +20,44 @@ def test_a_missing_package_is_no_traceback(
     monkeypatch.setitem(sys.modules, "clew.engines.postgres", None)
     with pytest.raises(clew.Unsupported, match=re.escape("pip install 'clew[postgres]'")):
         opening("postgresql://host/db")
+
+
+SECRETS = [
+    "mysql://u:secret@h/db",
+    "MySQL://u:secret@h/db",
+    "mysql://u:sec@secret@h/db",
+    "redis://:secret@h",
+    "mysql://h/db?user=u&password=secret",
+    "mssql+odbc://h/db?Pwd=secret&x=1",
+    "POSTGRES+PSYCOPG://u:secret@h/db",
+    "postgresql://u:secret%zz@h/db",
+    "postgresql://u:secret%@h/db",
+    "postgresql://u:secret%00@h/db",
+    "postgresql://u:sec@secret@h/db",
+    "postgresql://u:x/secret@h/db",
+    "postgresql://u:secret@[h/db",
+    "postgresql://u:secret@h\u2100/db",
+    "postgresql://u:secret@h/db?nonsense",
+    "postgresql://u:secret@h/db?no_such_setting=1",
+    "POSTGRESQL://u:secret%@h/db",
+    "Postgres://u:secret@[h/db",
+]
+
+
+@pytest.mark.parametrize("opening", [clew.open, maintenance])
+@pytest.mark.parametrize("address", SECRETS)
+def test_a_password_shows_in_no_error(opening: Callable[[str], Any], address: str) -> None:
+    with pytest.raises(clew.ClewError) as caught:
+        opening(address)
+    assert isinstance(caught.value, clew.Unsupported | clew.InvalidInput)
+    seen: BaseException | None = caught.value
+    while seen is not None:
+        if not seen.__suppress_context__ or seen is caught.value:
+            assert "secret" not in f"{seen} {seen!r} {vars(seen)}"
+        seen = None if seen.__suppress_context__ else seen.__cause__ or seen.__context__
+
+
+def test_a_scheme_in_capitals_is_the_same_scheme() -> None:
+    with pytest.raises(clew.Unavailable) as caught:
+        clew.open("POSTGRESQL://u:secret@127.0.0.1:1/db", busy_seconds=1)
+    assert "secret" not in str(caught.value)

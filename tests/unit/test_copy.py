@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from amounts import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -556,7 +557,7 @@ class Historian:
             self.engine.create(thread(name, at=T0 + next(self._names)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=amount(50, 150))
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 60), more=st.integers(0, 20))
 def test_any_history_is_copied_and_continued(seed: int, length: int, more: int) -> None:
     source, target = MemoryEngine(), MemoryEngine()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from clew.core.engine import Engine
 from clew.core.maintenance import Examined, maintenance_class
 from clew.core.model import Properties
 from clew.engines.memory import MemoryEngine
+from clew.interchange.export import export
 from clew.testing.wrappers import read_only
 from clew.upkeep.doctor import examine
-from clew.upkeep.export import export
 from clew.upkeep.migrate import migrate
 from clew.upkeep.verify import verify
 
@@ -110,13 +109,10 @@ def test_the_files_of_a_store_are_told(tmp_path: Path) -> None:
             own = store.properties.own_files
             real = {str(path) for path in (tmp_path / "real").iterdir()}
             assert real <= set(own)
-            folder = store.properties.cache_folder
-            assert folder is not None
-            assert any(os.path.commonpath([folder, path]) == path for path in own)
         for path in (tmp_path / "real").glob("a.db*"):
             path.unlink()
     with clew.open("memory:") as store:
-        assert (store.properties.own_files, store.properties.cache_folder) == ((), None)
+        assert store.properties.own_files == ()
 
 
 # --- verify ---

@@ -27,11 +27,11 @@ from msgspec import UNSET, UnsetType
 
 from clew.address import open
 from clew.aio.hop import hop, iterate
-from clew.aio.turn import AsyncLeases, AsyncTurn
+from clew.aio.turn import AsyncLeases, AsyncStreamedReply, AsyncTurn
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.cut import KEEP_USER_TOKENS
-from clew.context.projection import Context
+from clew.context.request import Context
 from clew.core.engine import Progress
 from clew.core.model import (
     Draft,
@@ -49,7 +49,7 @@ from clew.core.model import (
     ThreadInfo,
 )
 from clew.exchange import Outputs, Reply
-from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Store
+from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Relatives, Store
 from clew.thread import Thread
 from clew.tree import Comparison
 
@@ -62,15 +62,20 @@ if TYPE_CHECKING:
         ContextOptions,
         FencedAppendOptions,
         FencedRewindOptions,
+        FencedStreamOptions,
         FencedUndoOptions,
         ForkOptions,
         OpenOptions,
+        SearchOptions,
         ThreadFields,
         ThreadFilters,
+        UsageOptions,
     )
+    from clew.search.searcher import SearchPage
     from clew.snapshots.model import Rewound
     from clew.upkeep.cleanup import CleanupReport
     from clew.upkeep.copy import CopyReport
+    from clew.usage.model import UsageReport
 
 _WAIT_SECONDS = 0.5
 
@@ -141,6 +146,18 @@ class AsyncStore:
         one, other = (given if isinstance(given, str) else given.sync for given in (a, b))
         return await hop(self.sync.compare, one, other)
 
+    async def tree(self, thread: str) -> Relatives:
+        return await hop(self.sync.tree, thread)
+
+    async def unfinished_turns(self) -> dict[str, Entry]:
+        return await hop(self.sync.unfinished_turns)
+
+    async def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchPage:
+        return await hop(self.sync.search, query, **options)
+
+    async def reindex(self, *, progress: Progress | None = None) -> int:
+        return await hop(self.sync.reindex, progress=progress)
+
     @cached_property
     def conversations(self) -> AsyncConversations:
         from clew.aio.facets import AsyncConversations
@@ -161,6 +178,12 @@ class AsyncStore:
 
     async def stats(self) -> Stats:
         return await hop(self.sync.stats)
+
+    async def usage(
+        self, thread: str | AsyncThread | None = None, **options: Unpack[UsageOptions]
+    ) -> UsageReport:
+        which = thread.sync if isinstance(thread, AsyncThread) else thread
+        return await hop(self.sync.usage, which, **options)
 
     async def verify(self, *, quick: bool = False, progress: Progress | None = None) -> Problems:
         return await hop(self.sync.verify, quick=quick, progress=progress)
@@ -296,6 +319,12 @@ class AsyncThread:
         other = thread.sync if isinstance(thread, AsyncThread) else thread
         return await hop(self.sync.compare, left, right, thread=other)
 
+    async def adopt(
+        self, fork: str | AsyncThread, *, force: bool = False, fence: int | None = None
+    ) -> list[Entry]:
+        other = fork.sync if isinstance(fork, AsyncThread) else fork
+        return await hop(self.sync.adopt, other, force=force, fence=fence)
+
     @overload
     async def append(
         self,
@@ -327,6 +356,9 @@ class AsyncThread:
         self, response: Any, *, format: str | None = None, **options: Unpack[FencedAppendOptions]
     ) -> Reply:
         return await hop(self.sync.append_response, response, format=format, **options)
+
+    def streaming(self, format: str, **options: Unpack[FencedStreamOptions]) -> AsyncStreamedReply:
+        return AsyncStreamedReply(self, self.sync.streaming(format, **options))
 
     async def append_results(
         self, outputs: Outputs, **options: Unpack[FencedAppendOptions]
@@ -384,6 +416,7 @@ class AsyncThread:
         keep_tokens: int | None = None,
         keep_user_tokens: int = KEEP_USER_TOKENS,
         through: str | None = None,
+        max_tokens: int | None = None,
         format: str | None = None,
         fence: int | None = None,
         **notes: Unpack[CompactionNotes],
@@ -397,6 +430,7 @@ class AsyncThread:
             keep_tokens=keep_tokens,
             keep_user_tokens=keep_user_tokens,
             through=through,
+            max_tokens=max_tokens,
             format=format,
         )
         if decided is None:
@@ -405,9 +439,12 @@ class AsyncThread:
             # It may ask a model, so it must not stop the event loop. A lambda around a coroutine
             # function is called there too, and returns what is still to be awaited.
             direct = inspect.iscoroutinefunction(summarize)
-            messages = decided.context.messages
-            made = summarize(messages) if direct else await hop(summarize, messages)
-            summary = await made if inspect.isawaitable(made) else made
+            requests = compaction.ask(decided)
+            asked = next(requests)
+            while asked is not None:
+                made = summarize(asked) if direct else await hop(summarize, asked)
+                summary = await made if inspect.isawaitable(made) else made
+                asked = requests.send(summary)
         return await hop(
             compaction.commit, self.sync, decided, summary, fence=fence, notes={**notes}
         )
@@ -417,6 +454,9 @@ class AsyncThread:
 
     async def compaction(self) -> Compacted | None:
         return await hop(self.sync.compaction)
+
+    async def usage(self, **options: Unpack[UsageOptions]) -> UsageReport:
+        return await hop(self.sync.usage, **options)
 
     def turn(
         self,

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
         FencedUndoOptions,
         ForkOptions,
     )
-    from clew.snapshots.facet import Differences, Files, List, Versions
+    from clew.snapshots.facet import (
+        BlamedLines,
+        Differences,
+        FileChanges,
+        Files,
+        List,
+        Versions,
+    )
     from clew.snapshots.ignore import Rules
     from clew.snapshots.model import Restored, Rewound, Snapshot, SnapshotStats
     from clew.snapshots.survey import Survey
@@ -98,6 +105,11 @@ class AsyncSnapshots:
     ) -> Differences:
         return await hop(self.sync.diff, a, b, root=root)
 
+    async def changes(
+        self, a: Snapshot | str, b: Snapshot | str, *, limit: int | None = None
+    ) -> FileChanges:
+        return await hop(self.sync.changes, a, b, limit=limit)
+
     async def unified(
         self,
         a: Snapshot | str,
@@ -110,6 +122,9 @@ class AsyncSnapshots:
 
     async def history(self, path: str, *, root: str | os.PathLike[str] | None = None) -> Versions:
         return await hop(self.sync.history, path, root=root)
+
+    async def blame(self, path: str, snapshot: Snapshot | str | None = None) -> BlamedLines:
+        return await hop(self.sync.blame, path, snapshot)
 
     async def stats(self) -> SnapshotStats:
         return await hop(self.sync.stats)

@@ -14,7 +14,7 @@ import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
 from clew.aio.hop import enter, hop, leave
-from clew.context.projection import Context
+from clew.context.request import Context
 from clew.core.errors import LeaseHeld
 from clew.core.model import (
     Entry,
@@ -23,6 +23,7 @@ from clew.core.model import (
     Move,
 )
 from clew.exchange import Outputs, Reply
+from clew.stream import StreamedReply
 from clew.turn import Leases, Turn
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         RestoreOptions,
         RewindOptions,
         SnapshotOptions,
+        StreamOptions,
         UndoOptions,
     )
     from clew.snapshots.model import Restored, Rewound, Snapshot
@@ -63,6 +65,47 @@ class AsyncLeases:
 
     async def clear_expired(self, cutoff: datetime | None = None) -> Lease | None:
         return await hop(self.sync.clear_expired, cutoff)
+
+
+class AsyncStreamedReply:
+    """See `StreamedReply`. A cancelled task stores what there is all the same."""
+
+    def __init__(self, thread: AsyncThread, reply: StreamedReply) -> None:
+        self.thread = thread
+        self.sync = reply
+        self.format = reply.format
+        self.id = reply.id
+
+    async def __aenter__(self) -> Self:
+        await enter(self.sync)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await leave(self.sync, error)
+
+    async def feed(self, event: Any) -> None:
+        # Here, and not on a worker: most events only wait for the next save.
+        if self.sync.take(event):
+            await self.save()
+
+    def take(self, event: Any) -> bool:
+        return self.sync.take(event)
+
+    async def save(self) -> Entry | None:
+        return await hop(self.sync.save)
+
+    @property
+    def text(self) -> str:
+        return self.sync.text
+
+    @property
+    def result(self) -> Reply:
+        return self.sync.result
 
 
 class AsyncTurn:
@@ -129,6 +172,9 @@ class AsyncTurn:
         self, response: Any, *, format: str | None = None, **options: Unpack[AppendOptions]
     ) -> Reply:
         return await hop(self.sync.append_response, response, format=format, **options)
+
+    def streaming(self, format: str, **options: Unpack[StreamOptions]) -> AsyncStreamedReply:
+        return AsyncStreamedReply(self.thread, self.sync.streaming(format, **options))
 
     async def append_results(
         self, outputs: Outputs, **options: Unpack[AppendOptions]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from clew.core.errors import ClewError, ReadOnly
 
 OK = 0
@@ -53,6 +55,29 @@ _CODES = {
 }
 
 
+_KINDS = {
+    DAMAGE: "damage",
+    USAGE: "usage",
+    NOT_FOUND: "not_found",
+    CONFLICT: "conflict",
+    UNAVAILABLE: "unavailable",
+    UNSUPPORTED: "unsupported",
+    BUG: "bug",
+    OUTPUT: "output",
+}
+_HINTS = {
+    "already_exists": "choose another id, or restore or purge the one that is there",
+    "conflict": "read again, and decide",
+    "corrupt": "clew verify names all that is damaged; clew repair makes a new store of the rest",
+    "format_too_new": "upgrade Clew",
+    "invalid_input": "clew help has examples",
+    "lease_held": "wait until the other writer is done",
+    "not_found": "clew list shows what there is, clew list --deleted what can be restored",
+    "read_only": "commands that only look at a store work",
+    "unavailable": "try again",
+}
+
+
 class UsageError(ClewError):
     """The command line is wrong. It has the code of invalid input, without a field's name."""
 
@@ -69,6 +94,20 @@ def code_of(error: Exception) -> int:
     if isinstance(error, OutputError):
         return OUTPUT
     return UNAVAILABLE if isinstance(error, OSError) else BUG
+
+
+def error_value(error: Exception) -> dict[str, Any]:
+    """An error for a program: `code` says which it is, `kind` what the exit code says."""
+    kind = _KINDS[code_of(error)]
+    code = error.code if isinstance(error, ClewError) else kind
+    value = {
+        "code": code,
+        "kind": kind,
+        "message": describe(error),
+        "hint": _HINTS.get(code),
+        "retryable": isinstance(error, ClewError) and error.retryable,
+    }
+    return {"error": value}
 
 
 def describe(error: Exception) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from clew.cli._text import partial_of
 from clew.core.model import Entry, Fact, Move, Record, ThreadInfo, rfc3339, to_time
 
 
@@ -69,6 +70,7 @@ def _own_fields(record: Record) -> dict[str, Any]:
         "turn": record.turn,
         "format": record.format,
         "meta": record.meta,
+        "partial": partial_of(record),
         "blobs": list(record.blobs),
         "body": record.body,
     }

@@ -12,16 +12,17 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import IO, Any, Self, TextIO, cast
 
 from clew.cli._exits import OutputError
 from clew.cli._text import cells, clean, cut, escape_json, one_line
 
 Part = str | tuple[str, str]
 
+SCHEMA_VERSION = 1  # of every JSON object that is printed; a field that is added does not raise it
 PROSE_WIDTH = 80  # of paragraphs that go to a file or a pipe
 DELAY_SECONDS = 0.5  # what is done sooner needs no bar
 REDRAW_SECONDS = 0.1
@@ -30,24 +31,37 @@ _BAR_CELLS = 24
 _CODES = {
     "bold": "1",
     "dim": "2",
+    "italic": "3",
+    "underline": "4",
+    "reverse": "7",
     "red": "31",
     "green": "32",
     "yellow": "33",
     "blue": "34",
     "magenta": "35",
     "cyan": "36",
+    "white": "37",
+    "bright_black": "90",
+    "bright_red": "91",
+    "bright_green": "92",
+    "bright_yellow": "93",
+    "bright_blue": "94",
+    "bright_magenta": "95",
+    "bright_cyan": "96",
+    "bright_white": "97",
 }
 # What we draw with, for terminals whose encoding does not have it.
 _PLAIN = str.maketrans(
     {"│": "|", "├": "+", "─": "-", "●": "*", "○": "o", "◉": "@", "…": "...", "→": "->", "←": "<-"}
+    | {"└": "+", "█": "#", "░": ".", "•": "*", "▌": "|", "·": "-", "━": "=", "≡": "="}
 )
 
 
 class Screen:
     """Standard output and standard error, with what the terminal can show.
 
-    `width` is that of the terminal that lines are cut for. A file and a pipe have none, and get
-    every line whole.
+    `width` is that of the terminal that lines are cut for, `rows` its height. A file and a pipe
+    have none, and get every line whole.
     """
 
     def __init__(
@@ -58,10 +72,13 @@ class Screen:
         answers: TextIO | None = None,
         colour: bool = False,
         width: int | None = None,
+        rows: int | None = None,
         closed: bool = False,
     ) -> None:
         self.colour = colour
         self.width = width
+        self.rows = rows
+        self.fields: Sequence[str] | None = None  # what is left of a line of JSON, if not all
         self._closed = closed
         self._answers = answers
         self._out = out
@@ -81,6 +98,7 @@ class Screen:
             answers=sys.stdin,
             colour=wants_colour(environ, tty=out.isatty()),
             width=_columns(out, environ),
+            rows=_rows(out),
             closed=sys.stdout is None,
         )
 
@@ -114,9 +132,18 @@ class Screen:
         for line in textwrap.wrap(one_line(text), width, break_on_hyphens=False):
             self.line((line, style))
 
-    def json(self, value: Any) -> None:
-        """One line of JSON: exact, and safe to print as it is."""
-        text = json.dumps(value, ensure_ascii=not self._unicode, separators=(",", ":"))
+    def json(self, value: Mapping[str, Any]) -> None:
+        """One line of JSON: exact, safe to print as it is, with the version of its shape."""
+        if self.fields:
+            value = {name: value.get(name) for name in self.fields}
+        with _told():
+            self._out.write(_json_line(value, ascii_only=not self._unicode))
+
+    def raw(self, data: bytes) -> None:
+        """One line of JSON as it is stored, safe to print."""
+        text = data.decode("utf-8", "surrogatepass")
+        if not self._unicode:
+            text = json.dumps(json.loads(text), separators=(",", ":"))
         with _told():
             self._out.write(escape_json(text) + "\n")
 
@@ -127,6 +154,38 @@ class Screen:
             print(f"clew: {one_line(message)}", file=self._err, flush=True)
         except OSError:
             _divert(self._err)  # the exit code is all that can still be said
+
+    def error_json(self, value: Mapping[str, Any]) -> None:
+        """An error for a program, on standard error: standard output has data only."""
+        self.end()
+        try:
+            print(_json_line(value, ascii_only=True), end="", file=self._err, flush=True)
+        except OSError:
+            _divert(self._err)
+
+    def note(self, message: str) -> None:
+        """A line that is no data, such as what to do next: on standard error."""
+        self.flush()
+        with suppress(OSError):
+            print(one_line(message), file=self._err, flush=True)
+
+    @contextmanager
+    def paged(self) -> Iterator[None]:
+        """What is printed inside goes through a pager, if it is longer than the terminal."""
+        command = None if self.rows is None else pager_command(os.environ)
+        if command is None:
+            yield
+            return
+        out, colour, pager = self._out, self.colour, Pager(self._out, command, self.rows or 0)
+        # Others print the codes of colours as text.
+        self.colour = colour and os.path.basename(command[0]) == "less"
+        self._out = cast(TextIO, pager)
+        try:
+            with suppress(BrokenPipeError):  # the person at the pager has seen enough
+                yield
+        finally:
+            self._out, self.colour = out, colour
+            pager.close()
 
     def ask(self, question: str) -> bool | None:
         """Whether the person at the terminal says yes; None if there is no terminal."""
@@ -228,6 +287,27 @@ def _columns(stream: TextIO, environ: Mapping[str, str]) -> int | None:
         return PROSE_WIDTH
 
 
+def help_width() -> int:
+    """The width of a help text: as COLUMNS says, even in a pipe, or as the terminal has it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given) - 2
+    return (_columns(sys.stdout, os.environ) or 80) - 2
+
+
+def _rows(stream: TextIO) -> int | None:
+    """The height of the terminal that a stream goes to; None if it goes to none, or to a file."""
+    try:
+        return os.get_terminal_size(stream.fileno()).lines or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _json_line(value: Mapping[str, Any], *, ascii_only: bool) -> str:
+    whole = {"schema_version": SCHEMA_VERSION, **value}
+    return escape_json(json.dumps(whole, ensure_ascii=ascii_only, separators=(",", ":"))) + "\n"
+
+
 def wants_colour(environ: Mapping[str, str], *, tty: bool) -> bool:
     """NO_COLOR comes before FORCE_COLOR, both before what the output is."""
     if environ.get("NO_COLOR"):
@@ -239,7 +319,7 @@ def wants_colour(environ: Mapping[str, str], *, tty: bool) -> bool:
 
 def _has_glyphs(out: TextIO) -> bool:
     try:
-        "│├─●○◉…→←".encode(out.encoding or "utf-8")
+        "│├─●○◉…→←└█░•▌·".encode(out.encoding or "utf-8")
     except UnicodeEncodeError:
         return False
     return True
@@ -263,6 +343,87 @@ def _fitted(pairs: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
         kept.append((text, style))
         left -= size
     return kept
+
+
+class Pager:
+    """What is written is kept until it is longer than the screen; then a pager gets it.
+
+    So a short answer stays on the screen, and no process is started for it.
+    """
+
+    def __init__(self, out: TextIO, command: list[str], rows: int) -> None:
+        self.encoding = out.encoding
+        self._out = out
+        self._command = command
+        self._left = rows - 1
+        self._kept: list[str] = []
+        self._process: Any = None
+        self._to: IO[str] | None = None  # the pager, or the terminal if there is none
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self._to is not None:
+            return self._to.write(text)
+        self._kept.append(text)
+        self._left -= text.count("\n")
+        if self._left < 0:
+            self._start()
+        return len(text)
+
+    def flush(self) -> None:
+        if self._to is not None:
+            self._to.flush()
+
+    def close(self) -> None:
+        """Let go of what was kept, or wait for the person at the pager."""
+        if self._process is None:
+            self._out.write("".join(self._kept))
+            return
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        while True:
+            try:
+                self._process.wait()
+                return
+            except KeyboardInterrupt:  # meant for the pager, which is still there
+                continue
+
+    def _start(self) -> None:
+        import subprocess
+
+        self._out.flush()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=self._out.fileno(),
+                encoding=self.encoding or "utf-8",
+                errors="replace",
+            )
+        except OSError:  # it cannot be started: the terminal scrolls
+            self._to = self._out
+        else:
+            self._to = self._process.stdin
+        kept, self._kept = "".join(self._kept), []
+        self._to.write(kept)
+
+
+def pager_command(environ: Mapping[str, str]) -> list[str] | None:
+    """What `PAGER` says, without a shell; None: `cat`, an empty one, or none is installed."""
+    import shlex
+    import shutil
+
+    try:
+        command = shlex.split(environ.get("PAGER", "less -FRX"))
+    except ValueError:
+        return None
+    if not command or command[0] == "cat" or shutil.which(command[0]) is None:
+        return None
+    if os.path.basename(command[0]) == "less" and len(command) == 1 and "LESS" not in environ:
+        command.append("-FRX")
+    return command
 
 
 class Bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypedDict
@@ -12,9 +13,11 @@ import clew
 from clew.address import namespaces
 from clew.cli._exits import UsageError
 from clew.core.errors import InvalidInput, NotFound, ReadOnly
+from clew.core.model import PAGE_MAX, Entry
 from clew.store import Store
 from clew.thread import Thread
 
+_AGE = re.compile(r"@(?:last|([1-9][0-9]{0,2}))")
 SHORT_ID = 12  # ten characters of time, two of chance
 
 
@@ -52,26 +55,81 @@ def existing(address: str | None) -> Iterator[None]:
             there = ", ".join(namespaces(address))
             text = f"there is no namespace {error.id!r} in this store; it has: {there}"
             raise UsageError(text) from None
-        hint = "" if address is not None else " yet (clew demo makes one elsewhere, to look at)"
+        hint = "" if address is not None else " yet (clew new makes one, clew demo shows one)"
         raise UsageError(f"there is no store at {error.id}{hint}") from None
 
 
 def refuse_lone_store(command: str, options: argparse.Namespace) -> None:
     """`clew show threads.db`: the THREAD was forgotten, which 'not found' would not say."""
-    if options.store is None and os.path.isfile(options.thread):
+    if not options.named_store and os.path.isfile(options.thread):
         name = options.thread
         raise UsageError(f"{name} is a file: say which thread of it, clew {command} {name} THREAD")
 
 
 @contextmanager
 def opened_thread(
-    command: str, options: argparse.Namespace, *, look: bool = False
+    command: str, options: argparse.Namespace, *, look: bool = False, deleted: bool = False
 ) -> Iterator[Thread]:
     """The thread that a command line with STORE and THREAD names; `look`, to read it only."""
     refuse_lone_store(command, options)
     opening = open_to_look if look else open_existing
     with opening(options.store, options.namespace) as store:
-        yield store.resolve(options.thread)
+        yield resolve(store, options.thread, deleted=deleted)
+
+
+# --- threads and entries as they are named --------------------------------------------------
+
+
+def resolve(store: Store, name: str, *, deleted: bool = False) -> Thread:
+    """A thread by its id, by the beginning of that, or as @last, @1, @2: by when it was used.
+
+    @2 is the second one that `clew list` shows. An id that is spelled so comes before.
+    """
+    place = _AGE.fullmatch(name)
+    if place is None or store.find(name) is not None:
+        return store.resolve(name, deleted=deleted)
+    number = int(place[1] or 1)
+    page = store.list(order="updated", limit=min(number, PAGE_MAX)).items
+    if len(page) < number:
+        raise NotFound("thread", name)
+    return store.get(page[number - 1].id)
+
+
+def find_entry(thread: Thread, name: str) -> Entry:
+    """An entry by its id, the number that is printed before it, its label, or its first letters."""
+    try:
+        return thread.get(name)
+    except NotFound:
+        pass
+    labelled = [id for id, label in thread.labels.items() if label == name]
+    entries = list(thread.path())
+    on_path = {entry.id for entry in entries}
+    entries += [entry for entry in thread.entries() if entry.id not in on_path]
+    found = [entry for entry in entries if entry.id in labelled]
+    if not found and name.isdecimal():
+        # Numbers are those of the thread that an entry was written in: what a fork shares with
+        # its origin may have the number of one of its own, which is the one that is meant.
+        found = [entry for entry in entries if str(entry.seq) == name]
+        found = [entry for entry in found if entry.thread == thread.id][:1] or found[:1]
+    if not found:
+        found = [entry for entry in entries if entry.id.startswith(name)]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} names {len(found):,} entries; give more of the id")
+    if not found:
+        raise NotFound("entry", name)
+    return found[0]
+
+
+def find_place(store: Store, name: str) -> tuple[Thread, Entry | None]:
+    """THREAD, or THREAD:ENTRY, cut at the last colon: an id may have one itself."""
+    try:
+        return resolve(store, name, deleted=True), None
+    except NotFound:
+        before, colon, after = name.rpartition(":")
+        if not colon or not before or not after:
+            raise
+    thread = resolve(store, before, deleted=True)
+    return thread, find_entry(thread, after)
 
 
 def short_id(store: Store, id: str) -> str:

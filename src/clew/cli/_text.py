@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from clew import messages
@@ -17,30 +18,7 @@ from clew.context.tokens import characters, is_flag_half
 from clew.core.codec import render
 from clew.core.model import Entry
 from clew.messages.neutral import Media, Part, Text, Thinking, ToolCall, ToolResult
-from clew.snapshots.catalogue import is_snapshot
 
-# Sequences go as a whole. What is not well-formed loses its control characters only, so that
-# an unfinished one cannot swallow the text behind it. No part may run over another control
-# character: that keeps the time linear, whatever the text.
-_SEQUENCE = re.compile(
-    r"""
-      (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                   # CSI: colours, cursor
-    | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] )                  # OSC, DCS, SOS, PM, APC:
-      [^\x00-\x1f\x7f-\x9f]* (?: \x07 | \x1b\\ | \x9c )         # titles, links, the clipboard
-    | \x1b [ -/]* [0-~]                                         # all other escapes
-    """,
-    re.VERBOSE,
-)
-_UNSAFE = re.compile(
-    "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and newline
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction of reading
-    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible
-    "\u2028\u2029"  # line ends that some terminals obey
-    "\U000e0000-\U000e007f"  # tags: invisible letters
-    "\ud800-\udfff"  # lone surrogates, which no encoding carries
-    "]"
-)
 _LINE_ENDS = "\x0b\x0c\r\x85\u2028\u2029"
 _ELLIPSIS = "…"
 _PREVIEW_CHARACTERS_MAX = 1000  # that are looked at for one line
@@ -54,7 +32,7 @@ def clean(text: str) -> str:
     """The text without anything that a terminal would act on, but for newlines and tabs."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_replacement, _SEQUENCE.sub("", text.replace("\r\n", "\n")))
+    return _unsafe().sub(_replacement, _sequence().sub("", text.replace("\r\n", "\n")))
 
 
 def one_line(text: str) -> str:
@@ -64,7 +42,43 @@ def one_line(text: str) -> str:
 
 def escape_json(text: str) -> str:
     """JSON text that is safe to print: unsafe characters, only ever in strings, as \\uXXXX."""
-    return _UNSAFE.sub(lambda match: _escaped(match[0]), text)
+    return _unsafe().sub(lambda match: _escaped(match[0]), text)
+
+
+# Compiled when they are first needed: for most commands that is never, and it takes its time.
+
+
+@cache
+def _sequence() -> re.Pattern[str]:
+    """Sequences go as a whole.
+
+    What is not well-formed loses its control characters only, so that an unfinished one cannot
+    swallow the text behind it. No part may run over another control character: that keeps the time
+    linear, whatever the text.
+    """
+    return re.compile(
+        r"""
+          (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                   # CSI: colours, cursor
+        | (?: \x1b[\]PX^_] | [\x90\x98\x9d-\x9f] )                  # OSC, DCS, SOS, PM, APC:
+          [^\x00-\x1f\x7f-\x9f]* (?: \x07 | \x1b\\ | \x9c )         # titles, links, the clipboard
+        | \x1b [ -/]* [0-~]                                         # all other escapes
+        """,
+        re.VERBOSE,
+    )
+
+
+@cache
+def _unsafe() -> re.Pattern[str]:
+    return re.compile(
+        "["
+        "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and newline
+        "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction of reading
+        "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible
+        "\u2028\u2029"  # line ends that some terminals obey
+        "\U000e0000-\U000e007f"  # tags: invisible letters
+        "\ud800-\udfff"  # lone surrogates, which no encoding carries
+        "]"
+    )
 
 
 def _replacement(match: re.Match[str]) -> str:
@@ -122,7 +136,7 @@ _UNITS = (
     ("hour", 3_600),
     ("minute", 60),
 )
-_PLURALS = {"entry": "entries"}
+_PLURALS = {"entry": "entries", "reply": "replies"}
 
 
 def ago(then: datetime, now: datetime) -> str:
@@ -157,22 +171,47 @@ def size(number: int) -> str:
 
 def preview(entry: Entry) -> str:
     """One clean line of how it begins, for the screen to cut; … where there is more."""
-    text = text_of(entry)
+    text = text_of(entry, short=True)
     more = _ELLIPSIS if len(text) > _PREVIEW_CHARACTERS_MAX else ""
     return one_line(text[:_PREVIEW_CHARACTERS_MAX]) + more
 
 
-def text_of(entry: Entry) -> str:
-    """The full text of a message, with its tool calls and results."""
+def text_of(entry: Entry, *, short: bool = False) -> str:
+    """The full text of a message, with its tool calls and results; `short`: long JSON is cut."""
     body = entry.body
     if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
-    if is_snapshot(entry):
+    if entry.kind == "snapshot" and isinstance(body, dict) and "tree" in body:
         return _snapshot(body)
+    if entry.kind == "compaction" and isinstance(body, dict) and "summary" in body:
+        return f"summary: {body['summary']}"
+    if entry.kind == "usage" and (line := _usage(entry)) is not None:
+        return line
+    if entry.kind == "custom" and isinstance(label := entry.meta.get("label"), str):
+        return label  # of an adapter's own, whose body says nothing to people
     found = messages.view(entry.format, body)
     if not found:
-        return _compact(body)
-    return _said([part for message in found for part in message.parts])
+        return _json(body, short)
+    return _said([part for message in found for part in message.parts], short)
+
+
+def partial_of(entry: Entry) -> str | None:
+    """Why a streamed reply is not whole; None if it is, and for all else."""
+    why = entry.meta.get("partial") if entry.kind == "assistant_message" else None
+    return why if isinstance(why, str) else None
+
+
+def _usage(entry: Entry) -> str | None:
+    """What a reply took, in a few words; None if the entry tells no such thing."""
+    from clew.messages.usage import in_note
+
+    told = in_note(entry.format, entry.body)
+    if told.usage is None:
+        return None
+    used = told.usage
+    sent = used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
+    model = "" if told.model is None else f", {told.model}"
+    return f"{sent:,} tokens in, {used.output_tokens:,} out{model}"
 
 
 def _marker(body: dict[str, Any]) -> str:
@@ -186,39 +225,43 @@ def _snapshot(body: dict[str, Any]) -> str:
     label = f"[{body['label']}] " if body.get("label") else ""
     files, held = body.get("files"), body.get("size_bytes")
     if not isinstance(files, int) or not isinstance(held, int):
-        return _compact(body)
+        return _json(body, True)
     return f"{label}{plural(files, 'file')}, {size(held)}, of {body.get('root')}"
 
 
-def _said(parts: Sequence[Part]) -> str:
-    return "\n".join(text for text in map(_part, parts) if text)
+def _said(parts: Sequence[Part], short: bool) -> str:
+    return "\n".join(text for part in parts if (text := part_text(part, short=short)))
 
 
-def _part(part: Part) -> str:
+def part_text(part: Part, *, short: bool = False) -> str:
+    """A piece of a message as text."""
     match part:
         case Text(text=text):
             return text
         case Thinking(text=text):
             return f"({text})" if text else ""
         case ToolCall(name=name):
-            return f"→ {name}({_arguments(part)})"
+            return f"→ {name}({arguments_of(part, short=short)})"
         case ToolResult(content=content, is_error=is_error):
-            return f"← {'error: ' if is_error else ''}{_said(content)}"
+            return f"← {'error: ' if is_error else ''}{_said(content, short)}"
         case Media(kind=kind, mime=mime):
             return f"[{kind} {mime}]" if mime else f"[{kind}]"
         case _:
-            return _compact(part.raw)
+            return _json(part.raw, short)
 
 
-def _arguments(call: ToolCall) -> str:
+def arguments_of(call: ToolCall, *, short: bool = False) -> str:
+    """What a tool is called with, as in `read(path="a.py")`."""
     if call.unparsed is not None:
         return call.unparsed
     if isinstance(call.arguments, dict):
-        return ", ".join(f"{key}={_compact(value)}" for key, value in call.arguments.items())
-    return "" if call.arguments is None else _compact(call.arguments)
+        pairs = call.arguments.items()
+        return ", ".join(f"{key}={_json(value, short)}" for key, value in pairs)
+    return "" if call.arguments is None else _json(call.arguments, short)
 
 
-def _compact(value: Any) -> str:
+def _json(value: Any, short: bool) -> str:
     text = render(value)
-    short = len(text) <= _JSON_CHARACTERS_MAX
-    return text if short else text[:_JSON_CHARACTERS_MAX] + _ELLIPSIS
+    if not short or len(text) <= _JSON_CHARACTERS_MAX:
+        return text
+    return text[:_JSON_CHARACTERS_MAX] + _ELLIPSIS

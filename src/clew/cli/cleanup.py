@@ -9,14 +9,12 @@ Threads that stay although the thread that they work for goes are named.
 from __future__ import annotations
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clew.cli import _exits
-from clew.cli._arguments import add_object, add_store, consent, count
+from clew.cli._arguments import add_asking, add_object, add_store, consent, count, moment
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_existing, open_to_look
@@ -30,7 +28,6 @@ from clew.upkeep.cleanup import CleanupReport, keeping
 SHOWN_MAX = 20
 NAMED_MAX = 20
 _NAMED = ("in_use", "changed", "damaged")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _REASONS = {
     "in_use": "in use",
     "changed": "written to just now",
@@ -51,23 +48,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deleted-only", action="store_true", help="only what was deleted before")
     parser.add_argument("--archived", action="store_true", help="archived threads as well")
     parser.add_argument("--limit", type=count, metavar="N", help="at most so many, oldest first")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_asking(parser)
     add_object(parser)
-
-
-def moment(text: str) -> timedelta | datetime:
-    """The type of options that take a span or a date."""
-    span = re.fullmatch(r"(\d{1,6})([mhdw])", text)
-    if span is not None:
-        return timedelta(**{_UNITS[span[2]]: int(span[1])})
-    try:
-        date = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a span (30d, 12h, 2w) nor a date (2026-01-31)"
-        ) from None
-    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:

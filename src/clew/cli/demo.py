@@ -22,23 +22,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import clew
-from clew.cli import verify
+from clew.cli import search, verify
 from clew.cli._screen import Screen
 from clew.cli._stores import short_id
 from clew.cli._text import plural
 from clew.cli.list import draw_threads
-from clew.cli.show import draw_entry, draw_tree
+from clew.cli.tree import draw_entry, draw_tree
+from clew.context.tokens import estimate
+from clew.core.codec import new_id
 from clew.core.errors import LeaseLost, Unavailable
 from clew.core.model import Entry, Lease
 from clew.store import Store
 from clew.thread import Thread
 from clew.upkeep.verify import VerifyReport
+from clew.usage.model import line_of
 
 LEASE_SECONDS = 1.0  # short, so that a dead agent is not waited for long
 WAIT_SECONDS = 10.0
 PACE_SECONDS = 0.15
 
 _FORMAT = "openai-chat"
+_MODEL = "gpt-5-mini"  # whose price the demo shows; none was asked
 
 
 class Line(NamedTuple):
@@ -98,6 +102,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         demo.resume()
         demo.fork()
         demo.rewind()
+        demo.find()
         code = demo.look_back()
         _suggest(screen, store, demo.thread)
     return code
@@ -132,8 +137,9 @@ class Demo:
     def _tell_what_is_left(self) -> None:
         path, unfinished = self.thread.path(), self.thread.unfinished_turn()
         assert unfinished is not None
+        last = [entry.kind for entry in path if entry.kind != "usage"][-1]
         self._say(
-            f"Nothing it wrote is lost: {plural(len(path), 'entry')}, the last a {path[-1].kind} "
+            f"Nothing it wrote is lost: {plural(len(path), 'entry')}, the last a {last} "
             f"without its result. The turn that began at {unfinished.seq} has no end."
         )
         lease = self.thread.leases.active()
@@ -150,7 +156,7 @@ class Demo:
             started = self._follow(before, lambda entry: entry.kind == "turn_marker")
             lease = self.thread.leases.active()
             if lease is not None:
-                self._say(f"{lease.owner} has the lease now, with fence {lease.fence}.")
+                self._say(f"{lease.owner} has the lease now, with a later fence.")
             self._follow(started.seq, lambda entry: entry.kind == "turn_marker")
             process.wait()
         self._write_late()
@@ -162,8 +168,7 @@ class Demo:
         try:
             self.thread.append("assistant_message", {}, fence=self._lease.fence)
         except LeaseLost as error:
-            late = f"A late write of {self._lease.owner}, with fence {error.fence}"
-            self._say(f"{late}, is refused: {error.code}.")
+            self._say(f"A late write of {self._lease.owner} is refused: {error.code}.")
 
     def fork(self) -> None:
         fork = self.thread.fork(title="Would a library do it?")
@@ -209,6 +214,15 @@ class Demo:
             for entry in branch:
                 if entry.kind == "assistant_message":
                     draw_entry(self._screen, entry, lead=sign, width=_KIND_WIDTH)
+
+    def find(self) -> None:
+        self._head("What was said is found in every thread, with the number to jump to.")
+        for hit in self._store.search("accented letters", limit=2).items:
+            search.draw(self._screen, self._store, hit)
+        used = self._store.usage().total
+        self._head("Each reply of the model is counted once, though a fork shares some of them.")
+        told = f"{plural(used.replies, 'reply')}: {line_of(used)}"
+        self._say(f"{told}; an estimate, as if {_MODEL} had answered in place of the script.")
 
     def look_back(self) -> int:
         self._head("The whole thread. The current path runs down the left.")
@@ -352,7 +366,10 @@ def work(thread: Thread, script: Script, *, stall_at: int | None = None) -> None
     with turn:
         while (message := _next_message(thread.path(), script, stall_at)) is not None:
             time.sleep(PACE_SECONDS)
-            turn.append_message(message, format=_FORMAT)
+            if message["role"] == "assistant":
+                turn.append_response(_completion(thread, message), format=_FORMAT)
+            else:
+                turn.append_message(message, format=_FORMAT)
 
 
 def steps_taken(path: list[Entry]) -> int:
@@ -376,7 +393,7 @@ def _next_message(path: list[Entry], script: Script, stall_at: int | None) -> di
 
 
 def _awaits_result(path: list[Entry]) -> bool:
-    messages = [entry for entry in path if entry.kind != "turn_marker"]
+    messages = [entry for entry in path if entry.kind not in ("turn_marker", "usage")]
     return bool(messages) and messages[-1].kind == "tool_call"
 
 
@@ -387,6 +404,22 @@ def _reply(number: int, line: Line) -> dict[str, Any]:
         call = {"id": f"call_{number}", "type": "function", "function": function}
         message["tool_calls"] = [call]
     return message
+
+
+def _completion(thread: Thread, message: dict[str, Any]) -> dict[str, Any]:
+    """The reply as a provider gives it, with an estimate of what a model would have counted."""
+    sent = estimate(json.dumps(thread.context(_FORMAT).messages))
+    return {
+        "id": f"chatcmpl-{new_id()}",
+        "object": "chat.completion",
+        "model": _MODEL,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {
+            "prompt_tokens": sent,
+            "completion_tokens": estimate(json.dumps(message)),
+            "total_tokens": sent + estimate(json.dumps(message)),
+        },
+    }
 
 
 def _result(number: int, line: Line) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 
 from clew.cli import _exits
-from clew.cli._arguments import add_store
+from clew.cli._arguments import add_object, add_store
 from clew.cli._exits import UsageError
+from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import existing
 from clew.core.maintenance import Grant, Migration
@@ -34,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE=NAMESPACE",
         help="let a role use a namespace; can be given several times",
     )
+    add_object(parser)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
@@ -45,6 +47,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     look = options.check or options.sql
     with existing(options.store):
         done = migrate(options.store, dry_run=look, rls=options.rls, grants=grants)
+    if options.json:
+        screen.json(json_value(done) | {"current": done.current, "dry_run": look})
+        to_do = not done.current or (options.rls and not done.rls)
+        return _exits.ATTENTION if options.check and to_do else _exits.OK
     if options.check:
         return _draw_state(screen, done, rls=options.rls)
     if options.sql:

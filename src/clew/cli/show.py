@@ -1,219 +1,191 @@
-"""One thread: the tree of its entries, or the full text of its current path.
+"""One thread as a transcript: who said what, each tool call with its result as one block.
 
-A single argument is a THREAD of your own store; two are STORE and THREAD. THREAD is an id, or
-as many of its first letters as tell it from all others. Deleted threads are shown, too.
+THREAD is an id, as many of its first letters as tell it from all others, or @last, @2, …: see
+clew help ids. Deleted threads are shown, too. On a terminal thinking is folded and long results
+are shortened; --full shows them whole. In a pipe nothing is cut. clew tree has the other branches.
 
-Each line of the tree is an entry: its number in the log, its kind, and how it begins.
-● lies on the current path, ◉ is the leaf, ○ lies on a branch that was left.
+--context is what the provider would get, in the thread's own format or another one: every message,
+what had to be repaired on the way, and where the tokens are (an estimate). With --json, or in a
+pipe, it is the very request: system, messages and tools as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-
-from msgspec import Struct
+from collections.abc import Sequence
+from typing import Any
 
 from clew.cli import _exits
 from clew.cli._arguments import add_json, add_thread
-from clew.cli._json import record_value
+from clew.cli._json import json_value, record_value
 from clew.cli._screen import Part, Screen
-from clew.cli._stores import open_to_look, refuse_lone_store, short_id
-from clew.cli._text import ago, cells, one_line, pad, plural, preview, text_of
-from clew.core.model import Entry, Record, ThreadInfo
-from clew.store import Store
+from clew.cli._stores import find_entry, opened_thread
+from clew.cli._text import clean, one_line, partial_of, plural, text_of
+from clew.cli._transcript import Transcript
+from clew.cli.tree import STYLES, draw_head
+from clew.core.codec import render
+from clew.core.model import Entry
 from clew.thread import Thread
 
-KIND_WIDTH_MAX = 20
-
-_STYLES = {
-    "user_message": "cyan",
-    "assistant_message": "green",
-    "tool_call": "yellow",
-    "tool_result": "yellow",
-    "run_failure": "red",
-}
+BAR_CELLS = 20
+_TAKE_A_WORD = ("--store", "--namespace", "--at")
+FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_thread(parser)
-    parser.add_argument(
-        "--path", action="store_true", help="only the current path, with the full text"
+    parser.add_argument("--full", action="store_true", help="fold and shorten nothing")
+    parser.add_argument("--at", metavar="ENTRY", help="the path to this entry; default: the leaf")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument(
+        "--path", action="store_true", help="entry by entry, with the full text of each"
     )
-    add_json(parser, "each record (with --path: each entry of the path)")
+    ways.add_argument(
+        "--context",
+        nargs="?",
+        const="",
+        metavar="FORMAT",
+        help=f"what the provider would get: {', '.join(FORMATS)}",
+    )
+    ways.add_argument(
+        "--raw", action="store_true", help="the bodies as they are stored, one a line"
+    )
+    add_json(parser, "each entry of the path (with --context: the request)")
+
+
+def prepared(rest: Sequence[str]) -> list[str]:
+    """`--context THREAD` names no format: it is the thread, if nothing else could be."""
+    words = list(rest)
+    if "--context" in words[:-1]:
+        place = words.index("--context")
+        others = words[:place] + words[place + 2 :]
+        pairs = zip(["", *others], others, strict=False)
+        named = [word for before, word in pairs if word[:1] != "-" and before not in _TAKE_A_WORD]
+        if words[place + 1] not in FORMATS and not named:
+            words[place] = "--context="
+    return words
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    refuse_lone_store("show", options)
-    with open_to_look(options.store, options.namespace) as store:
-        thread = store.resolve(options.thread, deleted=True)
-        if options.json:
-            for record in thread.path() if options.path else _records(thread):
-                screen.json(record_value(record))
+    if options.context and options.context not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise _exits.UsageError(f"{options.context!r} is no format: --context takes {known}")
+    with opened_thread("show", options, look=True, deleted=True) as thread, screen.paged():
+        leaf = thread.leaf if options.at is None else find_entry(thread, options.at).id
+        if options.context is not None:
+            _show_context(screen, thread, leaf, options)
+            return _exits.OK
+        path = [] if leaf is None else thread.path(leaf)
+        if options.raw:
+            for entry in path:
+                screen.raw(entry.data)
+        elif options.json:
+            for entry in path:
+                screen.json(record_value(entry))
         elif options.path:
-            draw_path(screen, thread)
+            draw_path(screen, thread, path)
         else:
-            draw_tree(screen, thread)
+            draw_transcript(screen, thread, path, full=options.full)
     return _exits.OK
 
 
-def _records(thread: Thread) -> Iterator[Record]:
-    """The shared path of a fork, then the whole log, so that no entry lacks its parent."""
-    origin = thread.info.origin
-    if origin is not None and origin.entry is not None:
-        yield from thread.path(origin.entry)
-    yield from thread.read()
-
-
-# --- the tree -------------------------------------------------------------------------------
-
-
-def draw_tree(screen: Screen, thread: Thread) -> None:
+def draw_transcript(screen: Screen, thread: Thread, path: list[Entry], *, full: bool) -> None:
     info = thread.info
-    _draw_head(screen, thread.store, info)
-    current = {entry.id for entry in thread.path()}
-    entries = list(thread.entries())
-    marks = _marks(thread.store, info)
-    width = kind_width(screen, entries)
-    if info.leaf is None:
-        screen.line("◉ ", ("leaf: before the root", "bold"))
-    for row in rows(entries, current):
-        draw_entry(
-            screen,
-            row.entry,
-            lead=row.lead + _node(row.entry, info, current),
-            width=width,
-            mark=marks.get(row.entry.id, ""),
-            faint=row.entry.id not in current or row.entry.thread != info.id,
-        )
+    draw_head(screen, thread.store, info)
+    if not path:
+        screen.line(("nothing is said yet", "dim"))
+    Transcript(screen, path, full=full, labels=info.labels).draw(path)
 
 
-def _draw_head(screen: Screen, store: Store, info: ThreadInfo) -> None:
-    title = "(no title)" if info.title is None else info.title.text
-    screen.line((one_line(title), "bold"))
-    facts = [
-        f"thread {info.id}",
-        plural(info.seq, "record"),
-        f"updated {ago(info.updated_at, store.now())}",
-        *([] if info.workspace is None else [f"workspace {info.workspace}"]),
-        *(f"#{tag}" for tag in info.tags),
-    ]
-    if info.deleted_at is not None:
-        facts.append(f"deleted {ago(info.deleted_at, store.now())}")
-    screen.line((", ".join(facts), "dim"))
-    if info.damaged is not None:
-        screen.line((f"damaged: {one_line(info.damaged)}", "red"))
-
-
-def _node(entry: Entry, info: ThreadInfo, current: set[str]) -> str:
-    if entry.id == info.leaf:
-        return "◉"
-    return "●" if entry.id in current else "○"
-
-
-def _marks(store: Store, info: ThreadInfo) -> Mapping[str, str]:
-    """What is to be said about single entries: the leaf, labels, where forks begin."""
-    found: dict[str, list[str]] = defaultdict(list)
-    if info.leaf is not None:
-        found[info.leaf].append("leaf")
-    for entry, name in info.labels.items():
-        found[entry].append(f"label {name}")
-    if info.origin is not None and info.origin.entry is not None:
-        found[info.origin.entry].append(f"forked from {short_id(store, info.origin.thread)}")
-    for fork in store.threads(origin=info.id, archived=None):
-        if fork.origin is not None and fork.origin.entry is not None:
-            found[fork.origin.entry].append(f"fork {short_id(store, fork.id)}")
-    return {entry: ", ".join(marks) for entry, marks in found.items()}
-
-
-def kind_width(screen: Screen, entries: list[Entry]) -> int:
-    """How wide the column of kinds is; one long name must not take the terminal from the text."""
-    widest = max((cells(one_line(entry.kind)) for entry in entries), default=0)
-    return widest if screen.width is None else min(widest, KIND_WIDTH_MAX)
-
-
-def draw_entry(
-    screen: Screen,
-    entry: Entry,
-    *,
-    lead: str = "",
-    width: int = 0,
-    mark: str = "",
-    faint: bool = False,
-) -> None:
-    """One line: number, place in the tree, kind, what is to be said about it, how it begins."""
-    style = "dim" if faint or entry.kind == "turn_marker" else _STYLES.get(entry.kind, "")
-    parts: list[Part] = [
-        (f"{entry.seq:>4} ", "dim"),
-        (f"{lead} " if lead else "", "dim" if faint else "bold"),
-        (pad(one_line(entry.kind), width), style),
-        "  ",
-    ]
-    if mark:
-        parts.append((f"[{one_line(mark)}] ", "bold magenta"))
-    parts.append((preview(entry), "dim" if faint or entry.kind == "turn_marker" else ""))
-    screen.line(*parts)
-
-
-# --- the path -------------------------------------------------------------------------------
-
-
-def draw_path(screen: Screen, thread: Thread) -> None:
+def draw_path(screen: Screen, thread: Thread, path: list[Entry]) -> None:
     info = thread.info
-    _draw_head(screen, thread.store, info)
-    for entry in thread.path():
-        label = info.labels.get(entry.id)
+    draw_head(screen, thread.store, info)
+    for entry in path:
+        label, why = info.labels.get(entry.id), partial_of(entry)
         screen.line()
         screen.line(
             (f"{entry.seq:>4} ", "dim"),
-            (one_line(entry.kind), f"bold {_STYLES.get(entry.kind, '')}"),
+            (one_line(entry.kind), f"bold {STYLES.get(entry.kind, '')}"),
             (f"  {entry.time:%Y-%m-%d %H:%M:%S}", "dim"),
             ("" if label is None else f"  [label {one_line(label)}]", "magenta"),
+            ("" if why is None else f"  [partial: {one_line(why)}]", "yellow"),
         )
         screen.text(text_of(entry), indent="     ")
 
 
-# --- the shape of the tree, as rows from top to bottom -------------------------------------
+# --- what the provider would get ------------------------------------------------------------
 
 
-class Row(Struct, frozen=True):
-    """An entry and what is drawn before its node."""
+def _show_context(
+    screen: Screen, thread: Thread, leaf: str | None, options: argparse.Namespace
+) -> None:
+    context = thread.context(options.context or None, leaf=leaf, segments=True)
+    report = context.report
+    if options.json or screen.width is None:
+        request = {
+            "format": context.format,
+            "system": context.system,
+            "messages": context.messages,
+            "tools": context.tools,
+            "model": context.model,
+            "next": context.next,
+            "repairs": [json_value(repair) for repair in report.repairs],
+            "tokens": report.tokens,
+            "compaction": report.compaction,
+        }
+        screen.json(request)
+        return
+    screen.line(
+        (context.format, "bold"),
+        f": {plural(len(context.messages), 'message')}, about {report.tokens:,} tokens; ",
+        f"next: {context.next}",
+    )
+    if report.compaction is not None:
+        screen.line((f"a summary stands for what came before: {report.compaction}", "magenta"))
+    for repair in report.repairs:
+        place = "" if repair.entry is None else f" (entry {repair.entry})"
+        screen.line(("repaired", "bold yellow"), f": {repair.message}{place}", fit=False)
+    costs, repaired = _costs(context), {repair.entry for repair in report.repairs}
+    if context.system is not None:
+        _draw_message(screen, "system", context.system, 0, 0, note="", full=options.full)
+    for index, message in enumerate(context.messages):
+        entries = {one.entry_id for one in context.segments if one.message_index == index}
+        _draw_message(
+            screen,
+            _role(message),
+            message,
+            costs.get(index, 0),
+            max(report.tokens, 1),
+            note="repaired" if entries & repaired else "" if entries else "in no entry",
+            full=options.full,
+        )
 
-    entry: Entry
-    lead: str
+
+def _costs(context: Any) -> dict[int, int]:
+    """The tokens of each message, as far as entries are known for it."""
+    found: dict[int, int] = {}
+    for segment in context.segments:
+        if segment.message_index is not None:
+            known = found.get(segment.message_index, 0)
+            found[segment.message_index] = known + segment.token_estimate
+    return found
 
 
-def rows(entries: Iterable[Entry], current: set[str]) -> Iterator[Row]:
-    """Every entry once, parents before children. `current` are the ids of the current path."""
-    children = _children(list(entries))
-    # A stack of its own: a thread of 100,000 entries is as deep as it is long.
-    todo = _stacked(children[None], "", current)
-    while todo:
-        row, below = todo.pop()
-        yield row
-        todo += _stacked(children[row.entry.id], below, current)
+def _role(message: Any) -> str:
+    if not isinstance(message, dict):
+        return "message"
+    return str(message.get("role") or message.get("type") or "message")
 
 
-def _stacked(siblings: list[Entry], lead: str, current: set[str]) -> list[tuple[Row, str]]:
-    """Rows for siblings, each with the lead of what comes below it; the next one to draw is last.
-
-    Branches come in order, then the one that goes on.
-    """
-    if not siblings:
-        return []
-    # The branch that goes on is drawn below the others, so that the current path stays a line.
-    onward = next((entry for entry in siblings if entry.id in current), siblings[-1])
-    branches = [entry for entry in siblings if entry is not onward]
-    stack = [(Row(onward, lead), lead)]
-    stack += [(Row(entry, lead + "├─"), lead + "│ ") for entry in reversed(branches)]
-    return stack
-
-
-def _children(entries: list[Entry]) -> dict[str | None, list[Entry]]:
-    """Entries by parent. One whose parent is not among them is shown as a root, not left out."""
-    known = {entry.id for entry in entries}
-    children: dict[str | None, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        children[entry.parent if entry.parent in known else None].append(entry)
-    return children
+def _draw_message(
+    screen: Screen, role: str, value: Any, tokens: int, total: int, *, note: str, full: bool
+) -> None:
+    head: list[Part] = [(f"{one_line(role):<10}", "bold")]
+    if total:
+        filled = -(-tokens * BAR_CELLS // total)
+        head += [("█" * filled, "cyan"), ("░" * (BAR_CELLS - filled), "dim")]
+        head.append((f" {tokens:>7,} ({tokens * 100 // total:>2} %)", "dim"))
+    head.append((f"  {note}" if note else "", "bold yellow"))
+    screen.line(*head)
+    text = clean(render(value))
+    screen.line("  ", (text, "dim"), fit=not full)

@@ -1,5 +1,7 @@
 """What entries about a context say, field by field: compactions, and edits.
 
+The body is ours, or the record of an agent whose format can tell what it says in our words; what
+such a record cannot tell by itself, because it counts lines or turns, stands in the entry's meta.
 Other programs write such entries too, and so does damage. A field of another shape than it should
 have says nothing, and what there is besides it still counts: one body must not take a context down.
 """
@@ -10,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from clew import messages
 from clew.core.model import Entry
 
 
@@ -25,6 +28,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     carried: tuple[str, ...]
     summary: str
     messages: list[Any] | None
+    format: str | None = None  # of `messages`; None: by their shapes
 
 
 class ContextEdit(Struct, frozen=True, kw_only=True):
@@ -36,13 +40,14 @@ class ContextEdit(Struct, frozen=True, kw_only=True):
     compaction_id: str | None
     message: Any
     format: str | None
+    content: Any = None  # of the message as it stands, if only that is replaced
 
 
 def read_compaction(entry: Entry) -> Compaction:
-    body = _object(entry.body)
+    body = _translated(entry, "read_compaction")
     generation = body.get("generation")
     details = _object(body.get("details"))
-    messages = details.get("messages")
+    given = details.get("messages")
     return Compaction(
         entry=entry,
         compaction_id=_text(body, "compaction_id"),
@@ -52,12 +57,13 @@ def read_compaction(entry: Entry) -> Compaction:
         kept_users=_texts(body, "kept_user_entry_ids"),
         carried=_texts(body, "carried_entry_ids"),
         summary=_text(body, "summary") or "",
-        messages=messages if isinstance(messages, list) else None,
+        messages=given if isinstance(given, list) else None,
+        format=_text(details, "format"),
     )
 
 
 def read_edit(entry: Entry) -> ContextEdit:
-    body = _object(entry.body)
+    body = _translated(entry, "read_edit")
     return ContextEdit(
         entry=entry,
         edit=_text(body, "edit"),
@@ -65,7 +71,17 @@ def read_edit(entry: Entry) -> ContextEdit:
         compaction_id=_text(body, "compaction_id"),
         message=body.get("message"),
         format=_text(body, "format"),
+        content=body.get("content"),
     )
+
+
+def _translated(entry: Entry, reader: str) -> dict[str, Any]:
+    """The body of an entry in our words."""
+    body = _object(entry.body)
+    if entry.format is None:
+        return body
+    read = messages.translator(entry.format, reader)
+    return body if read is None else {**read(body, entry.parent), **_object(entry.meta.get("told"))}
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def lean(blocks: Sequence[Block], result_characters: int) -> list[Block]:
     found = []
     for block in blocks:
         parts = tuple(
-            _cut_part(part, result_characters) if isinstance(part, ToolResult) else part
+            cut_part(part, result_characters) if isinstance(part, ToolResult) else part
             for part in block.message.parts
             if not isinstance(part, Thinking)
         )
@@ -85,7 +85,7 @@ def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block],
     repairs: list[Repair] = []
     # Texts before exchanges: the beginning and the end of a long output say most of it, while an
     # exchange that is left out is gone. Halving the limit cuts the longest texts first.
-    longest = max((len(t) for block in turn for t in _texts(block.message.parts)), default=0)
+    longest = max((len(t) for block in turn for t in texts(block.message.parts)), default=0)
     limit = max(longest, SHORTEST_CHARACTERS)
     sizes = [count_message(block.message, count) for block in turn]
     while sum(sizes) > budget and limit > SHORTEST_CHARACTERS:
@@ -95,7 +95,7 @@ def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block],
             if shorter is not block:
                 turn[index], sizes[index] = shorter, count_message(shorter.message, count)
     for block in turn:
-        if any("characters left out …]" in text for text in _texts(block.message.parts)):
+        if any("characters left out …]" in text for text in texts(block.message.parts)):
             first = next(iter(block.entries), None)
             repairs.append(Repair("truncated", "long text was cut to fit the budget", first))
     total, dropped = sum(sizes), set[int]()
@@ -121,28 +121,28 @@ def _exchanges(turn: Sequence[Block]) -> list[list[int]]:
     return found
 
 
-def _texts(parts: Sequence[Part]) -> list[str]:
+def texts(parts: Sequence[Part]) -> list[str]:
     found: list[str] = []
     for part in parts:
         if isinstance(part, Text):
             found.append(part.text)
         elif isinstance(part, ToolResult):
-            found += _texts(part.content)
+            found += texts(part.content)
     return found
 
 
 def _cut(block: Block, limit: int) -> Block:
-    parts = tuple(_cut_part(part, limit) for part in block.message.parts)
+    parts = tuple(cut_part(part, limit) for part in block.message.parts)
     if all(a is b for a, b in zip(parts, block.message.parts, strict=True)):
         return block
     return Block(replace(block.message, parts=parts), block.entries)
 
 
-def _cut_part(part: Part, limit: int) -> Part:
+def cut_part(part: Part, limit: int) -> Part:
     if isinstance(part, Text) and len(part.text) > limit:
         return Text(text=middle_out(part.text, limit))
     if isinstance(part, ToolResult):
-        content = tuple(_cut_part(inner, limit) for inner in part.content)
+        content = tuple(cut_part(inner, limit) for inner in part.content)
         if any(a is not b for a, b in zip(content, part.content, strict=True)):
             # Without its block, or a writer of the same format would send the long text again.
             return replace(part, content=content, raw=None, format=None)

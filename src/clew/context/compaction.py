@@ -7,15 +7,17 @@ taken back. The functions work on the thread that they are given and read nothin
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from clew import messages
+from clew.context import chunks
 from clew.context.bodies import Compaction
 from clew.context.cut import CompactionPlan, plan
 from clew.context.projection import Options, project_window, summary_text
-from clew.context.tokens import count_message
+from clew.context.tokens import count_message, estimate
 from clew.context.window import Window, read_window
 from clew.core.codec import new_id
 from clew.core.errors import Conflict, InvalidInput, NotFound
@@ -58,12 +60,41 @@ def compact(
     if decided is None:
         return None
     if summarize is not None:
-        summary = summarize(decided.context.messages)
-    if inspect.isawaitable(summary):
-        if inspect.iscoroutine(summary):
-            summary.close()  # or Python warns that it was never awaited
-        raise InvalidInput("summarize", "is asynchronous; use AsyncThread.compact")
+        requests = ask(decided)
+        asked: list[Any] | None = next(requests)
+        while asked is not None:
+            summary = summarize(asked)
+            if inspect.isawaitable(summary):
+                if inspect.iscoroutine(summary):
+                    summary.close()  # or Python warns that it was never awaited
+                raise InvalidInput("summarize", "is asynchronous; use AsyncThread.compact")
+            asked = requests.send(summary)
     return commit(thread, decided, summary, fence=fence, notes=notes)
+
+
+def ask(decided: CompactionPlan) -> Generator[list[Any] | None, Any, None]:
+    """What the function that sums up is asked, one request after the other; None at the end.
+
+    It is sent each summary; the last one is that of the whole. One piece is one request. Of
+    several, each is summed up, and then the summaries are, together, until there is one.
+    """
+    texts: list[str] = []
+    for piece in decided.pieces:
+        texts.append(checked_summary((yield piece)))
+    while len(texts) > 1:
+        assert decided.max_tokens is not None
+        joined = chunks.join(texts, decided.max_tokens, estimate)
+        texts = []
+        for message in joined:
+            written = messages.write(decided.context.format, [message]).messages
+            texts.append(checked_summary((yield written)))
+    yield None
+
+
+def checked_summary(summary: Any) -> str:
+    if not isinstance(summary, str) or not summary.strip():
+        raise InvalidInput("summarize", f"must return text, not {summary!r}; nothing was written")
+    return summary
 
 
 def check(summarize: object, summary: str | None, notes: dict[str, Any]) -> None:
@@ -94,8 +125,7 @@ def commit(
     Entries that were appended while the summary was made lie behind the first kept one, so they
     survive. If another writer moved or compacted the thread meanwhile: Conflict.
     """
-    if not isinstance(summary, str) or not summary.strip():
-        raise InvalidInput("summarize", f"must return text, not {summary!r}; nothing was written")
+    summary = checked_summary(summary)
     body: dict[str, Any] | None = None
     # A summary may take minutes, and the thread grows meanwhile. An append that loses the race
     # for the leaf is tried again: the plan still holds as long as its cut is on the path.

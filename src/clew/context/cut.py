@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from clew import messages
 from clew.context.bodies import Compaction
-from clew.context.projection import Context, Options, edited, project_window
+from clew.context.chunks import TOKENS_MIN
+from clew.context.projection import Options, edited, project_pieces, project_window
+from clew.context.request import Context
 from clew.context.tokens import Count, count_message, estimate
 from clew.context.window import MESSAGE_KINDS, Window
+from clew.core.drafts import check_number
 from clew.core.errors import InvalidInput
 from clew.core.model import Entry
 from clew.messages.neutral import results_of, tool_ids
@@ -27,7 +31,8 @@ KEEP_USER_TOKENS = 2000
 class CompactionPlan(Struct, frozen=True, kw_only=True):
     """What a compaction would do: `context` is what is to be summed up.
 
-    `first_kept` is None when everything so far is summed up.
+    `first_kept` is None when everything so far is summed up. `pieces` are the messages of
+    `context`, in parts of at most `max_tokens` if that was asked for.
     """
 
     context: Context
@@ -37,6 +42,8 @@ class CompactionPlan(Struct, frozen=True, kw_only=True):
     carried: tuple[str, ...]
     previous: Compaction | None
     tokens_before: int
+    pieces: list[list[Any]]
+    max_tokens: int | None
 
 
 class _Measured(Struct, frozen=True):
@@ -56,6 +63,7 @@ def plan(
     keep_tokens: int | None = None,
     keep_user_tokens: int = KEEP_USER_TOKENS,
     through: str | None = None,
+    max_tokens: int | None = None,
     format: str | None = None,
     count: Count = estimate,
 ) -> CompactionPlan | None:
@@ -68,8 +76,10 @@ def plan(
     if len(said) > 1:
         raise InvalidInput("keep_turns", "give one of keep_turns, keep_tokens and through")
     for name, value in (("keep_turns", keep_turns), ("keep_tokens", keep_tokens)):
-        if value is not None and value < 0:
-            raise InvalidInput(name, f"must not be negative, but is {value}")
+        if value is not None:
+            check_number(value, name)
+    if max_tokens is not None:
+        check_number(max_tokens, "max_tokens", TOKENS_MIN)
     measured = [_measure(entry, count) for entry in window.entries]
     if through is not None:
         cut = _cut_behind(measured, through)
@@ -89,8 +99,14 @@ def plan(
     requests = [m for m in asked if m.is_request and m.entry.id not in removed]
     inside_turn = cut < len(measured) and not measured[cut].is_request
     options = Options(format=format, count=count, purpose="compaction")
+    context = project_window(head, options)
+    pieces = [context.messages]
+    if max_tokens is not None:
+        pieces = project_pieces(head, replace(options, format=context.format), max_tokens)
     return CompactionPlan(
-        context=project_window(head, options),
+        context=context,
+        pieces=pieces,
+        max_tokens=max_tokens,
         compacted_through=measured[cut - 1].entry.id,
         first_kept=measured[cut].entry.id if cut < len(measured) else None,
         kept_users=_kept_users(requests, keep_user_tokens, at_least=int(inside_turn)),

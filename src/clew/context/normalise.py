@@ -15,7 +15,8 @@ result that comes after the user or the model went on does not take the place of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -29,9 +30,9 @@ CONTINUE = "[continue]"
 
 Next = Literal["model", "tools", "user"]
 
-_USER_FIRST = frozenset({"anthropic", "gemini"})  # and last, and between two replies
-_SIGNED = frozenset({"anthropic"})
-_NAMED = frozenset({"gemini"})  # results carry the name of their tool
+_USER_FIRST = frozenset({"anthropic", "converse", "gemini"})  # and last, and between two replies
+_SIGNED = frozenset({"anthropic", "converse"})
+_NAMED = frozenset({"gemini", "pydantic-ai"})  # results carry the name of their tool
 _PAUSED = frozenset({"server_tool_use", "mcp_tool_use"})  # the provider itself goes on from there
 
 
@@ -63,7 +64,8 @@ class Item(Struct, frozen=True, gc=False):
 
     Assistant messages with the same `reply` are pieces of one reply; one without it is a whole.
     `step` counts what came between replies: a message equal to the one before it in the same step
-    was written twice. `turn` is the turn that wrote it.
+    was written twice. `turn` is the turn that wrote it. `is_partial`: its stream was broken off, so
+    that the model has not said all of it.
     """
 
     entry: str | None
@@ -71,6 +73,7 @@ class Item(Struct, frozen=True, gc=False):
     turn: str | None = None
     reply: str | None = None
     step: int = 0
+    is_partial: bool = False
 
 
 class Block(Struct, gc=False):
@@ -102,26 +105,27 @@ class PairedCall(Struct, gc=False):
 
 def normalise(items: Sequence[Item], target: str, *, to_be_sent: bool = True) -> Dialogue:
     """The dialogue in normal form, for a format; to be sent, it ends where the model may go on."""
-    builder = _Builder(target)
-    for item in items:
-        if item.message.role == "assistant":
-            builder.take_reply(item)
-        else:
-            builder.take_input(item)
+    builder = Builder(target)
+    builder.take(items)
     return builder.finish(to_be_sent=to_be_sent)
 
 
-class _Builder:
-    """The dialogue as it grows: what is settled, and the last reply, which waits for results."""
+class Builder:
+    """The dialogue as it grows: what is settled, and the last reply, which waits for results.
+
+    What is settled is only ever added to, whatever is taken later.
+    """
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._blocks: list[Block] = []
+        self._preceded: Block | None = None  # what the made beginning stands before
         self._repairs: list[Repair] = []
         self._last: Block | None = None  # the last block that is not the system's
         # The last reply: the last message that was taken for it, what is kept of it and of which
         # entries, its calls, and what came after it and has to stand behind their results.
         self._source: Item | None = None
+        self._is_partial = False
         self._parts: list[Part] = []
         self._entries: list[str | None] = []
         self._calls: list[PairedCall] = []
@@ -135,15 +139,36 @@ class _Builder:
         self._early: list[tuple[str | None, ToolResult]] = []
         self._unclaimed: list[tuple[str | None, ToolResult]] = []
 
+    @property
+    def settled(self) -> int:
+        """How many blocks of the dialogue no longer change."""
+        return len(self._blocks)
+
+    def take(self, items: Iterable[Item]) -> None:
+        for item in items:
+            if item.message.role == "assistant":
+                self._take_reply(item)
+            else:
+                self._take_input(item)
+
+    def branch(self) -> Builder:
+        """Another one, to be finished, while this one goes on."""
+        other = copy(self)
+        other._blocks, other._repairs = self._blocks.copy(), self._repairs.copy()
+        other._parts, other._entries = self._parts.copy(), self._entries.copy()
+        other._behind = self._behind.copy()
+        other._settled = {}  # the end only adds to them
+        return other
+
     # --- the model's side ---
 
-    def take_reply(self, item: Item) -> None:
+    def _take_reply(self, item: Item) -> None:
         if self._is_repeated(item):
             self._report("duplicate_message", "it was written twice", item.entry)
             return
         if not self._is_continued(item):
             self._begin_reply()
-        self._source = item
+        self._source, self._is_partial = item, item.is_partial
         before = len(self._parts)
         results: list[ToolResult] = []
         for part in item.message.parts:
@@ -240,7 +265,7 @@ class _Builder:
 
     # --- the other side ---
 
-    def take_input(self, item: Item) -> None:
+    def _take_input(self, item: Item) -> None:
         """A message of the user, of a tool or of the host."""
         parts: list[Part] = []
         results = 0
@@ -315,9 +340,14 @@ class _Builder:
     # --- settling ---
 
     def _add(self, block: Block) -> None:
-        self._blocks.append(block)
-        if block.message.role != "system":
+        role = block.message.role
+        if role != "system":
+            if self._last is None and role != "user" and self._target in _USER_FIRST:
+                made = Message(role="user", parts=(Text(text=BEGINNING),))
+                self._blocks.append(Block(made, []))
+                self._preceded = block
             self._last = block
+        self._blocks.append(block)
 
     def _add_behind(self, block: Block) -> None:
         """Add a block that leaves the open reply open."""
@@ -388,25 +418,15 @@ class _Builder:
         next_: Next = "model"
         if waiting:
             next_ = "tools"
-        elif self._last is None or _is_complete(self._last.message):
+        elif self._last is None or (_is_complete(self._last.message) and not self._is_partial):
             next_ = "user"
         if to_be_sent:
             self._let_user_speak()
-        if self._target in _USER_FIRST:
-            self._begin_with_user()
+        if self._preceded is not None:
+            text = "the first message was the assistant's"
+            self._report("user_added", text, self._preceded.entries[0])
         calls = tuple([OpenCall.of(pair.call, pair.entry, pair.id) for pair in waiting])
         return Dialogue(self._blocks, self._repairs, next_, calls)
-
-    def _begin_with_user(self) -> None:
-        for position, block in enumerate(self._blocks):
-            if block.message.role == "user":
-                return
-            if block.message.role != "system":
-                made = Message(role="user", parts=(Text(text=BEGINNING),))
-                self._blocks.insert(position, Block(made, []))
-                text = "the first message was the assistant's"
-                self._report("user_added", text, block.entries[0])
-                return
 
     # --- reporting ---
 

@@ -8,23 +8,26 @@ The journal is not touched, and every difference between it and the result stand
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from clew import messages
-from clew.context import budget
+from clew.context import budget, chunks
 from clew.context.bodies import ContextEdit, read_compaction, read_edit
-from clew.context.normalise import Block, Item, Next, OpenCall, Repair, normalise
+from clew.context.normalise import Block, Builder, Dialogue, Item, Repair, normalise
+from clew.context.request import Context, ContextReport, ContextSegment, Made, Settled
 from clew.context.tokens import Count, count_message, estimate, shorten
 from clew.context.window import MESSAGE_KINDS, GivenPath, Window, read_window
 from clew.core.codec import decode, render
+from clew.core.drafts import check_number
 from clew.core.errors import ClewError, InvalidInput
-from clew.core.model import Artifact, Entry, cached
-from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, calls_of
+from clew.core.model import Entry
+from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, Written, calls_of
 
 if TYPE_CHECKING:
     from clew.core.options import ProjectionOptions
@@ -41,52 +44,6 @@ _ROLES: dict[str, Any] = {
     "tool_result": "tool",
     "system_message": "system",
 }
-
-
-class ContextSegment(Struct, frozen=True, kw_only=True):
-    """Where an entry went: the index of its message, and what it costs."""
-
-    entry_id: str
-    kind: str
-    message_index: int | None
-    role: str
-    tool_call_id: str | None
-    tool_name: str | None
-    token_estimate: int
-    blobs: tuple[str, ...]
-    artifacts: tuple[Artifact, ...]
-    preview: str
-
-
-class ContextReport(Struct, frozen=True, kw_only=True, dict=True):
-    """What was done on the way from the journal to the messages."""
-
-    repairs: tuple[Repair, ...] = ()
-    entries: int = 0
-    compaction: str | None = None  # the entry whose summary stands for what came before
-
-    @cached
-    def tokens(self) -> int:
-        """How many tokens the messages take. Counted when it is first asked for."""
-        measure: Callable[[], list[int]] = self.__dict__["measure"]
-        return sum(measure())
-
-
-class Context(Struct, frozen=True, kw_only=True):
-    """Messages that the provider accepts. `system` is what it takes beside them.
-
-    `next` says who goes on: the "model", the "tools" that `calls` names, or the "user".
-    """
-
-    format: str
-    messages: list[Any]
-    next: Next
-    calls: tuple[OpenCall, ...] = ()
-    system: Any = None
-    tools: Any = None
-    model: Any = None
-    report: ContextReport
-    segments: tuple[ContextSegment, ...] = ()
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -121,55 +78,147 @@ def project_window(window: Window, options: Options) -> Context:
     """The context of a window."""
     if options.purpose == "display":
         options = replace(options, format=options.format or "plain", segments=True)
-    target = options.format or format_of(window.entries) or "plain"
-    messages.check_format(target)
+    check_options(options)
+    return Projection(window, options).context(options, window.entries)
+
+
+def check_options(options: Options) -> None:
+    if options.format is not None:
+        messages.check_format(options.format)
     if options.purpose not in get_args(Purpose):
         known = ", ".join(get_args(Purpose))
         raise InvalidInput("purpose", f"{options.purpose!r} is not one of {known}")
-    if options.budget_tokens is not None and options.budget_tokens < 1:
-        raise InvalidInput("budget_tokens", f"must be at least 1, not {options.budget_tokens}")
-    reader = _Reader(window, options)
-    dialogue = normalise(reader.items(), target, to_be_sent=options.purpose == "provider_request")
-    blocks = dialogue.blocks
-    repairs = [*reader.repairs, *dialogue.repairs]
-    if options.purpose == "compaction":
-        blocks = budget.lean(blocks, RESULT_CHARACTERS)
     if options.budget_tokens is not None:
+        check_number(options.budget_tokens, "budget_tokens", 1)
+
+
+class Projection:
+    """A window on its way to a request: at any time a context, and then more entries.
+
+    Each stage takes what comes in order and settles it as soon as nothing that may follow can
+    change it. A context ends a branch of each stage, so that the stages themselves go on: what
+    was projected once is not projected again. It knows one format, one `system` and one set of
+    `signal_tools`; the other options may differ from one context to the next.
+    """
+
+    def __init__(self, window: Window, options: Options) -> None:
+        self.target = options.format or format_of(window.entries) or "plain"
+        self._reader = _Reader(window.entries, options)
+        self._builder = Builder(self.target)
+        self._writer = messages.writer(self.target)
+        self._settled = Settled()
+        self._entries = 0
+        self._boundary = None if window.compaction is None else window.compaction.entry
+        self._builder.take(self._reader.beginning(window))
+        self.take(window.entries)
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Go on with the entries that follow: neither a compaction nor an edit."""
+        self._builder.take(self._reader.items(entries))
+        self._entries += len(entries)
+
+    def context(self, options: Options, entries: Sequence[Entry] = ()) -> Context:
+        """The context so far. `entries` are those that it was made of, if `segments` asks."""
+        to_be_sent = options.purpose == "provider_request"
+        dialogue = self._builder.branch().finish(to_be_sent=to_be_sent)
+        blocks, repairs = dialogue.blocks, [*self._reader.repairs, *dialogue.repairs]
+        if options.purpose == "compaction":
+            blocks = budget.lean(blocks, RESULT_CHARACTERS)
+        if options.budget_tokens is not None:
+            blocks, cuts = self._fitted(blocks, options.budget_tokens, options.count)
+            repairs += cuts
+        if blocks is dialogue.blocks:
+            written, settled = self._written(blocks)
+        else:
+            written, settled = messages.write(self.target, _messages(blocks), unicode=True), 0
+        for loss in written.losses:
+            found = blocks[loss.index].entries
+            repairs.append(Repair(loss.code, loss.message, found[0] if found else None))
+        boundary = self._boundary
+        report = ContextReport(
+            repairs=tuple(repairs),
+            entries=self._entries,
+            compaction=None if boundary is None else boundary.id,
+        )
+        # Counting may be a call of a tokenizer for each text, and most callers never ask.
+        report.__dict__["measure"] = partial(_sizes, blocks, options.count)
+        segments: tuple[ContextSegment, ...] = ()
+        if options.segments:
+            sources = entries if boundary is None else [*entries, boundary]
+            segments = _segments(sources, boundary, blocks, written.places, options)
+        # A caller may change what it gets, and the next context is made of the same.
+        return Context(
+            format=self.target,
+            made=Made(written.messages, settled, self._settled if settled else Settled()),
+            next=dialogue.next,
+            calls=tuple([replace(c, arguments=to_builtins(c.arguments)) for c in dialogue.calls]),
+            system=to_builtins(written.system),
+            tools=to_builtins(self._reader.tools),
+            model=to_builtins(self._reader.model),
+            report=report,
+            segments=segments,
+        )
+
+    def _fitted(
+        self, blocks: list[Block], budget_tokens: int, count: Count
+    ) -> tuple[list[Block], list[Repair]]:
         # A summary is the first block, and comes from no entry of the window. It stays: what it
         # stands for is nowhere else in the context.
-        pinned = int(window.compaction is not None and bool(blocks) and blocks[0].entries == [None])
-        blocks, cuts = budget.fit(blocks, options.budget_tokens, options.count, pinned=pinned)
-        repairs += cuts
-    written = messages.write(target, [block.message for block in blocks], unicode=True)
-    for loss in written.losses:
-        entries = blocks[loss.index].entries
-        repairs.append(Repair(loss.code, loss.message, entries[0] if entries else None))
-    report = ContextReport(
-        repairs=tuple(repairs),
-        entries=len(window.entries),
-        compaction=None if window.compaction is None else window.compaction.entry.id,
+        pinned = int(self._boundary is not None and bool(blocks) and blocks[0].entries == [None])
+        return budget.fit(blocks, budget_tokens, count, pinned=pinned)
+
+    def _written(self, blocks: list[Block]) -> tuple[Written, int]:
+        """The request, and how many of its messages will be the same in every later one."""
+        known, settled = len(self._writer.places), self._builder.settled
+        self._writer.take_all(_messages(blocks[known:settled]), unicode=True)
+        ended = self._writer.branch()
+        ended.take_all(_messages(blocks[settled:]), unicode=True)
+        written = ended.finished()
+        # The last one may grow, and the end of a request may have changed any.
+        count = max(len(self._writer.messages) - 1, 0)
+        same = all(map(is_, written.messages[:count], self._writer.messages))
+        return written, count if same else 0
+
+
+def _messages(blocks: Sequence[Block]) -> list[Message]:
+    return [block.message for block in blocks]
+
+
+def project_pieces(window: Window, options: Options, max_tokens: int) -> list[list[Any]]:
+    """The messages of a window in pieces of a bounded size, each a dialogue of its own."""
+    target = options.format or format_of(window.entries) or "plain"
+    reader = _Reader(window.entries, options)
+    items = [*reader.beginning(window), *reader.items(window.entries)]
+    blocks = budget.lean(
+        normalise(items, target, to_be_sent=False).blocks,
+        RESULT_CHARACTERS,
     )
-    # Counting may be a call of a tokenizer for each text, and most callers never ask.
-    report.__dict__["measure"] = partial(_sizes, blocks, options.count)
-    return Context(
-        format=target,
-        messages=written.messages,
-        next=dialogue.next,
-        calls=dialogue.calls,
-        system=written.system,
-        tools=reader.tools,
-        model=reader.model,
-        report=report,
-        segments=_segments(window, blocks, written.places, options) if options.segments else (),
-    )
+    return [
+        messages.write(target, _messages(piece), unicode=True).messages
+        for piece in chunks.split(blocks, max_tokens, options.count)
+    ]
+
+
+def read_dialogue(window: Window, target: str) -> Dialogue:
+    """The dialogue of a window in normal form, for those who write it down in a way of their own.
+
+    Open calls at its end are answered as interrupted: what it is written for begins at rest.
+    """
+    reader = _Reader(window.entries, Options(format=target))
+    items = [*reader.beginning(window), *reader.items(window.entries)]
+    found = normalise(items, target, to_be_sent=False)
+    return replace(found, repairs=[*reader.repairs, *found.repairs])
 
 
 def format_of(entries: Sequence[Entry]) -> str | None:
     """The format of the newest message that names one, or that can be told by its shape."""
     for entry in reversed(entries):
         if entry.kind in MESSAGE_KINDS:
-            if entry.format is not None and entry.format in messages.FORMATS:
-                return entry.format
+            written = None if entry.format is None else messages.request_format(entry.format)
+            if written is not None:
+                return written
+            if entry.format in messages.FRAMEWORKS:
+                continue  # it is known, so its shape need not be guessed; but it is only read
             found = messages.detect(entry.body)
             if found != "plain":
                 return found
@@ -182,28 +231,31 @@ def format_of(entries: Sequence[Entry]) -> str | None:
 class _Reader:
     """Entries to messages: applies edits, turns summaries into messages, notes the settings."""
 
-    def __init__(self, window: Window, options: Options) -> None:
+    def __init__(self, entries: Sequence[Entry], options: Options) -> None:
         self.repairs: list[Repair] = []
         self.tools: Any = None
         self.model: Any = None
-        self._window = window
         self._options = options
-        self._edits = _edits(window.entries)
+        self._edits = _edits(entries)
         self._signals: set[str] = set()
         # How often something came between two replies of the model, and the turn of the last one.
         self._step = 0
         self._turn: str | None = None
 
-    def items(self) -> list[Item]:
+    def beginning(self, window: Window) -> list[Item]:
+        """What stands before the entries of a window."""
         found: list[Item] = []
-        if self._window.repaired:
-            boundary = self._window.compaction
+        if window.repaired:
+            boundary = window.compaction
             text = "the first entry that the compaction kept was missing"
             self._report("boundary_repaired", text, boundary.entry.id if boundary else None)
-        for entry in self._window.carried:
+        for entry in window.carried:
             found += self._message(entry) if entry.kind in MESSAGE_KINDS else self._aside(entry)
-        found += self._summary()
-        for entry in self._window.entries:
+        return found + self._summary(window)
+
+    def items(self, entries: Sequence[Entry]) -> list[Item]:
+        found: list[Item] = []
+        for entry in entries:
             if entry.kind in MESSAGE_KINDS:
                 self._count(entry)
                 found += self._message(entry)
@@ -226,7 +278,8 @@ class _Reader:
             self._report("edited", f"the edit {edit.entry.id} applies", entry.id)
             if edit.edit != "replace":
                 return []
-            return self._read(entry, _mended(edit.message), edit.format or entry.format)
+            new = edit.message if edit.content is None else _with_content(entry.body, edit.content)
+            return self._read(entry, _mended(new), edit.format or entry.format)
         body = decode(entry.data)
         # How lone surrogates are spelled, and little else: a look at the bytes is much cheaper
         # than one at every text of every message.
@@ -250,7 +303,11 @@ class _Reader:
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
         reply = self._reply(body, known) if entry.kind in _REPLIES else None
-        return [Item(entry.id, message, entry.turn, reply, self._step) for message in found]
+        partial = entry.meta_data is not None and b'"partial"' in entry.meta_data
+        partial = partial and bool(entry.meta.get("partial"))
+        return [
+            Item(entry.id, message, entry.turn, reply, self._step, partial) for message in found
+        ]
 
     def _reply(self, body: Any, format: str) -> str | None:
         """What the pieces of one reply have in common, if it may have been stored in pieces.
@@ -260,9 +317,11 @@ class _Reader:
         """
         if not isinstance(body, dict):
             return None
-        if format == "openai-responses" and "output" not in body:
+        if format == "codex" or (format == "openai-responses" and "output" not in body):
             return f"step {self._step}"
-        id = body.get("id") or body.get("responseId")
+        if format in ("claude-code", "pi") and isinstance(body.get("message"), dict):
+            body = body["message"]
+        id = body.get("id") or body.get("responseId")  # pi has the latter, too
         return id if isinstance(id, str) else None
 
     def _unsignalled(self, message: Message) -> Message:
@@ -298,18 +357,18 @@ class _Reader:
             return [_said(entry.id, f"<branch_summary>\n{text}\n</branch_summary>")]
         return []
 
-    def _summary(self) -> list[Item]:
+    def _summary(self, window: Window) -> list[Item]:
         """The compaction as messages: the ones it brings, or one that tells what it stands for."""
-        compaction = self._window.compaction
+        compaction = window.compaction
         if compaction is None:
             return []
         if compaction.messages is not None:
             return [
                 item
                 for body in compaction.messages
-                for item in self._read(compaction.entry, _mended(body), None)
+                for item in self._read(compaction.entry, _mended(body), compaction.format)
             ]
-        kept = [entry for entry in self._window.kept if entry.id not in self._edits]
+        kept = [entry for entry in window.kept if entry.id not in self._edits]
         text = summary_text(compaction.summary, kept)
         return [] if text is None else [_said(None, text)]
 
@@ -372,6 +431,15 @@ def _edits(entries: Sequence[Entry]) -> dict[str, ContextEdit]:
     return {target: edit for target, edit in found.items() if edit.edit != "restore"}
 
 
+def _with_content(body: Any, content: Any) -> Any:
+    """A message, or the record that holds one, with other content."""
+    if not isinstance(body, dict):
+        return body
+    if isinstance(body.get("message"), dict):
+        return {**body, "message": {**body["message"], "content": content}}
+    return {**body, "content": content}
+
+
 def _call_of(part: Part) -> str | None:
     if isinstance(part, ToolCall):
         return part.id
@@ -398,13 +466,14 @@ def _sizes(blocks: Sequence[Block], count: Count) -> list[int]:
 
 
 def _segments(
-    window: Window, blocks: Sequence[Block], places: Sequence[int | None], options: Options
+    sources: Sequence[Entry],
+    boundary: Entry | None,
+    blocks: Sequence[Block],
+    places: Sequence[int | None],
+    options: Options,
 ) -> tuple[ContextSegment, ...]:
     sizes = _sizes(blocks, options.count)
-    entries = {entry.id: entry for entry in window.entries}
-    boundary = None if window.compaction is None else window.compaction.entry
-    if boundary is not None:
-        entries[boundary.id] = boundary
+    entries = {entry.id: entry for entry in sources}
     names = {call.id: call.name for block in blocks for call in calls_of(block.message)}
     found = []
     for block, place, size in zip(blocks, places, sizes, strict=True):

@@ -74,7 +74,8 @@ class Window(Struct, frozen=True):
 
     `compaction` stands for all that was before `entries`; `kept` are the user inputs from there
     that it preserves, `carried` the system messages and settings that are still in force.
-    `repaired` says that its boundary was missing and had to be found.
+    `repaired` says that its boundary was missing and had to be found. `last` is where the path
+    ends, a compaction perhaps.
     """
 
     entries: list[Entry]
@@ -82,6 +83,7 @@ class Window(Struct, frozen=True):
     kept: tuple[Entry, ...] = ()
     carried: tuple[Entry, ...] = ()
     repaired: bool = False
+    last: Entry | None = None
 
 
 def read_window(
@@ -89,10 +91,11 @@ def read_window(
 ) -> Window:
     """The window of a path. With `compacted` false it is the whole path."""
     if not compacted:
-        return Window(_without_compactions(thread.path(leaf)))
+        path = thread.path(leaf)
+        return Window(_without_compactions(path), last=path[-1] if path else None)
     tail, compaction = _back_to_compaction(thread, leaf)
     if compaction is None:
-        return Window(_without_compactions(tail))
+        return Window(_without_compactions(tail), last=tail[-1] if tail else None)
     head, repaired = _kept_before(thread, compaction)
     entries = _without_compactions([*head, *tail])
     present = {entry.id for entry in entries}
@@ -102,6 +105,7 @@ def read_window(
         _named(thread, compaction.kept_users, present),
         _named(thread, compaction.carried, present),
         repaired,
+        tail[-1] if tail else compaction.entry,
     )
 
 
@@ -133,6 +137,8 @@ def _back_to_compaction(
 def _kept_before(thread: PathReader, compaction: Compaction) -> tuple[list[Entry], bool]:
     """The entries before a compaction that it keeps as they are."""
     leaf = compaction.entry.parent
+    if leaf is None:
+        return [], False  # it came without what it stands for
     try:
         if compaction.first_kept is not None:
             return thread.path(leaf, after=thread.get(compaction.first_kept).parent), False

@@ -24,9 +24,10 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 NESTING_MAX = 200
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-_pack = msgspec.msgpack.Encoder().encode
+_encode_into = msgspec.json.Encoder().encode_into
+_pack_into = msgspec.msgpack.Encoder().encode_into
+_decode_at_once = msgspec.json.Decoder().decode
+_LARGE_BYTES = 1024 * 1024
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -42,7 +43,9 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
         return parse(value, field=field, limit=limit)
     try:
         data = _encode(value)
-        _pack(value)  # MessagePack has 64-bit integers only: refuses in C what would lose value
+        _pack_into(
+            value, bytearray()
+        )  # MessagePack has 64-bit integers only: refuses in C what would lose value
         # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
         exact = bool(_decode(data) == value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
@@ -57,18 +60,46 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
     return data
 
 
+def _encode(value: Any) -> bytes:
+    # Into a buffer of ours: `encode` of msgspec 0.22 does not notice when there is no memory to
+    # let its own one grow, and goes on in it, which ends the process.
+    buffer = bytearray()
+    _encode_into(value, buffer)
+    return bytes(buffer)
+
+
+def _decode(data: bytes) -> Any:
+    if len(data) >= _LARGE_BYTES:
+        # msgspec 0.22 writes text without a look whether there was memory for it, which ends the
+        # process. So about as much as the values will need is asked for first, and given back: if
+        # it is not there, this is a MemoryError.
+        bytearray(len(data) + 64 * (data.count(b'"') // 2 + data.count(b",")))
+    return _decode_at_once(data)
+
+
 def parse(raw: bytes | str, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> bytes:
     """The canonical bytes of raw JSON text. Duplicate keys and lossy numbers are refused."""
+    return parse_value(raw, field=field, limit=limit)[0]
+
+
+def parse_value(
+    raw: bytes | str, *, field: str = "body", limit: int = BODY_BYTES_MAX
+) -> tuple[bytes, Any]:
+    """The same, with the value: for those who look at what they are about to store."""
     data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else bytes(raw)
     if len(data) > limit:
         raise TooLarge(field, size=len(data), limit=limit)
     try:
         value = _decode(data)
         if _encode(value) == data:  # canonical already: nothing can have been lost
-            return encode(value, field=field, limit=limit)
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+            _pack_into(value, bytearray())  # but for what has more than 64 bits
+            if data.count(b"[") + data.count(b"{") > NESTING_MAX:
+                _check(value, field)
+            return data, value
+    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass
-    return encode(_parse_with_care(data, field), field=field, limit=limit)
+    value = _parse_with_care(data, field)
+    return encode(value, field=field, limit=limit), value
 
 
 def decode(data: bytes) -> Any:
@@ -85,10 +116,15 @@ def decode(data: bytes) -> Any:
 
 def render(value: Any) -> str:
     """JSON text of a value that was decoded here, to be shown or measured; nothing is checked."""
+    return render_bytes(value).decode("utf-8")
+
+
+def render_bytes(value: Any) -> bytes:
+    """The same, as bytes."""
     try:
-        return _encode(value).decode("utf-8")
+        return _encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value)
+        return json.dumps(value).encode("ascii")
 
 
 def _encode_with_care(value: Any, field: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time as wall
 from collections.abc import Callable, Iterable, Mapping
@@ -62,7 +61,7 @@ def draft(
         turn=None if turn is None else check_name(turn, "turn"),
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
         meta_data=_meta(meta),
-        blobs=tuple(map(_check_hash, blobs)) if blobs else (),
+        blobs=tuple(map(_check_hash, several(blobs, "blobs"))) if blobs else (),
         implied_turn=implied_turn,
         fresh=once and id is None,
     )
@@ -92,6 +91,8 @@ def move(leaf: str | None, time_us: int, id: str | None = None) -> MoveDraft:
 
 def facts(values: Mapping[str, Any], time_us: int) -> tuple[FactDraft, ...]:
     """Facts to be set, checked."""
+    if not isinstance(values, Mapping):
+        raise InvalidInput("facts", f"must be an object of keys and values, not {values!r}")
     return tuple(_fact(key, value, time_us) for key, value in values.items())
 
 
@@ -123,19 +124,54 @@ def _check_hash(hash: str) -> str:
     return check_name(hash, "blobs", 80)
 
 
+NUMBER_MAX = 2**63 - 1  # what every database takes
+SECONDS_MAX = 1e10  # some 300 years: more is a mistake, and no clock can wait for it
+
+
 def check_folder(value: str | os.PathLike[str], field: str) -> str:
     """The name of a folder. The empty one is a mistake, and never the current folder."""
-    name = os.fspath(value)
+    name = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(name, str) or not name or "\0" in name:
         raise InvalidInput(field, f"{name!r} is no name of a folder; '.' is the current one")
     return name
 
 
+def check_number(value: Any, field: str, least: int = 0, most: int = NUMBER_MAX) -> int:
+    """A whole number that every engine can take."""
+    if type(value) is not int or not least <= value <= most:
+        told = f"from {least} on" if most == NUMBER_MAX else f"from {least} to {most}"
+        raise InvalidInput(field, f"must be a whole number {told}, not {_short(value)}")
+    return value
+
+
+def check_place(value: Any, field: str) -> str | UnsetType | None:
+    """An entry's id, or None for before the root, or nothing at all."""
+    return value if value is None or value is UNSET else check_name(value, field)
+
+
+def check_fence(value: Any) -> int | None:
+    """The fence of a lease, or none."""
+    return None if value is None else check_number(value, "fence")
+
+
+def several(values: Any, field: str) -> Iterable[Any]:
+    """What a caller gave for a list of things; a text is one thing."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidInput(field, f"must be a list, not {_short(values)}")
+    return values
+
+
 def seconds(value: Any, field: str) -> float:
     """A span of time: a finite number that is not negative."""
-    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise InvalidInput(field, f"must be a number of seconds, not {value!r}")
+    if type(value) not in (int, float) or not 0 <= value <= SECONDS_MAX:
+        raise InvalidInput(field, f"must be a number of seconds, not {_short(value)}")
     return float(value)
+
+
+def _short(value: Any) -> str:
+    """A value in a message: Python refuses to spell out a number of more than 4,300 digits."""
+    is_huge = type(value) is int and abs(value) > 2**200
+    return "one that is far too large" if is_huge else repr(value)
 
 
 def mint(id: str | None) -> str:

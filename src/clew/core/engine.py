@@ -40,6 +40,7 @@ from clew.core.model import (
     Stats,
     Swept,
     ThreadDraft,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
@@ -89,6 +90,15 @@ class Engine(Protocol):
         May write: an engine may use the call to put its index of threads in order, so that the
         next page is cheaper. That is no record, changes no `updated_us`, and wakes no waiter. An
         engine that cannot write just now gives the same page without it.
+        """
+        ...
+
+    def heads(self) -> list[ThreadHead]:
+        """Every thread that is not purged, deleted ones too, with its last seq; in no order.
+
+        For what is derived from records (a search index, sums of usage) and has to find out, at
+        the cost of a number a thread, which threads have got new ones. Of a thread that is damaged
+        the head may be missing, or lie before the damage. May write like `threads`.
         """
         ...
 
@@ -180,6 +190,15 @@ class Engine(Protocol):
         """Those of the hashes whose blobs are stored."""
         ...
 
+    def renew_blobs(self, hashes: Iterable[str]) -> set[str]:
+        """Those of the hashes whose blobs are stored; they are as young for `sweep` as if put now.
+
+        For a caller that refers to blobs in a way that the engine does not see: it writes the
+        reference down, and then renews what it relies on. A sweep that is under way either sees
+        the reference, or leaves what is young, or the caller is told that a blob is missing.
+        """
+        ...
+
     def purge(self, thread: str) -> Purged:
         """Remove a thread for good, but for the entries on paths that forks share.
 
@@ -195,8 +214,10 @@ class Engine(Protocol):
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         """Remove blobs that no record refers to and that were put longer ago than the grace.
 
-        `keep` is asked about them first, while nothing else is written: it may read, and names
-        those that stay. Blobs that refer to blobs are the caller's own affair.
+        `keep` is asked about all of them first, while others write: it may read, and names those
+        that stay. What is put, renewed or referred to meanwhile stays too. They are removed a few
+        at a time, so that no writer waits for long. Blobs that refer to blobs are the caller's own
+        affair. If it is interrupted, a part of them is removed.
         """
         ...
 
@@ -230,6 +251,6 @@ def innermost(engine: Engine) -> Engine:
 
 def check_limit(limit: int) -> int:
     """A limit as engines can use it: the rule of the waist, in one place."""
-    if limit < 1:
-        raise InvalidInput("limit", f"must be at least 1, not {limit}")
+    if type(limit) is not int or limit < 1:
+        raise InvalidInput("limit", f"must be a whole number of at least 1, not {limit!r}")
     return min(limit, LIMIT_MAX)

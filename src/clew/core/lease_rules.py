@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.core.errors import InvalidInput, LeaseHeld, LeaseLost
+from clew.core.errors import Corrupt, InvalidInput, LeaseHeld, LeaseLost
 from clew.core.model import Acquire, ClearExpired, Inspect, Lease, LeaseRequest, Release, Renew
 
 TTL_SECONDS_MAX = 7 * 24 * 3600.0
+FENCE_MAX = 2**63 - 1  # what every database takes
+_STEP_MAX = 2**20
 
 
 class Instant(Struct, frozen=True):
@@ -70,13 +70,29 @@ def _acquire(
     if live is not None:
         raise LeaseHeld(thread, owner=live.owner, until=live.until)
     taken = LeaseState(
-        fence=state.fence + 1,
+        fence=_next_fence(thread, state.fence, now),
         owner=request.owner,
         turn=request.turn,
         created_us=now.wall_us,
     )
     taken = _extended(taken, request.ttl_seconds, now)
     return taken, taken.live(thread, now)
+
+
+def _next_fence(thread: str, fence: int, now: Instant) -> int:
+    """Greater than the last one, and other than all that this thread ever gave out.
+
+    A store that was put back from a backup, a standby that lacked the last commits, and a thread
+    that was purged and made anew know nothing of the fences in between. The clock does.
+    """
+    following = now.wall_us
+    if following <= fence:
+        # The clock was ahead once. By a step that depends on the moment, as one more than the last
+        # would be what is given from a backup too.
+        following = fence + 1 + now.wall_us % _STEP_MAX
+    if following > FENCE_MAX:
+        raise Corrupt(f"the lease of thread {thread!r}", f"{fence} is no fence that Clew gave")
+    return following
 
 
 def _clear(
@@ -93,7 +109,7 @@ def _ended(state: LeaseState) -> LeaseState:
 
 
 def _extended(state: LeaseState, ttl_seconds: float, now: Instant) -> LeaseState:
-    if not (math.isfinite(ttl_seconds) and 0 < ttl_seconds <= TTL_SECONDS_MAX):
+    if type(ttl_seconds) not in (int, float) or not 0 < ttl_seconds <= TTL_SECONDS_MAX:
         raise InvalidInput("ttl_seconds", f"must be over 0 and at most {TTL_SECONDS_MAX:.0f}")
     return replace(
         state,

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
 from clew.core.codec import decode, digest
 from clew.core.errors import Corrupt, InvalidInput
-from clew.core.facts import read_fact
+from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
 
 # --- a property that is computed when it is first looked at ---
 
@@ -66,10 +66,18 @@ def rfc3339(time: datetime) -> str:
 
 
 def to_us(time: datetime, field: str = "time") -> int:
-    """An aware datetime as microseconds since the epoch; naive ones are refused."""
-    if time.tzinfo is None:
+    """An aware datetime as microseconds since the epoch; naive ones are refused.
+
+    So is what has another year in UTC than a datetime can have: it could not be shown again.
+    """
+    if not isinstance(time, datetime):
+        raise InvalidInput(field, f"must be a datetime with a time zone, not {time!r}")
+    if time.utcoffset() is None:
         raise InvalidInput(field, "datetime has no time zone; use datetime.now(UTC)")
-    return (time - _EPOCH) // timedelta(microseconds=1)
+    time_us = (time - _EPOCH) // timedelta(microseconds=1)
+    if not TIME_US_MIN <= time_us <= TIME_US_MAX:
+        raise InvalidInput(field, f"must lie in the years 1 to 9999 in UTC, not at {time}")
+    return time_us
 
 
 # --- records: what comes out ----------------------------------------------------------------
@@ -329,6 +337,12 @@ class ThreadInfo(Struct, frozen=True, dict=True):
         return self.facts.get("workspace")
 
     @property
+    def agent(self) -> str | None:
+        """Whose work the thread is: the fact `agent`, or else the adapter that wrote it."""
+        found = self.facts.get("agent") or self.facts.get("adapter")
+        return found if isinstance(found, str) else None
+
+    @property
     def archived(self) -> bool:
         return bool(self.facts.get("archived", False))
 
@@ -366,7 +380,10 @@ def fact_keys(info: ThreadInfo, prefix: str) -> list[str]:
 
 
 class ThreadQuery(Struct, frozen=True, kw_only=True):
-    """Which threads, in which order. Newest first; `cursor` continues a page."""
+    """Which threads, in which order. Newest first; `cursor` continues a page.
+
+    `roots`: only those that neither work for another thread nor were forked from one.
+    """
 
     order: Order = "created"
     archived: bool | None = False
@@ -376,6 +393,7 @@ class ThreadQuery(Struct, frozen=True, kw_only=True):
     status: str | None = None
     parent: str | None = None
     origin: str | None = None
+    roots: bool = False
     prefix: str | None = None
     after_us: int | None = None
     before_us: int | None = None
@@ -395,10 +413,14 @@ def encode_cursor(time_us: int, id: str) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[int, str]:
-    time_us, dot, id = cursor.partition(".")
-    if not dot or not id or not re.fullmatch(r"-?[0-9]{1,18}", time_us):
+    match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    if match is None or not TIME_US_MIN <= int(match[1]) <= TIME_US_MAX:
         raise InvalidInput("cursor", f"{cursor!r} is not one that a page gave")
-    return int(time_us), id
+    return int(match[1]), match[2]
+
+
+# An id is text that UTF-8 can carry, without NUL: a cursor of other text comes from no page.
+_CURSOR = re.compile(r"(-?[0-9]{1,18})\.([^\0\ud800-\udfff]+)")
 
 
 class Segment(Struct, frozen=True):
@@ -475,8 +497,8 @@ class Properties(Struct, frozen=True, kw_only=True):
     `maintenance` names the class that looks after the store as a whole, as "module:Class"; None:
     there is none (see `clew.core.maintenance`). `own_files` are the files and folders, by their
     real paths, that the store is made of, so that a snapshot of a folder leaves them out.
-    `cache_folder` is where caches about the store may lie; None: not with the store, but in the
-    user's own cache folder.
+    `text_index` names the function that opens the namespace's index of words, as "module:function"
+    (see `clew.core.text_index`), and `text_index_place` the file that it is in, if it is in one.
     """
 
     engine: str
@@ -489,7 +511,19 @@ class Properties(Struct, frozen=True, kw_only=True):
     read_only: bool = False
     maintenance: str | None = None
     own_files: tuple[str, ...] = ()
-    cache_folder: str | None = None
+    text_index: str = "clew.engines.shared.full_text:open_full_text"
+    text_index_place: str | None = None
+
+
+class ThreadHead(Struct, frozen=True):
+    """How far a thread has come: what derived data compares with how far it has read.
+
+    `birth` differs between a thread and another one that got its id after a purge.
+    """
+
+    thread: str
+    birth: str
+    seq: int
 
 
 class Stats(Struct, frozen=True, kw_only=True):

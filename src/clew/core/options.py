@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import UnsetType
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clew.context.tokens import Count
     from clew.engines.files.disk import Disk
     from clew.snapshots.ignore import Rules
+    from clew.usage.model import By
 
 
 class OpenOptions(TypedDict, total=False):
@@ -37,6 +38,21 @@ class OpenOptions(TypedDict, total=False):
     migrate: bool
     connections: int
     pooler: bool | None
+
+
+class UsageOptions(TypedDict, total=False):
+    """Which replies, and in which groups: `Store.usage`."""
+
+    tree: bool
+    by: By | None
+    since: datetime | timedelta | None
+    until: datetime | None
+    timezone: str
+    model: str | None
+    workspace: str | None
+    agent: str | None
+    prices: str | os.PathLike[str] | Mapping[str, Any] | None
+    progress: Progress | None
 
 
 class ThreadFields(TypedDict, total=False):
@@ -62,9 +78,32 @@ class ThreadFilters(TypedDict, total=False):
     status: str | None
     parent: str | None
     origin: str | None
+    roots: bool
     after: datetime | None
     before: datetime | None
     limit: int
+
+
+class SearchOptions(TypedDict, total=False):
+    """Where to search, for what, and how much of it: `Store.search`."""
+
+    substring: bool
+    thread: str | Iterable[str] | None
+    agent: str | None
+    workspace: str | None
+    model: str | None
+    tool: str | None
+    role: str | None
+    kind: str | None
+    path: str | None
+    tag: str | None
+    since: datetime | None
+    until: datetime | None
+    deleted: bool
+    limit: int
+    cursor: str | None
+    context: int
+    progress: Progress | None
 
 
 class ForkFields(TypedDict, total=False):
@@ -112,6 +151,14 @@ class AppendOptions(EntryFields, total=False):
     expect: str | UnsetType | None
 
 
+class StreamOptions(TypedDict, total=False):
+    """What a streamed reply is given: `Turn.streaming`."""
+
+    id: str | None
+    meta: Mapping[str, Any] | None
+    save_seconds: float
+
+
 class Fenced(TypedDict, total=False):
     """The fence of the caller's lease, which a turn knows itself."""
 
@@ -120,6 +167,12 @@ class Fenced(TypedDict, total=False):
 
 class FencedAppendOptions(AppendOptions, Fenced, total=False):
     """The same, and a fence: `Thread.append`."""
+
+
+class FencedStreamOptions(StreamOptions, Fenced, total=False):
+    """The same, its turn, and a fence: `Thread.streaming`."""
+
+    turn: str | None
 
 
 class ProjectionOptions(TypedDict, total=False):
@@ -159,6 +212,7 @@ class CompactOptions(CompactionNotes, total=False):
     keep_turns: int | None
     keep_tokens: int | None
     keep_user_tokens: int
+    max_tokens: int | None
     format: str | None
 
 

@@ -26,7 +26,7 @@ _OPERATIONS = {
     for name, function in vars(Engine).items()
     if inspect.isfunction(function) and not name.startswith("_")
 }
-_WRITES = frozenset(("create", "append", "lease", "put_blobs", "purge", "sweep"))
+_WRITES = frozenset(("create", "append", "lease", "put_blobs", "renew_blobs", "purge", "sweep"))
 
 
 class Call(Struct, frozen=True):
@@ -93,7 +93,6 @@ def read_only(engine: Engine) -> Engine:
         engine.properties,
         read_only=True,
         acknowledged="nothing: the store is open read-only",
-        cache_folder=None,
     )
 
     @contextmanager

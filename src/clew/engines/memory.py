@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from clew.core.codec import digest
+from clew.core.codec import digest, new_id
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import Closed, InvalidInput, NotFound
 from clew.core.lease_rules import Instant, LeaseState, step_lease
@@ -29,6 +29,7 @@ from clew.core.model import (
     Stats,
     Swept,
     ThreadDraft,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
@@ -56,6 +57,7 @@ class MemoryEngine:
         self._clock = clock
         self._changed = threading.Condition()
         self._threads: dict[str, ThreadState] = {}
+        self._births: dict[str, str] = {}
         self._leases: dict[str, LeaseState] = {}
         self._blobs: dict[str, tuple[bytes, int]] = {}
         self._closed = False
@@ -87,6 +89,7 @@ class MemoryEngine:
             for record in plan(state.head, draft.facts, state.find).new:
                 state.apply(record)
             self._threads[draft.id] = state
+            self._births[draft.id] = new_id()
             return state.info()
 
     def _inherited(self, draft: ThreadDraft) -> list[Entry]:
@@ -114,6 +117,14 @@ class MemoryEngine:
             start = (-query.cursor[0], query.cursor[1])
             found = [info for info in found if _key(info, query) > start]
         return page_of(query, found, lambda info: info)
+
+    def heads(self) -> list[ThreadHead]:
+        with self._changed:
+            self._check_open()
+            return [
+                ThreadHead(id, self._births[id], state.head.seq)
+                for id, state in self._threads.items()
+            ]
 
     def purge(self, thread: str) -> Purged:
         with self._changed:
@@ -225,10 +236,28 @@ class MemoryEngine:
             self._check_open()
             return {hash for hash in hashes if hash in self._blobs}
 
-    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
+    def renew_blobs(self, hashes: Iterable[str]) -> set[str]:
         with self._changed:
             self._check_open()
-            before_us = self._clock().wall_us - round(grace_seconds * 1e6)
+            found = {hash for hash in hashes if hash in self._blobs}
+            now_us = self._clock().wall_us
+            for hash in found:
+                self._blobs[hash] = (self._blobs[hash][0], now_us)
+            return found
+
+    def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
+        before_us = self._clock().wall_us - round(grace_seconds * 1e6)
+        unused = self._unused(before_us)
+        wanted = keep(set(unused)) if keep is not None and unused else set()
+        with self._changed:
+            gone = unused & self._unused(before_us) - wanted
+            size = sum(len(self._blobs.pop(hash)[0]) for hash in gone)
+            return Swept(blobs=len(gone), size_bytes=size)
+
+    def _unused(self, before_us: int) -> set[str]:
+        """The blobs that no entry names, and that were put before a time."""
+        with self._changed:
+            self._check_open()
             used = {
                 hash
                 for state in self._threads.values()
@@ -236,12 +265,8 @@ class MemoryEngine:
                 if isinstance(record, Entry)
                 for hash in record.blobs
             }
-            gone = {
-                h for h, (_, put_us) in self._blobs.items() if h not in used and put_us <= before_us
-            }
-            gone -= keep(set(gone)) if keep is not None and gone else set()
-            size = sum(len(self._blobs.pop(hash)[0]) for hash in gone)
-            return Swept(blobs=len(gone), size_bytes=size)
+            old = {hash for hash, (_, put_us) in self._blobs.items() if put_us <= before_us}
+            return old - used
 
     # --- looking after ---
 
@@ -303,6 +328,7 @@ def _matches(info: ThreadInfo, query: ThreadQuery) -> bool:
         and query.status in (None, info.status)
         and query.parent in (None, info.parent)
         and query.origin in (None, info.origin and info.origin.thread)
+        and not (query.roots and (info.parent or info.origin))
         and info.id.startswith(query.prefix or "")
         and (query.after_us is None or time_us > query.after_us)
         and (query.before_us is None or time_us < query.before_us)

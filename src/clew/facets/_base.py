@@ -40,8 +40,9 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name, is_name
-from clew.store import FORK_ID_FACT, Store
+from clew.store import Store
 from clew.thread import Thread
+from clew.tree import FORK_ID_FACT
 
 if TYPE_CHECKING:
     from clew.core.options import ForkOptions

@@ -3,8 +3,9 @@
 A format is a name and three functions: `read` gives the neutral view of a stored body, `write`
 makes request messages from neutral ones in normal form, `validate` judges request messages by
 the provider's rules. Each format is a folder with a module for each of them, loaded when it is
-first asked for: `import clew` stays light, and most programs need one format. `incoming` is the
-door through which messages become entries.
+first asked for: `import clew` stays light, and most programs need one format. What frameworks
+store is a format, too, in one module, which may have no more than `read`. `incoming` is the door
+through which messages become entries.
 
 Normal form: no message without parts and no blank text; an assistant message is one reply of the
 model; every assistant message with calls is followed at once by one tool message with exactly one
@@ -17,29 +18,60 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import InvalidInput
 from clew.messages.detection import detect
-from clew.messages.neutral import Message, Usage, Violation, Written
+from clew.messages.neutral import About, Message, Usage, Violation, Written
 from clew.messages.sdk_objects import as_body
+
+if TYPE_CHECKING:
+    from clew.messages.shared.stream import Accumulator
+    from clew.messages.shared.write import Writing
 
 __all__ = [
     "FORMATS",
+    "FRAMEWORKS",
+    "STREAMED",
+    "accumulator",
     "as_body",
     "check_format",
+    "counter",
     "detect",
     "known_format",
     "read",
     "read_usage",
     "reader",
+    "request_format",
+    "teller",
+    "translator",
     "validate",
     "view",
     "write",
+    "writer",
 ]
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
-_KNOWN = frozenset(FORMATS)
+STREAMED = ("anthropic", "openai-chat", "openai-responses", "gemini")
+# How frameworks and agents store messages. All can be read; some have requests of their own, too.
+FRAMEWORKS = (
+    "adk",
+    "agent-framework",
+    "aider",
+    "claude-code",
+    "cline",
+    "codex",
+    "converse",
+    "copilot",
+    "gemini-cli",
+    "langchain",
+    "llama-index",
+    "opencode",
+    "openhands",
+    "pi",
+    "pydantic-ai",
+)
+_KNOWN = frozenset({*FORMATS, *FRAMEWORKS})
 
 
 def read(format: str, body: Any) -> list[Message]:
@@ -66,16 +98,45 @@ def known_format(format: str | None, body: Any) -> str:
     return format if format is not None and format in _KNOWN else detect(body)
 
 
-@cache
 def reader(format: str) -> Callable[[Any], list[Message]]:
     """The function that reads a format, for those who read many messages."""
-    found: Callable[[Any], list[Message]] = _part(format, "read").read
+    found: Callable[[Any], list[Message]] = _part(check_format(format), "read").read
     return found
 
 
 def read_usage(format: str, usage: Any) -> Usage | None:
     """What the usage of a response says, counted alike for every provider; None if it is none."""
-    found: Usage | None = _part(format, "read").read_usage(usage)
+    found: Usage | None = _part(check_format(format), "read").read_usage(usage)
+    return found
+
+
+@cache
+def teller(format: str) -> Callable[[dict[str, Any]], About]:
+    """The function that says what a body of a format tells of the call that made it."""
+    module = _part(check_format(format), "read")
+    found: Callable[[dict[str, Any]], About] = getattr(module, "about", _about)
+    return found
+
+
+def _about(body: dict[str, Any]) -> About:
+    """Where a format has no place for it, programs use the name that most providers have."""
+    return About(usage=body.get("usage"), model=body.get("model"), id=body.get("id"))
+
+
+@cache
+def counter(format: str) -> Callable[[Any], Usage | None] | None:
+    """The function that reads the usage of a format; None if the format has no usage."""
+    return getattr(_part(format, "read"), "read_usage", None) if format in _KNOWN else None
+
+
+def accumulator(format: str) -> Accumulator:
+    """What puts the events of a streamed reply together again: see `shared.stream`.
+
+    InvalidInput for a format that is not streamed.
+    """
+    if format not in STREAMED:
+        raise InvalidInput("format", f"{format!r} is not one of {', '.join(STREAMED)}")
+    found: Accumulator = _part(format, "stream").Accumulator()
     return found
 
 
@@ -88,25 +149,61 @@ def write(format: str, messages: Sequence[Message], *, unicode: bool = False) ->
     message where the provider wants that. Lone surrogates, which no request carries, are
     replaced; `unicode` says that there are none, which saves looking for them.
     """
-    written: Written = _part(format, "write").write(messages, unicode=unicode)
-    return written
+    return writer(format).write(messages, unicode=unicode)
+
+
+def writer(format: str) -> Writing:
+    """What writes a format, for those who have more messages to write later."""
+    module = _part(check_format(format), "write")
+    if not hasattr(module, "write"):
+        raise InvalidInput("format", f"no request is written in {format!r}; it can only be read")
+    made: Writing = module.Writer()
+    return made
+
+
+def request_format(format: str) -> str | None:
+    """The format for a request that goes on from messages in a format; None if it is unknown.
+
+    Most often that is the same one. What only wraps the messages of a provider is read, and the
+    request is the provider's.
+    """
+    if format in FORMATS:
+        return format
+    if format not in FRAMEWORKS:
+        return None
+    module = _part(format, "write")
+    found: str | None = format if hasattr(module, "write") else getattr(module, "PROVIDER", None)
+    return found
+
+
+def translator(format: str, name: str) -> Callable[[Any, str | None], dict[str, Any]] | None:
+    """What tells the body of a compaction or an edit of that format in our words; None: nothing.
+
+    It is given the body, and the id of the entry that this one hangs on.
+    """
+    if format not in FRAMEWORKS:
+        return None
+    found: Callable[[Any, str | None], dict[str, Any]] | None
+    found = getattr(_part(format, "read"), name, None)
+    return found
 
 
 def validate(format: str, messages: list[Any]) -> list[Violation]:
     """The rules of a provider that request messages break; none if it will accept them."""
-    violations: list[Violation] = _part(format, "rules").validate(messages)
+    violations: list[Violation] = _part(check_format(format), "rules").validate(messages)
     return violations
 
 
 def check_format(format: str) -> str:
     """The name of a format, or InvalidInput with the names that there are."""
-    if format in FORMATS:
+    if format in FORMATS or format in FRAMEWORKS:
         return format
-    raise InvalidInput("format", f"{format!r} is not one of {', '.join(FORMATS)}")
+    raise InvalidInput("format", f"{format!r} is not one of {', '.join(FORMATS + FRAMEWORKS)}")
 
 
 @cache
 def _part(format: str, part: str) -> Any:
-    """The module of a format that reads, writes or judges; plain messages have one for all."""
-    name = check_format(format).replace("-", "_")
-    return import_module(f"clew.messages.{name}" + ("" if name == "plain" else f".{part}"))
+    """The module of a format that reads, writes or judges; small formats have one for all."""
+    name = format.replace("-", "_")
+    whole = format == "plain" or format in FRAMEWORKS
+    return import_module(f"clew.messages.{name}" + ("" if whole else f".{part}"))

@@ -150,9 +150,9 @@ def _draft(
 
 def _read(body: Any, format: str | None) -> list[Message]:
     """The neutral view; empty for a message of an unknown form, which only its role speaks for."""
-    if isinstance(body, dict):
+    if isinstance(body, dict) and format not in messages.FRAMEWORKS:
         # Before the readers, so that one mistake has one error in every format: Gemini's reader,
-        # for one, does not look at `content` at all.
+        # for one, does not look at `content` at all. Frameworks have contents of their own.
         _check_content(body)
     try:
         found = messages.reader(messages.detect(body) if format is None else format)(body)
@@ -193,7 +193,9 @@ def _kind(body: Any, found: list[Message]) -> str:
             for part in message.parts:
                 if type(part) is ToolCall:
                     return "tool_call"
-        if message.role != "tool":
+        # A request of Pydantic AI begins with the system's words and goes on with the user's: it
+        # is the user's, too.
+        if message.role != "tool" and (message.role, kind) != ("system", "user_message"):
             kind = _KINDS[message.role]
     return kind
 

@@ -78,7 +78,8 @@ class Usage(Struct, frozen=True, gc=False, kw_only=True):
     """The tokens of a response, counted alike for every provider.
 
     What was read from or written to the cache is not in `input_tokens`: the three together are
-    the request. `reasoning_tokens` is a part of `output_tokens`.
+    the request. `reasoning_tokens` is a part of `output_tokens`, and `cache_write_1h_tokens`, what
+    the cache keeps for an hour at a higher price, a part of `cache_write_tokens`.
     """
 
     input_tokens: int = 0
@@ -86,6 +87,19 @@ class Usage(Struct, frozen=True, gc=False, kw_only=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+
+
+class About(Struct, frozen=True, gc=False, kw_only=True):
+    """What a body tells of the call that made it, as it stands there: hostile, perhaps.
+
+    `usage` is in the form of the provider, `id` that of the response.
+    """
+
+    usage: Any = None
+    model: Any = None
+    id: Any = None
+    provider: Any = None
 
 
 class Message(Struct, frozen=True, gc=False, kw_only=True):

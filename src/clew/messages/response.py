@@ -151,11 +151,11 @@ def _split_responses(body: Block) -> _Pieces:
 
 
 def _split_gemini(body: Block) -> _Pieces:
-    body = _camel(body)
-    choice = _camel(_only(body, "candidates")) if body.get("candidates") else {}
+    body = camel(body)
+    choice = camel(_only(body, "candidates")) if body.get("candidates") else {}
     content = choice.get("content")
     feedback = body.get("promptFeedback")
-    blocked = _camel(feedback).get("blockReason") if isinstance(feedback, dict) else None
+    blocked = camel(feedback).get("blockReason") if isinstance(feedback, dict) else None
     # Beside the response, the SDK tells what it did for it, with all the messages before.
     by_sdk = ("sdkHttpResponse", "automaticFunctionCallingHistory", "parsed")
     known = ("candidates", "responseId", "modelVersion", "usageMetadata")
@@ -191,7 +191,7 @@ def _rest(body: Block, *known: str) -> Block:
     return {key: value for key, value in body.items() if key not in known and value is not None}
 
 
-def _camel(body: Block) -> Block:
+def camel(body: Block) -> Block:
     """The names of JSON for those of the protocol."""
     return {_INNER.sub(lambda found: found[1].upper(), key): value for key, value in body.items()}
 

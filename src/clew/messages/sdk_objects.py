@@ -24,6 +24,26 @@ def as_body(message: Any) -> Any:
         raise InvalidInput("message", "is nested too deeply to be JSON") from None
 
 
+def as_sent(response: Any) -> Any:
+    """The response without what the SDK's `parse` has read out of it, which no API takes back."""
+    body = as_body(response)
+    if body is response or not isinstance(body, dict):
+        return body  # JSON of the caller's, which no SDK has read
+    said = [choice["message"] for choice in body.get("choices") or ()]
+    calls = [call for message in said for call in message.get("tool_calls") or ()]
+    pieces = [*said, *[call.get("function") or {} for call in calls], *(body.get("output") or ())]
+    blocks = [block for one in [body, *pieces] for block in _blocks_of(one)]
+    for piece in [*pieces, *blocks]:
+        for key in ("parsed", "parsed_output", "parsed_arguments"):
+            piece.pop(key, None)
+    return body
+
+
+def _blocks_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
 # The way to a value, innermost step first, so that a step down costs no more than a pair.
 _Way = tuple[Any, "str | int"] | None
 

@@ -165,8 +165,13 @@ def wanted(store: Store, candidates: set[str]) -> set[str]:
     trees = Trees(store.engine)  # of its own: a whole store would push out what is in use
     found: set[str] = set()
     seen: set[str] = set()
-    for deleted in (False, True):  # a deleted thread can be restored
+    threads: set[str] = set()
+    # A deleted thread can be restored, also while we look: then it is among the others again.
+    for deleted in (False, True, False):
         for info in store.threads(archived=None, deleted=deleted):
+            if info.id in threads:
+                continue
+            threads.add(info.id)
             todo = [snapshot.tree for snapshot in visible(store.engine, info)]
             while todo:
                 manifest = todo.pop()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from difflib import SequenceMatcher
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from clew.core.errors import ClewError, Corrupt
 from clew.snapshots.manifest import FILE_KINDS, Node, sort_key
-from clew.snapshots.model import Change, Difference
+from clew.snapshots.model import Change, Difference, FileChange
 from clew.snapshots.tree import DEPTH_MAX, Trees
 
 # Which files may be one that was renamed. To compare each with each grows with both sides.
@@ -115,6 +118,34 @@ def below(differences: Iterable[Difference], path: str) -> list[Difference]:
         for names in [(one.path, one.old_path or one.path)]
         if not path or any(name == path or name.startswith(path + "/") for name in names)
     ]
+
+
+# --- by contents that others can check ---
+
+
+def file_changes(
+    trees: Trees, differences: Iterable[Difference], limit: int | None = None
+) -> list[FileChange]:
+    """The same with SHA-256 in place of our own hashes, which only a store can look up."""
+    files = (one for one in differences if (one.new_kind or one.old_kind) != "folder")
+    return [
+        FileChange(
+            path=one.path,
+            change=one.change,
+            before=_sha256(trees, one.old_kind, one.old_ref, one.old_path or one.path),
+            after=_sha256(trees, one.new_kind, one.new_ref, one.path),
+            old_path=one.old_path,
+        )
+        for one in islice(files, limit)
+    ]
+
+
+def _sha256(trees: Trees, kind: str | None, ref: str | None, path: str) -> str | None:
+    if ref is None or kind == "folder":
+        return None
+    # A link has the name of its target where a file has the hash of its contents.
+    data = os.fsencode(ref) if kind == "link" else trees.data(ref, path)
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 # --- which removed file is the added one: by the same contents, then by text in common ---

@@ -13,12 +13,15 @@ from clew.core.engine import Progress
 from clew.core.errors import InvalidInput, NotFound
 from clew.core.names import check_name
 from clew.snapshots import catalogue, history, quota, trust
+from clew.snapshots.blame import blame
 from clew.snapshots.checkout import materialize
-from clew.snapshots.diff import below, diff_trees, unified
+from clew.snapshots.diff import below, diff_trees, file_changes, unified
 from clew.snapshots.ignore import Rules
 from clew.snapshots.manifest import Node
 from clew.snapshots.model import (
+    BlamedLine,
     Difference,
+    FileChange,
     Restored,
     Rewound,
     Snapshot,
@@ -41,6 +44,8 @@ List = list[Snapshot]
 Files = list[tuple[str, Node]]
 Differences = list[Difference]
 Versions = list[Version]
+FileChanges = list[FileChange]
+BlamedLines = list[BlamedLine]
 
 
 class Snapshots:
@@ -155,6 +160,17 @@ class Snapshots:
         wanted = found if path is None else below(found, history.check_path(path))
         return unified(trees, wanted)
 
+    def changes(
+        self, a: Snapshot | str, b: Snapshot | str, *, limit: int | None = None
+    ) -> FileChanges:
+        """What became of each path from one snapshot to another, with SHA-256 before and after.
+
+        Folders are not told of: what lies in them says it all. The contents of every file that is
+        told of are read; `limit` is how many that are at most.
+        """
+        found = diff_trees(self.trees, self._found(a).tree, self._found(b).tree)
+        return file_changes(self.trees, found, limit)
+
     def _compare(
         self,
         a: Snapshot | str,
@@ -185,6 +201,19 @@ class Snapshots:
         those of the folder that was snapshotted last.
         """
         return history.history(self._thread, path, None if root is None else real_root(root))
+
+    def blame(self, path: str, snapshot: Snapshot | str | None = None) -> BlamedLines:
+        """The lines of one file, each with the version that brought it, and so with its entry.
+
+        The file is that of a snapshot, by default of the newest. What is looked at are the versions
+        on the way to that snapshot; those of other branches have no part in it. A file that was
+        renamed begins anew. A line whose version lies farther back than 400 versions, or 32 MB of
+        them, has None. NotFound; InvalidInput for what has no lines; TooLarge.
+        """
+        found = self.latest() if snapshot is None else self._found(snapshot)
+        if found is None:
+            raise NotFound("snapshot", "the newest")
+        return blame(self._thread, path, found)
 
     def stats(self) -> SnapshotStats:
         """How many there are, of how many files, and how much is stored for them."""

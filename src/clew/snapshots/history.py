@@ -78,17 +78,9 @@ class _History:
         for n, snapshot in enumerate(self._snapshots):
             node = self._trees.find(snapshot.tree, self._path)
             self._nodes.append(node)
-            if _content(node) != _content(last):
+            if content(node) != content(last):
                 entry, message = self._producer(n, snapshot, node)
-                yield Version(
-                    snapshot=snapshot.id,
-                    entry=entry,
-                    message=message,
-                    time_us=snapshot.time_us,
-                    kind="none" if node is None else node.kind,
-                    ref=None if node is None else node.ref,
-                    size=0 if node is None else node.size,
-                )
+                yield version_of(snapshot, node, entry, message)
             last = node
 
     def _producer(
@@ -101,16 +93,9 @@ class _History:
         """
         # On the same path: what was said on another branch did not lead to this snapshot.
         before = self._ancestor(n, snapshot)
-        if before is None or _content(self._nodes[before]) == _content(node):
+        if before is None or content(self._nodes[before]) == content(node):
             return None, None
-        between = self._thread.path(snapshot.id, after=self._snapshots[before].id)
-        made = producer(between, self._path)
-        if made is None:
-            return None, None
-        for entry in reversed(between[: between.index(made) + 1]):
-            if entry.kind == "user_message":
-                return made.id, entry.id
-        return made.id, self._snapshots[before].at
+        return made_between(self._thread, self._path, self._snapshots[before], snapshot)
 
     def _ancestor(self, n: int, snapshot: Snapshot) -> int | None:
         """The newest snapshot before this one that lies on its path."""
@@ -121,8 +106,36 @@ class _History:
         return None
 
 
-def _content(node: Node | None) -> tuple[str, str] | None:
+def content(node: Node | None) -> tuple[str, str] | None:
     return None if node is None else (node.kind, node.ref)
+
+
+def version_of(
+    snapshot: Snapshot, node: Node | None, entry: str | None, message: str | None
+) -> Version:
+    return Version(
+        snapshot=snapshot.id,
+        entry=entry,
+        message=message,
+        time_us=snapshot.time_us,
+        kind="none" if node is None else node.kind,
+        ref=None if node is None else node.ref,
+        size=0 if node is None else node.size,
+    )
+
+
+def made_between(
+    thread: Thread, path: str, before: Snapshot, snapshot: Snapshot
+) -> tuple[str | None, str | None]:
+    """Which entry changed a file between two snapshots of one path, and for which message."""
+    between = thread.path(snapshot.id, after=before.id)
+    made = producer(between, path)
+    if made is None:
+        return None, None
+    for entry in reversed(between[: between.index(made) + 1]):
+        if entry.kind == "user_message":
+            return made.id, entry.id
+    return made.id, before.at
 
 
 def producer(between: list[Entry], path: str) -> Entry | None:

@@ -142,7 +142,7 @@ def finish(
             batch.append(_fact(intent, "cleared", UNDONE, None))
     if not intent.moves:
         expect = UNSET  # files alone: it does not matter what was written meanwhile
-    engine.append(thread.id, batch, expect=expect, fence=fence)
+    thread.write(batch, expect=expect, fence=fence)
     trust.forget_intent(engine, intent.id)
 
 

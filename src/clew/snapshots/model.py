@@ -68,6 +68,20 @@ class Difference(Struct, frozen=True, kw_only=True):
     new_ref: str | None = None
 
 
+class FileChange(Struct, frozen=True, kw_only=True):
+    """What became of one path, by what its contents are: for those who have no store at hand.
+
+    `before` and `after` are `sha256:` and the hash that `sha256sum` prints; None where there was,
+    or is, no file. Of a link it is that of its target's name.
+    """
+
+    path: str
+    change: Change
+    before: str | None
+    after: str | None
+    old_path: str | None = None
+
+
 Act = Literal["create", "overwrite", "delete", "mode"]  # what is done to one path
 Verb = Literal["rewind", "restore", "undo", "redo"]  # what was asked for
 
@@ -141,6 +155,16 @@ class Version(Struct, frozen=True, kw_only=True):
     kind: str
     ref: str | None  # None: the file was not there
     size: int
+
+
+class BlamedLine(Struct, frozen=True, kw_only=True):
+    """A line of a file, without its end, and the version of the file that brought it.
+
+    `version` is None where that is older than what was looked at.
+    """
+
+    text: str
+    version: Version | None
 
 
 class SnapshotStats(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
@@ -22,7 +21,7 @@ from clew.core import drafts
 from clew.core.codec import digest, new_id
 from clew.core.engine import Engine, Progress
 from clew.core.errors import ClewError, Corrupt, InvalidInput, NotFound, Unsupported
-from clew.core.model import DEFAULT_NAMESPACE, Draft, Properties, ThreadInfo
+from clew.core.model import Draft, Properties, ThreadInfo
 from clew.snapshots import catalogue
 from clew.snapshots import intent as intents
 from clew.snapshots.ignore import Rules
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from clew.thread import Thread
 
 
+_RENEWED_MAX = 500
 _TRIES = 3
 _REMEMBERED_MAX = 256  # folders: a whole new tree would only be in the way
 _BATCH_MAX = 1000  # blobs
@@ -146,7 +146,7 @@ class Taking:
         entry = drafts.draft("snapshot", body, id=snapshot.id, time=snapshot.time)
         facts = {catalogue.PREFIX + snapshot.id: catalogue.fact_of(snapshot)}
         batch = [entry, *drafts.facts(facts, snapshot.time_us), *more]
-        done = self._engine.append(self._thread.id, batch, expect=expect, fence=fence)
+        done = self._thread.write(batch, expect=expect, fence=fence)
         self._is_current = done[0].seq == self._info.seq + 1
         # A cache of some paths would make the next take believe that it knows the rest.
         if snapshot.paths is None:
@@ -157,10 +157,9 @@ class Taking:
             if stored.is_news:
                 self._cache.save(cached(stored.survey, (self._thread.id, snapshot.id)))
         try:
-            # Only now is it safe from a sweep: what is still there stays.
-            if all(self._is_kept(base) for base in stored.bases) and (
-                not stored.relied_on or self._engine.has_blobs(stored.relied_on) >= stored.relied_on
-            ):
+            # Only now is it safe from a sweep: what is still there stays. A sweep that is under way
+            # may have asked before there was this snapshot; it leaves what was renewed.
+            if all(map(self._is_kept, stored.bases)) and self._renew(stored.relied_on):
                 return True
             self._cache.save(CachedTree(root=self._top))
             self._thread.set_facts({catalogue.PREFIX + snapshot.id: None})
@@ -168,6 +167,15 @@ class Taking:
             error.committed = True  # it is written, though we cannot tell if it is whole
             raise
         return False
+
+    def _renew(self, relied_on: set[str]) -> bool:
+        """Whether blobs that were there already are there still; a few at a time, for writers."""
+        hashes = sorted(relied_on)
+        for at in range(0, len(hashes), _RENEWED_MAX):
+            some = hashes[at : at + _RENEWED_MAX]
+            if len(self._engine.renew_blobs(some)) < len(some):
+                return False
+        return True
 
     # --- storing ---
 
@@ -350,19 +358,19 @@ def _latest_message(thread: Thread) -> str | None:
 
 
 def cache_of(store: Store, root: str) -> Cache:
+    """In the user's own cache folder: what comes with a store may come from somebody else.
+
+    A store that only this process sees ends with it, so a file would be of no use there.
+    """
     caches: dict[str, Cache] = store.snapshot_caches
     if root not in caches:
-        folder = _cache_folder(store.properties)
-        name = digest(os.fsencode(_cache_key(store.properties, root)))[3:35] + ENDING
-        caches[root] = Cache(None if folder is None else folder / name)
+        properties = store.properties
+        folder = cache_folder() if properties.processes else None
+        # What one store, or one namespace of it, has stored, another one has not.
+        key = "\0".join([root, properties.namespace, properties.place])
+        name = digest(os.fsencode(key))[3:35] + ENDING
+        caches[root] = Cache(None if folder is None else folder / "snapshots" / name)
     return caches[root]
-
-
-def _cache_key(properties: Properties, root: str) -> str:
-    """What one namespace, or one server, has stored, another one has not."""
-    own, place = properties.namespace, properties.place
-    key = root if own == DEFAULT_NAMESPACE else f"{root}\0{own}"
-    return f"{key}\0{place}" if properties.cache_folder is None else key
 
 
 def own_files(properties: Properties, top: str) -> frozenset[str]:
@@ -371,14 +379,3 @@ def own_files(properties: Properties, top: str) -> frozenset[str]:
     if any(set(path.split("/")) <= {".", ".."} for path in paths):
         raise InvalidInput("root", f"{top} is part of the store itself")
     return frozenset(path for path in paths if not path.startswith("../"))
-
-
-def _cache_folder(properties: Properties) -> Path | None:
-    """With the store, if that is on this machine: the cache is about files that are.
-
-    None where a cache would be of no use: a store that only this process sees ends with it.
-    """
-    if properties.cache_folder is not None:
-        return Path(properties.cache_folder)
-    caches = cache_folder() if properties.processes else None
-    return None if caches is None else caches / "snapshots"

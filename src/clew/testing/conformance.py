@@ -11,12 +11,22 @@ of the process, and asserts. It raises AssertionError, or whatever the engine ra
 
 from __future__ import annotations
 
-from clew.testing.cases import appends, bodies, leases, namespaces, paths, readonly, threads, upkeep
+from clew.testing.cases import (
+    appends,
+    arguments,
+    bodies,
+    leases,
+    namespaces,
+    paths,
+    readonly,
+    threads,
+    upkeep,
+)
 from clew.testing.cases.base import Case, Place
 
 CASES: list[Case] = [
     case
-    for module in (threads, appends, bodies, paths, leases, upkeep, namespaces, readonly)
+    for module in (threads, appends, bodies, paths, leases, upkeep, namespaces, readonly, arguments)
     for case in module.CASES.found
 ]
 

@@ -40,7 +40,7 @@ from clew.core.model import (
     to_time,
     to_us,
 )
-from clew.store import children_of
+from clew.tree import children_of
 from clew.upkeep.transfer import MARK
 
 if TYPE_CHECKING:
@@ -113,7 +113,12 @@ def cleanup(
         raise InvalidInput("limit", f"must be a number from 1 on, not {limit!r}")
     cutoff_us = _cutoff(store, older_than)
     work = _Cleanup(store, cutoff_us, keep, archived, dry_run)
-    more = work.run(_candidates(store, cutoff_us, deleted_only, archived, progress), limit)
+    try:
+        more = work.run(_candidates(store, cutoff_us, deleted_only, archived, progress), limit)
+    finally:
+        # At the end, once: to take words out of the search index costs as much as the index is.
+        if work.purged and not dry_run:
+            store.searcher.forget(work.purged)
     # At the end, once: a sweep looks at every blob of the store.
     swept = Swept(blobs=0, size_bytes=0) if dry_run else store.sweep()
     return CleanupReport(
@@ -316,14 +321,15 @@ class _Cleanup:
             self._check_same(info, info.seq)
             if info.deleted_at is None:
                 self._bury(info, lease, buried_us)
-            purged = self._store.purge(info.id)
+            children = children_of(self._store, info.id)
+            purged = self._engine.purge(info.id)
         except BaseException:
             self._let_go(info.id, lease, buried_us)
             raise
         self.purged.append(info.id)
         self.records += purged.records - (info.deleted_at is None)  # the tombstone is ours
         self.kept += purged.kept
-        self.children.update(purged.children)
+        self.children.update(children)
 
     def _check_same(self, listed: ThreadInfo, seq: int) -> None:
         """That nothing was written since, not even a fact."""

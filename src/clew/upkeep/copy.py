@@ -19,7 +19,15 @@ from msgspec.structs import replace
 
 from clew.core.codec import new_id
 from clew.core.engine import Engine, Progress
-from clew.core.errors import AlreadyExists, ClewError, Conflict, Corrupt, LeaseHeld, NotFound
+from clew.core.errors import (
+    AlreadyExists,
+    ClewError,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    LeaseHeld,
+    NotFound,
+)
 from clew.core.model import Draft, Entry, Move, MoveDraft, Record, ThreadDraft, ThreadInfo
 from clew.upkeep.transfer import (
     MARK,
@@ -161,7 +169,15 @@ class _Copy:
                 except _MovedOn:
                     self._there[info.id] = self._target.thread(info.id)
             return _stopped(info, "held", "another writer keeps writing to it in the target")
-        except (LeaseHeld, Blocked, Corrupt, AlreadyExists, Conflict, NotFound) as error:
+        except (
+            LeaseHeld,
+            Blocked,
+            Corrupt,
+            InvalidInput,
+            AlreadyExists,
+            Conflict,
+            NotFound,
+        ) as error:  # InvalidInput: a record that no engine would take, so not one of Clew's
             return _stopped(info, _outcome_of(error), str(error))
 
     def _attempt(self, info: ThreadInfo) -> CopiedThread:
@@ -385,7 +401,7 @@ def _outcome_of(error: ClewError) -> Outcome:
     match error:
         case LeaseHeld():
             return "held"
-        case Corrupt() | NotFound(what="blob"):
+        case Corrupt() | InvalidInput() | NotFound(what="blob"):
             return "damaged"
         case AlreadyExists() | Conflict():
             return "unrelated"

@@ -319,7 +319,7 @@ class _Writer:
         """
         gone = []
         for hash in draft.blobs:
-            if self._target.has_blobs([hash]):
+            if self._target.renew_blobs([hash]):
                 continue
             try:
                 self._target.put_blobs([self._salvage.blob(hash)])

@@ -11,10 +11,10 @@ from contextlib import closing
 
 from msgspec import Struct
 
-from clew.address import maintenance
+from clew.address import maintenance, open
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, Corrupt, Unavailable
-from clew.core.maintenance import Lost, Salvage, Workshop
+from clew.core.maintenance import Lost, Maintenance, Salvage, Workshop
 from clew.core.model import Problem
 from clew.upkeep.rebuild import LostBlob, Tally, rebuild
 
@@ -57,7 +57,25 @@ def repair(
     Unavailable: another process has it open, or there is no room for it; nothing was changed.
     Unsupported: this engine's stores are not repaired by Clew; the error says what to do.
     """
-    with closing(maintenance(address)) as store, store.repair() as shop:
+    with closing(maintenance(address)) as store:
+        if reindex and not store.repairs:
+            return _reindex(address, store, progress)
+        return _repair(store, reindex, progress)
+
+
+def _reindex(
+    address: str | os.PathLike[str] | None, store: Maintenance, progress: Progress | None
+) -> RepairReport:
+    """Where a server looks after the rest, what is derived is the search index."""
+    for namespace in store.namespaces():
+        with open(address, create=False, namespace=namespace) as opened:
+            opened.reindex(progress=progress)
+    note = "the search index was made anew; the rest is the server's own"
+    return RepairReport(place=store.place, whole=True, notes=(note,))
+
+
+def _repair(store: Maintenance, reindex: bool, progress: Progress | None) -> RepairReport:
+    with store.repair() as shop:
         problems = _problems(shop)
         # What an interrupted repair has left was made anew just now: it needs no second time.
         if not problems and (not reindex or shop.finished is not None):

@@ -173,7 +173,7 @@ class Carrier:
         for entry in entries:
             if entry.kind == "snapshot":
                 named.update(dict.fromkeys(self._files_of(entry)))
-        there = self._target.has_blobs(named)
+        there = self._target.renew_blobs(named)  # a sweep of the target leaves what is young
         waiting: list[bytes] = []
         for hash in named:
             if hash not in there:

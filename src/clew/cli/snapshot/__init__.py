@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COMMANDS = {
+    "blame": "the lines of a file, each with the entry that brought it",
     "diff": "what changed between two snapshots, or since one of them",
     "list": "the snapshots of a thread, newest first",
     "restore": "bring files back as a snapshot has them; the conversation stays",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from msgspec import Struct
 
-from clew.core.errors import ClewError, Corrupt, NotFound
-from clew.engines.files.disk import Disk
+from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable, Unsupported
+from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, Disk, is_folder, refuse_special
 from clew.engines.files.place import Place, remove_quietly, write_aside
 from clew.engines.shared.compression import Packed, frame_size, unpack
 
@@ -39,6 +38,7 @@ class Blobs:
     def __init__(self, place: Place, disk: Disk) -> None:
         self._place = place
         self._disk = disk
+        self._plain: set[str] = set()  # folders that are no links
         self._lasting: set[str] = set()  # folders whose own names are on disk
         self.owed: set[str] = set()  # folders with names that a caller was told of
         self._mutex = threading.Lock()
@@ -46,8 +46,13 @@ class Blobs:
     def find(self, hash: str) -> Stored | None:
         if _HASH.fullmatch(hash) is None:
             return None
+        folder = self._folder(hash)
+        if folder not in self._plain and os.path.lexists(folder):
+            if not is_folder(folder):
+                raise Corrupt(folder, "it must be a folder, and no link")
+            self._plain.add(folder)
         for codec, ending in _ENDINGS.items():
-            path = f"{self._folder(hash)}/{hash[5:]}{ending}"
+            path = f"{folder}/{hash[5:]}{ending}"
             try:
                 return _stored(hash, path, codec, os.lstat(path))
             except (FileNotFoundError, NotADirectoryError):
@@ -61,6 +66,15 @@ class Blobs:
         found = {hash for hash in hashes if self.find(hash) is not None}
         with self._mutex:
             self.owed |= {self._folder(hash) for hash in found}
+        return found
+
+    def renew(self, hashes: Iterable[str], now_us: int) -> set[str]:
+        """The same; and they are young again for sweep. Needs the gate open."""
+        found = self.has(hashes)
+        for hash in found:
+            stored = self.find(hash)
+            assert stored is not None  # the gate keeps it from being removed
+            os.utime(stored.path, ns=(now_us * 1000, now_us * 1000), follow_symlinks=False)
         return found
 
     def settle(self) -> None:
@@ -126,9 +140,11 @@ class Blobs:
         """Also those that are there: the writer that made them may not have come to the sync."""
         fresh = folders - self._lasting
         for folder in sorted(fresh):
-            if not os.path.isdir(folder):
+            if not os.path.lexists(folder):
                 with suppress(FileExistsError):
                     self._disk.make_folder(folder)
+            if not is_folder(folder):
+                raise Unsupported(f"{folder} must be a folder, and no link")
         if fresh:
             self._disk.sync_folder(self._place.blobs)
             self._lasting |= fresh
@@ -136,7 +152,7 @@ class Blobs:
     def _is_sound(self, stored: Stored) -> bool:
         try:
             self.load(stored)
-        except ClewError:
+        except Corrupt:
             return False
         return True
 
@@ -150,7 +166,7 @@ class Blobs:
             return  # a store that is only looked at may lack it
         for folder in sorted(os.listdir(self._place.blobs)):
             path = f"{self._place.blobs}/{folder}"
-            if _FOLDER.fullmatch(folder) is None or not os.path.isdir(path):
+            if _FOLDER.fullmatch(folder) is None or not is_folder(path):
                 continue
             for name in sorted(os.listdir(path)):
                 if _FILE.fullmatch(name):
@@ -158,11 +174,25 @@ class Blobs:
                     hash = f"b3:{folder}{name.removesuffix('.zst')}"
                     yield _stored(hash, f"{path}/{name}", codec, os.lstat(f"{path}/{name}"))
 
+    def strange(self) -> Iterator[str]:
+        """What has the name of a folder of blobs, and is none: nothing is looked for in there."""
+        if is_folder(self._place.blobs):
+            for name in sorted(os.listdir(self._place.blobs)):
+                path = f"{self._place.blobs}/{name}"
+                if _FOLDER.fullmatch(name) and not is_folder(path):
+                    yield path
+
     def size_of(self, stored: Stored) -> int:
-        """How many bytes a blob has, by what its file says of itself."""
+        """How many bytes a blob has, by what its file says of itself; a bad one, as it lies there.
+
+        One bad blob must not keep the others from being counted or swept.
+        """
         if stored.codec == "raw":
             return stored.size
-        return frame_size(stored.hash, _read(stored.path, 32))
+        try:
+            return frame_size(stored.hash, _read(stored.path, 32))
+        except ClewError:
+            return stored.size
 
     def _folder(self, hash: str) -> str:
         return f"{self._place.blobs}/{hash[3:5]}"
@@ -175,10 +205,12 @@ def _stored(hash: str, path: str, codec: str, found: os.stat_result) -> Stored:
 def _read(path: str, size: int = -1) -> bytes:
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, flags)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Corrupt(path, "the blob must be a file, and no link, folder or pipe")
+        refuse_special(path)
+        with os.fdopen(os.open(path, flags), "rb") as file:
             return file.read(size)
+    except Unsupported as error:
+        raise Corrupt(path, f"the blob {NOT_A_FILE}") from error
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise Unavailable(f"{path} cannot be read: {error.strerror}") from error
         raise Corrupt(path, f"the blob cannot be read: {error.strerror}") from error

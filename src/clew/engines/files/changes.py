@@ -16,11 +16,15 @@ from contextlib import contextmanager, suppress
 
 from clew.core.errors import ClewError, NotFound
 from clew.core.lines import Header, Source, file_stem, id_of
-from clew.core.model import Stats, ThreadDraft
+from clew.core.model import Stats, ThreadDraft, ThreadHead
+from clew.engines.files.disk import is_exhausted
+from clew.engines.files.index import Untrue
+from clew.engines.files.intake import note_damage
 from clew.engines.files.journal import stamp_of
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.thread_file import read_header
-from clew.engines.shared.tables.rows import value
+from clew.engines.shared.tables.rows import every, value
+from clew.engines.shared.thread_list import PURGED
 
 _log = logging.getLogger("clew")
 
@@ -34,16 +38,20 @@ class Changes:
         self._store = store
         self._mutex = threading.Lock()
         self._epoch = -1
+        self._sound = -1  # the epoch of the index that was found sound
         self._last_known: _Looks | None = None
 
     def refresh(self) -> None:
         """Bring the index up to date. A thread that cannot be read is listed as damaged."""
         with self._mutex:
+            self._store.index.keep_up()
             epoch = self._store.index.epoch
             for stem in self._marked() if self._epoch == epoch else self._changed_files():
                 try:
                     self._update(stem)
                 except (ClewError, OSError) as error:
+                    if is_exhausted(error):
+                        raise
                     _log.warning("%s cannot be read, it is listed as damaged: %s", stem, error)
                     self._list_damaged(stem, str(error))
             self._epoch = epoch
@@ -51,10 +59,24 @@ class Changes:
     def refresh_all(self) -> None:
         """The same for purge and sweep: they must know everything, or not begin."""
         with self._mutex:
+            self._store.index.keep_up()
+            self._check_index()
             for stem in self._changed_files():
                 self._update(stem)
             for key, _ in thread_files(self._store.place.purged):
                 self._update_husk(key)
+
+    def _check_index(self) -> None:
+        """Once a handle: forks and uses of blobs stand in two trees, which a flipped bit parts.
+
+        What is removed because of a wrong one is gone.
+        """
+        index = self._store.index
+        if index.is_shared and self._sound != index.epoch:
+            flaw = index.flaw()
+            if flaw is not None:
+                raise Untrue(index.file, flaw)
+            self._sound = index.epoch
 
     @contextmanager
     def relations_known(self) -> Iterator[None]:
@@ -64,6 +86,7 @@ class Changes:
         the folders. As long as both are as the last purge left them, no file has to be looked at.
         """
         store = self._store
+        store.index.keep_up()
         if self._last_known is None or self._last_known != _looks(store):
             self.refresh_all()
         self._last_known = None
@@ -134,7 +157,7 @@ class Changes:
                 return
             header = Header(f"?{stem}", ThreadDraft(id=id, created_us=time_us))
         if file_stem(header.draft.id) == stem:
-            self._store.index.note_damage(stem, header, reason)
+            note_damage(self._store.index, stem, header, reason)
 
     def _update_husk(self, key: str) -> None:
         store = self._store
@@ -165,16 +188,25 @@ def thread_files(folder: str) -> Iterator[tuple[str, int]]:
             for item in found:
                 name = item.name
                 if name[-6:] == ".jsonl" and name[0] != "." and name.isascii():
-                    look = item.stat(follow_symlinks=False)
+                    try:
+                        look = item.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # purged since the folder was read
                     yield name[:-6], hash((look.st_ino, look.st_size, look.st_mtime_ns))
     finally:
         os.close(descriptor)
 
 
+def heads(store: OpenStore, changes: Changes) -> list[ThreadHead]:
+    changes.refresh()
+    sql = "SELECT t.id, f.key, t.seq FROM threads t JOIN files f ON f.no = t.no WHERE t.shelf < ?"
+    with store.index.asked() as db:
+        return [ThreadHead(*row) for row in every(db, sql, (PURGED,))]
+
+
 def stats(store: OpenStore, changes: Changes) -> Stats:
     changes.refresh()
-    with store.index.lock:
-        db = store.index.db
+    with store.index.asked() as db:
 
         def number(sql: str) -> int:
             return int(value(db, sql) or 0)

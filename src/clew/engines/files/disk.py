@@ -5,14 +5,47 @@ Nothing here retries, catches or decides: callers loop on short writes and clean
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from functools import partial
 from typing import Any, NoReturn
 
-from clew.core.errors import ReadOnly
+from clew.core.errors import ReadOnly, Unsupported
 
+# The process or the machine has too much open: that says nothing of the store, and passes.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+NOT_A_FILE = "must be a file, and no link, folder, pipe or device"
 _FULL_SYNC = 51  # macOS: F_FULLFSYNC; its fsync alone does not reach the disk
+
+
+class NotSynced(OSError):
+    """A folder could not even be opened for its sync: its names are there, but may not last."""
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether an error, or what it comes from, tells of the process and not of the store."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in EXHAUSTED
+
+
+def refuse_special(path: str) -> None:
+    """Unsupported if anything but a file has that name: some devices act when they are opened."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return  # there is nothing, or the opening tells why not
+    if not stat.S_ISREG(mode):
+        raise Unsupported(f"{path} {NOT_A_FILE}")
+
+
+def is_folder(path: str) -> bool:
+    """Whether it is a folder itself, and no link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 class Disk:
@@ -93,6 +126,8 @@ class GuardedDisk(Disk):
             try:
                 self._disk.sync_folder(path)
             except OSError as error:
+                if error.errno in EXHAUSTED:
+                    raise NotSynced(error.errno, error.strerror) from error
                 self.give_up(path, error)
                 raise
 

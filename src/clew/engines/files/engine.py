@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from clew.core.engine import Keep, Progress, check_limit
-from clew.core.errors import Corrupt, Unavailable
+from clew.core.errors import Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
 from clew.core.model import (
@@ -32,15 +34,17 @@ from clew.core.model import (
     Stats,
     Swept,
     ThreadDraft,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.engines.files import changes, leases, place, purge
+from clew.engines.files import changes, leases, place, purge, verify
+from clew.engines.files.additions import create_thread
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk, ReadOnlyDisk
-from clew.engines.files.index import SPACE
-from clew.engines.files.journal import Journal, create_thread
+from clew.engines.files.index import SPACE, Untrue
+from clew.engines.files.journal import Journal
 from clew.engines.files.locks import EXCLUSIVE, SHARED
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import in_use, release
@@ -114,7 +118,7 @@ class FilesEngine:
             read_only=self._readonly,
             maintenance="clew.engines.files.doctor:FilesMaintenance",
             own_files=(self._real_root,),
-            cache_folder=f"{self._real_root}/index/snapshots",
+            text_index_place=f"{self._place.root}/index/search/words.db",
         )
 
     # --- writing ---
@@ -144,15 +148,19 @@ class FilesEngine:
         # The caller was told of blobs whose names may not be on disk yet. An append that relies on
         # them must not be acknowledged before they are.
         if store.blobs.owed:
-            with store.writing_to(self._place.blobs):
+            with store.writing_to(self._place.blobs, ahead=True):
                 store.blobs.settle()
         # Only an append that refers to blobs has to keep a sweep away; the rest pass the gate by.
         if not large and not any(isinstance(d, EntryDraft) and d.blobs for d in drafts):
             return store.journal(thread).append(drafts, {}, expect, fence)
         with store.gate.open():
-            with store.writing_to(self._place.blobs):
+            with store.writing_to(self._place.blobs, ahead=True):
                 store.gate.note(store.disk)
-                store.blobs.put_all(list(large.values()), store.clock().wall_us)
+                now_us = store.clock().wall_us
+                store.blobs.put_all(list(large.values()), now_us)
+                # A sweep that is under way has looked before this: what is young it leaves.
+                named = (draft.blobs for draft in drafts if isinstance(draft, EntryDraft))
+                store.blobs.renew({hash for hashes in named for hash in hashes}, now_us)
             spilled = {id: blob.hash for id, blob in large.items()}
             return store.journal(thread).append(drafts, spilled, expect, fence)
 
@@ -174,6 +182,9 @@ class FilesEngine:
                     store.disk.sync(descriptor)
                     if slots.generation < 0:  # its first lease: the file's name must last too
                         store.disk.sync_folder(self._place.locks)
+                    if not journal.lock.is_there:
+                        text = f"{journal.lock.path} was removed meanwhile, and the lease with it"
+                        raise Unavailable(text)
                 return answer
 
     def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:
@@ -183,24 +194,46 @@ class FilesEngine:
             store.blobs.put_all(packed, store.clock().wall_us)
         return [blob.hash for blob in packed]
 
+    def renew_blobs(self, hashes: Iterable[str]) -> set[str]:
+        store = self._enter()
+        with store.gate.open(), store.writing_to(self._place.blobs):
+            return store.blobs.renew(hashes, store.clock().wall_us)
+
     def purge(self, thread: str) -> Purged:
         store = self._enter()
         with store.gate.shut(), store.writing_to(self._place.thread(thread)):
-            return store.with_index(lambda: purge.purge(store, self._changes, thread))
+            return purge.purge(store, self._changes, thread)
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         store = self._enter()
-        before_us = store.clock().wall_us - round(grace_seconds * 1e6)
-        with store.gate.shut(), store.writing_to(self._place.blobs):
-            return store.with_index(lambda: purge.sweep(store, self._changes, before_us, keep))
+        # Alone for a moment: the writers that are at work end, so that the index will know what
+        # they refer to. Those that come later make what they refer to young.
+        with store.gate.shut():
+            before_us = store.clock().wall_us - round(grace_seconds * 1e6)
+        with store.writing_to(self._place.blobs):
+            unused = store.with_index(lambda: purge.unused(store, self._changes, before_us))
+            # Asked with the gate open: that takes as long as there are snapshots.
+            wanted = keep({stored.hash for stored in unused}) if keep and unused else set()
+            doomed = deque(stored for stored in unused if stored.hash not in wanted)
+            count = size_bytes = 0
+            while doomed:
+                with store.gate.shut():
+                    swept = purge.remove(store, doomed, before_us)
+                # A lock that is taken again at once would hardly ever be another one's.
+                time.sleep(purge.SWEEP_SECONDS)
+                count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
+            purge.remove_leftovers(store, before_us)
+            return Swept(blobs=count, size_bytes=size_bytes)
 
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
         def work(journal: Journal) -> ThreadInfo:
-            with self._store.index.lock:
-                db = self._store.index.db
-                return rows.thread_row(db, SPACE, id).info(db)
+            draft, head = journal.header.draft, journal.head
+            return ThreadInfo(
+                *(id, draft.created_us, head.updated_us, head.seq, head.leaf),
+                *(draft.parent, draft.origin, journal.facts()),
+            )
 
         return self._read(id, work)
 
@@ -210,8 +243,8 @@ class FilesEngine:
 
         def work() -> Page[ThreadInfo]:
             self._changes.refresh()
-            with store.index.lock:
-                page = read.threads(store.index.db, SPACE, query)
+            with store.index.asked() as db:
+                page = read.threads(db, SPACE, query)
                 damage = store.index.damage()
             if not damage:
                 return page
@@ -227,8 +260,13 @@ class FilesEngine:
         def work(journal: Journal) -> list[Record]:
             if after >= journal.head.seq:
                 return []
-            span = rows.everything_of(journal.no, max(after, 0))
-            return journal.records(self._store.index.places(span, limit=limit))
+            first = max(after, 0) + 1
+            span = rows.everything_of(journal.no, first - 1)
+            found = journal.records(self._store.index.places(span, limit=limit))
+            wanted = range(first, min(first + limit, journal.head.seq + 1))
+            if [record.seq for record in found] != list(wanted):
+                raise Untrue(journal.path, "the index lacks a record")
+            return found
 
         return self._read(thread, work)
 
@@ -244,8 +282,16 @@ class FilesEngine:
         store = self._enter()
 
         def work(journal: Journal) -> list[Entry]:
-            places = store.index.path(thread, leaf, after, limit)
-            return store.records(places, journal)  # type: ignore[return-value]
+            end = journal.head.leaf if leaf is UNSET else leaf
+            try:
+                places = store.index.path(thread, end, after, limit)
+            except NotFound:
+                store.check_absent([id for id in (end, after) if id is not None], journal)
+                raise
+            path: list[Entry] = store.records(places, journal)  # type: ignore[assignment]
+            if not is_path(path, after, end, limit):
+                raise Untrue(journal.path, "the index leads along another path than the file")
+            return path
 
         # The index may have been made anew meanwhile, without what this fork inherits.
         def again(journal: Journal) -> list[Entry]:
@@ -261,8 +307,8 @@ class FilesEngine:
 
     def segments(self, thread: str) -> list[Segment]:
         def work(journal: Journal) -> list[Segment]:
-            with self._store.index.lock:
-                return read.segments(self._store.index.db, SPACE, thread)
+            with self._store.index.asked() as db:
+                return read.segments(db, SPACE, thread)
 
         return self._read(thread, work)
 
@@ -273,7 +319,12 @@ class FilesEngine:
 
         def refreshed() -> T:
             journal.refresh_index()
-            return work(journal)
+            try:
+                return work(journal)
+            except NotFound as error:
+                if error.what == "thread" and os.path.lexists(journal.path):
+                    raise Untrue(journal.path, "the index lacks the thread") from error
+                raise
 
         with journal.mutex, store.writing_to(journal.path):
             return store.with_index(refreshed)
@@ -309,10 +360,13 @@ class FilesEngine:
     # --- looking after ---
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.files import verify  # loaded when it is asked for: most never do
-
         store = self._enter()
         return verify.check(store, self._changes, quick=quick, progress=progress)
+
+    def heads(self) -> list[ThreadHead]:
+        store = self._enter()
+        with store.writing_to(self._place.root):
+            return store.with_index(lambda: changes.heads(store, self._changes))
 
     def stats(self) -> Stats:
         store = self._enter()
@@ -354,3 +408,15 @@ class FilesEngine:
         except Exception as error:
             self._store.closed = True
             _open_stores.abandoned.append(error)
+
+
+def is_path(path: Sequence[Entry], after: str | None, end: str | None, limit: int | None) -> bool:
+    """Whether entries hang on each other, from behind `after` or a root, to `end`.
+
+    With as many as the limit, the path may begin anywhere.
+    """
+    if not path:
+        return end == after or limit == 0
+    if path[0].parent != after and len(path) != limit:
+        return False
+    return path[-1].id == end and all(b.parent == a.id for a, b in pairwise(path))

@@ -1,33 +1,33 @@
 """The index: a SQLite file with the tables of a SQLite store, but places instead of bodies.
 
-It is a cache. Every row was read from a journal; a record found here is read from its file and
-checked before it is given out. When the file is missing, damaged or cannot be written, an empty
-one in memory takes its place and is filled again by whatever is asked for.
+It is a cache. Every row was read from a journal; a record found here is read from its file, and
+what the index says of it is compared with its line. An index that says something else is dropped
+(`Untrue`), and an empty one takes its place that is filled again by whatever is asked for. Where
+it cannot be written, that one is in memory.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import stat
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 import apsw
 from msgspec import Struct, UnsetType
 
-from clew.core.codec import to_bytes, to_hash
-from clew.core.errors import Corrupt, NotFound
-from clew.core.hashes import thread_hash
-from clew.core.lines import Header, Line
-from clew.core.model import Fact, Origin
+from clew.core.errors import Corrupt, Unavailable
+from clew.core.lines import Line
 from clew.core.reducer import Head
-from clew.engines.files.tail import FoundLine
+from clew.engines.files.locks import EXCLUSIVE, try_flock, wait_for
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, read, rows
-from clew.engines.shared.tables.facts import set_damaged_fact, set_fact
 from clew.engines.shared.tables.rows import every, one, patience, value
-from clew.engines.shared.thread_list import IN_USE, PURGED
+from clew.engines.shared.thread_list import PURGED
 
 _MORE = """
 ALTER TABLE records ADD COLUMN start INTEGER;
@@ -55,17 +55,39 @@ CREATE INDEX uses_by_record ON uses (record);
 """
 BUSY_SECONDS = 10.0
 SPACE = namespaces.DEFAULT.no  # a namespace is a folder of its own, with an index of its own
-# What a damaged index may raise. It is a cache: the caller does without it then.
-INDEX_ERRORS = (apsw.Error, UnicodeDecodeError)
 
-_WHERE = "SELECT no, start, length FROM records"
-_INSERT = (
-    "INSERT INTO records (no, type, id, time_us, hash, parent, kind, body, start, length)"
-    " VALUES (?,?,?,?,?,?,?,?,?,?)"
+_log = logging.getLogger("clew")
+
+
+class Untrue(Exception):
+    """The index says something else than the files. `place` is where it was seen."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place}: {reason}")
+        self.place = place
+        self.reason = reason
+
+
+# What a damaged index may raise: rows of it can hold anything, in any column. It is a cache: the
+# caller does without it then. ClewErrors are none of these.
+INDEX_ERRORS = (
+    *(apsw.Error, Untrue, ValueError, TypeError, LookupError, AttributeError),
+    *(OverflowError, AssertionError),
 )
-_TYPES = {"entry": rows.ENTRY, "move": rows.MOVE, "fact": rows.FACT}
+# The index is as it was left, and cannot be used now.
+_PASSING = (
+    *(apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.CantOpenError),
+    *(apsw.ReadOnlyError, apsw.IOError, apsw.PermissionsError, apsw.NoMemError),
+)
 
-Load = Callable[[str], bytes]  # the bytes of a blob
+_WHERE = "SELECT no, start, length, id, parent FROM records"
+# Nothing of somebody else's is run, whatever the schema of an index says that came from them.
+_CLOSED = (
+    (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
+    (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0),
+    (apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0),
+)
 
 
 class Indexed(Struct, frozen=True):
@@ -86,11 +108,20 @@ class Extent(Struct, frozen=True):
 
 
 class Where(Struct, frozen=True):
-    """Where a record lies."""
+    """Where a record lies, and what its line must say; a number of 0 says nothing of that."""
 
     no: int
     start: int
     length: int
+    id: str = ""
+    parent: str | None = None  # of an entry; of a move, the leaf
+
+    def agrees(self, line: Line) -> bool:
+        """Whether the line that was found there is the one that the index speaks of."""
+        if self.no == 0:
+            return True
+        found = line.seq, line.id, line.leaf if line.type == "move" else line.parent
+        return found == (self.no & rows.SEQ_MAX, self.id, self.parent)
 
 
 class Index:
@@ -104,6 +135,7 @@ class Index:
         self.closings = 0  # grows when it was closed: what is opened next may be another one
         self._db: apsw.Connection | None = None
         self._depth = 0
+        self._identity: tuple[int, int] | None = None
 
     @property
     def db(self) -> apsw.Connection:
@@ -112,14 +144,45 @@ class Index:
         return self._db
 
     def _open(self) -> apsw.Connection:
+        with self._alone():
+            return self._open_alone()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from making and removing the index meanwhile.
+
+        One that is being made has a rollback journal for a moment, as one from elsewhere may have,
+        and to remove one takes several steps. The lock is on the folder: it needs no other file.
+        """
+        if not self.is_shared:
+            yield
+            return
+        folder = os.path.dirname(self.file)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise apsw.CantOpenError(f"{folder}: {error.strerror}") from error
+        try:
+            wait_for(lambda: try_flock(descriptor, EXCLUSIVE, folder), folder, BUSY_SECONDS)
+            yield
+        except Unavailable as error:
+            raise apsw.CantOpenError(str(error)) from error
+        finally:
+            os.close(descriptor)
+
+    def _open_alone(self) -> apsw.Connection:
         wanted = schema("sqlite") + _MORE
         # Not counted up by hand: any change of the schema makes another version of the index.
         version = zlib.crc32(wanted.encode()) & 0x7FFF_FFFF
-        if os.path.islink(self.file):
-            self.remove()  # never write where it leads
         for attempt in range(2):
+            if self.is_shared:
+                if not self._is_plain():
+                    self._remove()
+                self._make_private()
             db = apsw.Connection(self.file)
             try:
+                for option, switch in _CLOSED:
+                    db.config(option, switch)
                 db.set_busy_handler(patience(BUSY_SECONDS))
                 db.pragma("journal_mode", "wal")
                 # What a loss of power takes from a cache is read from the files again. But what
@@ -127,20 +190,68 @@ class Index:
                 db.pragma("synchronous", "normal")
                 db.pragma("secure_delete", 1)
                 _make(db, wanted, version)
+                self._identity = self._look()
                 return db
-            except apsw.Error:
+            except (apsw.Error, Corrupt):
                 db.close()
                 if attempt or not self.is_shared:
                     raise
-                self.remove()  # from another version, or not a database: it is only a cache
+                self._remove()  # from another version, or not a database: it is only a cache
         raise AssertionError
+
+    def _make_private(self) -> None:
+        """A new file for its owner alone, whatever the umask; the log gets the rights of it."""
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+        try:
+            # Only ever a fresh file: to close a descriptor of one that this process has open would
+            # drop the locks that SQLite holds on it.
+            os.close(os.open(self.file, flags, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise apsw.CantOpenError(f"{self.file}: {error.strerror}") from error
+
+    def _is_plain(self) -> bool:
+        """Whether all of it is files, and none a rollback journal.
+
+        A link would be written to wherever it leads. An index of ours has no rollback journal, and
+        one that comes from elsewhere may name other files, for SQLite to delete.
+        """
+        if os.path.lexists(f"{self.file}-journal"):
+            return False
+        for ending in ("", "-wal", "-shm"):
+            try:
+                if not stat.S_ISREG(os.lstat(self.file + ending).st_mode):
+                    return False
+            except FileNotFoundError:
+                pass
+        return True
+
+    def _look(self) -> tuple[int, int] | None:
+        if not self.is_shared:
+            return None
+        try:
+            look = os.stat(self.file, follow_symlinks=False)
+        except OSError as error:
+            raise apsw.CantOpenError(f"{self.file}: {error.strerror}") from error
+        return look.st_dev, look.st_ino
+
+    def keep_up(self) -> None:
+        """Use the index that others see, if one of them has made another one meanwhile."""
+        with self.lock:
+            try:
+                same = self._db is None or self._look() == self._identity
+            except apsw.Error:
+                same = False
+            if not same:
+                self._let_go()
 
     @property
     def is_shared(self) -> bool:
         """Whether other processes see it, and what they note in it."""
         return self.file != ":memory:"
 
-    def remove(self) -> None:
+    def _remove(self) -> None:
         for ending in ("", "-wal", "-shm", "-journal"):
             try:
                 os.unlink(self.file + ending)
@@ -158,14 +269,57 @@ class Index:
     def fall_back(self) -> None:
         """Go on without the file."""
         with self.lock:
-            try:
-                self.close()
-            except apsw.Error:
-                self._db = None
+            self._let_go()
             self.file = ":memory:"
-            self.epoch += 1
-            self.lineages = rows.Lineages()
-            self._depth = 0
+
+    def drop(self, reason: object) -> None:
+        """Go on with an empty one. Other processes keep theirs until they look for it again."""
+        with self.lock:
+            _log.warning("the index %s is made anew, it cannot be right: %s", self.file, reason)
+            self._let_go()
+            try:
+                with self._alone():
+                    if self.is_shared:
+                        self._remove()
+            except apsw.Error:
+                self.file = ":memory:"
+
+    def give_way(self, error: BaseException, *, keep: bool = True) -> None:
+        """After an error: go on without the file if it cannot be used, or with another one.
+
+        Without `keep` it must not stay as it is: it would remember what is about to be removed.
+        """
+        if (keep and isinstance(error, _PASSING)) or not self.is_shared:
+            self.fall_back()
+        else:
+            self.drop(error)
+
+    def _let_go(self) -> None:
+        try:
+            self.close()
+        except apsw.Error:
+            self._db = None
+        self.epoch += 1
+        self.lineages = rows.Lineages()
+        self._depth = 0
+
+    def flaw(self) -> str | None:
+        """What SQLite itself finds wrong with it: rows that one of its trees has and another not.
+
+        It does not see all: a value that stands in one place only may be changed.
+        """
+        with self.lock:
+            found = value(self.db, "PRAGMA integrity_check(1)")
+            return None if found == "ok" else str(found)
+
+    @contextmanager
+    def asked(self) -> Iterator[apsw.Connection]:
+        """For questions. Where its tables contradict each other, no file is to blame."""
+        with self.lock:
+            try:
+                yield self.db
+            except Corrupt as error:
+                raise Untrue(self.file, str(error)) from error
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
@@ -190,19 +344,19 @@ class Index:
 
     def number(self, key: str) -> int:
         """A file's number: the same as long as the file, or what is left of it, is there."""
-        with self.lock:
+        with self.asked() as db:
             # Nearly always it is there, and then no other process has to be waited for.
-            found = value(self.db, "SELECT no FROM files WHERE key = ?", (key,))
+            found = value(db, "SELECT no FROM files WHERE key = ?", (key,))
             if found is not None:
                 return int(found)
-            with self.writing() as db:
+            with self.writing():
                 db.execute("INSERT OR IGNORE INTO files (key) VALUES (?)", (key,))
                 return int(value(db, "SELECT no FROM files WHERE key = ?", (key,)))
 
     def known(self, key: str) -> Indexed | None:
-        with self.lock:
+        with self.asked() as db:
             row = one(
-                self.db,
+                db,
                 "SELECT f.no, f.size, f.last, t.seq FROM files f JOIN threads t ON t.no = f.no"
                 " WHERE f.key = ?",
                 (key,),
@@ -210,23 +364,23 @@ class Index:
             return None if row is None else Indexed(*row)
 
     def key(self, no: int) -> str:
-        with self.lock:
-            return str(value(self.db, "SELECT key FROM files WHERE no = ?", (no,)))
+        with self.asked() as db:
+            return str(value(db, "SELECT key FROM files WHERE no = ?", (no,)))
 
     def is_live(self, key: str) -> bool:
         """Whether the file is a thread's own, and not what a purge left of it."""
-        with self.lock:
-            return value(self.db, "SELECT name FROM files WHERE key = ?", (key,)) is not None
+        with self.asked() as db:
+            return value(db, "SELECT name FROM files WHERE key = ?", (key,)) is not None
 
     def stamps(self) -> dict[str, int]:
         """Every thread's file by its name, and how it looked when it was indexed."""
-        with self.lock:
-            return dict(every(self.db, "SELECT name, stamp FROM files WHERE name IS NOT NULL"))
+        with self.asked() as db:
+            return dict(every(db, "SELECT name, stamp FROM files WHERE name IS NOT NULL"))
 
     def stamp(self, name: str) -> int | None:
         """The same of one file."""
-        with self.lock:
-            found: int | None = value(self.db, "SELECT stamp FROM files WHERE name = ?", (name,))
+        with self.asked() as db:
+            found: int | None = value(db, "SELECT stamp FROM files WHERE name = ?", (name,))
             return found
 
     def forget(self, no: int, *, file: bool = True) -> None:
@@ -246,15 +400,6 @@ class Index:
             # Remembered paths may run through what was forgotten.
             self.lineages = rows.Lineages()
 
-    def note_damage(self, name: str, header: Header, reason: str) -> None:
-        """Why a file cannot be read to its end: what is known of its thread is still listed."""
-        with self.writing() as db:
-            no = value(db, "SELECT no FROM files WHERE name = ?", (name,))
-            if no is None:
-                no = self.number(header.key)
-                _add_thread(self, db, no, header, name)
-            db.execute("UPDATE files SET damage = ? WHERE no = ?", (reason, no))
-
     def damage(self) -> dict[str, str]:
         """The threads whose files cannot be read to their end, by id, and why."""
         with self.lock:
@@ -266,34 +411,47 @@ class Index:
 
     def forget_name(self, name: str) -> None:
         """The file of that name is not there any more; forks may still need what is left of it."""
-        with self.lock:
-            no = value(self.db, "SELECT no FROM files WHERE name = ?", (name,))
+        with self.asked() as db:
+            no = value(db, "SELECT no FROM files WHERE name = ?", (name,))
             if no is not None:
                 self.forget(no, file=False)
 
     # --- looking up ---
 
     def head(self, no: int) -> Head:
-        with self.lock:
+        with self.asked() as db:
             row = one(
-                self.db,
+                db,
                 "SELECT id, seq, leaf, leaf_hash, tail, updated_us, deleted_us FROM threads"
                 " WHERE no = ?",
                 (no,),
             )
             if row is None:
-                raise Corrupt("index", f"thread no. {no} is not there")
+                raise Untrue(self.file, f"thread no. {no} is not there")
             return Head(*row)
+
+    def facts(self, no: int) -> list[tuple[str, int, bytes]]:
+        """A thread's facts: the key, the record and the value of each."""
+        with self.asked() as db:
+            query = (
+                "SELECT f.key, f.record, r.body FROM facts f LEFT JOIN records r ON r.no = f.record"
+                " WHERE f.thread = ? ORDER BY f.record"
+            )
+            return every(db, query, (no,))
+
+    def has_entry(self, no: int, id: str) -> bool:
+        """Whether an entry of that id is indexed as one of the thread's own."""
+        with self.asked() as db:
+            return rows.locate(db, no, (), id) is not None
 
     def has(self, no: int) -> bool:
         """Whether a record is indexed."""
-        with self.lock:
-            return value(self.db, "SELECT 1 FROM records WHERE no = ?", (no,)) is not None
+        with self.asked() as db:
+            return value(db, "SELECT 1 FROM records WHERE no = ?", (no,)) is not None
 
     def find(self, no: int, id: str) -> Where | None:
         """A record by its id, among those of a thread and of the path that it inherits."""
-        with self.lock:
-            db = self.db
+        with self.asked() as db:
             row = one(db, f"{_WHERE} WHERE id = ? AND no >> 32 = ?", (id, no))
             if row is None:
                 place = self.locate(no, id)
@@ -302,8 +460,7 @@ class Index:
 
     def locate(self, no: int, id: str) -> int | None:
         """The number of an entry that is visible in a thread."""
-        with self.lock:
-            db = self.db
+        with self.asked() as db:
             row = one(db, "SELECT shelf, origin_no FROM threads WHERE no = ?", (no,))
             shelf, origin_no = row or (None, None)
             if shelf == PURGED:
@@ -330,9 +487,9 @@ class Index:
 
     def places(self, span: rows.Range, *, limit: int = -1) -> list[Where]:
         """Where the records of a range lie, in order."""
-        with self.lock:
+        with self.asked() as db:
             query = f"{_WHERE} WHERE no BETWEEN ? AND ? ORDER BY no LIMIT ?"
-            return [Where(*row) for row in every(self.db, query, (*span, limit))]
+            return [Where(*row) for row in every(db, query, (*span, limit))]
 
     def path(
         self, thread: str, leaf: str | UnsetType | None, after: str | None, limit: int | None
@@ -340,165 +497,19 @@ class Index:
         """Where the entries of a path lie, oldest first."""
         newest: list[Where] = []
         query = f"{_WHERE} WHERE no BETWEEN ? AND ? AND type = 0 ORDER BY no DESC LIMIT ?"
-        with self.lock:
-            for span in read.path_spans(self.db, self.lineages, SPACE, thread, leaf, after):
+        with self.asked() as db:
+            for span in read.path_spans(db, self.lineages, SPACE, thread, leaf, after):
                 left = -1 if limit is None else limit - len(newest)
                 if left == 0:
                     break
-                newest += [Where(*row) for row in every(self.db, query, (*span, left))]
+                newest += [Where(*row) for row in every(db, query, (*span, left))]
         return newest[::-1]
-
-
-# --- what a file says, as rows ---
-
-
-def apply(
-    index: Index,
-    header: Header,
-    name: str | None,
-    found: Sequence[FoundLine],
-    extent: Extent,
-    load: Load,
-) -> None:
-    """Take over records that follow those that are known.
-
-    Another process may have done so in the meantime: what lies before the size it has noted is
-    left out.
-    """
-    with index.writing() as db:
-        no = index.number(header.key)
-        if value(db, "SELECT 1 FROM threads WHERE no = ?", (no,)) is None:
-            _add_thread(index, db, no, header, name)
-        size = value(db, "SELECT size FROM files WHERE no = ?", (no,))
-        fresh = [item for item in found if item.start >= size]
-        if fresh:
-            _add_records(db, no, header.draft.id, fresh, load)
-            _sum_up(index, db, no, header, [item.line for item in fresh])
-        db.execute(
-            "UPDATE files SET size = ?2, last = ?3, stamp = ?4, damage = NULL"
-            " WHERE no = ?1 AND size <= ?2",
-            (no, extent.size, extent.last, extent.stamp),
-        )
-
-
-def _add_thread(
-    index: Index, db: apsw.Connection, no: int, header: Header, name: str | None
-) -> None:
-    draft, source = header.draft, header.source
-    origin = draft.origin or Origin("", None, None)
-    if name is not None:
-        index.forget_name(name)  # an earlier thread of that id, which others have purged
-    place = None if source is None else rows.number(index.number(source.key), source.seq)
-    db.execute(
-        "INSERT INTO threads (no, id, created_us, updated_us, listed_us, seq, leaf, leaf_hash,"
-        " shelf, parent, origin, origin_entry, origin_hash, origin_no, hash, space)"
-        " VALUES (?1,?2,?3,?3,?3,0,?4,?5,?6,?7,?8,?4,?5,?9,?10,?11)",
-        (
-            no,
-            draft.id,
-            draft.created_us,
-            origin.entry,
-            origin.hash,
-            PURGED if header.purged else IN_USE,
-            draft.parent,
-            origin.thread or None,
-            place,
-            thread_hash(draft.id, draft.created_us, draft.parent, draft.origin),
-            SPACE,
-        ),
-    )
-    db.execute(
-        "UPDATE files SET name = ?, size = 0, last = x'', stamp = 0 WHERE no = ?", (name, no)
-    )
-
-
-def _add_records(
-    db: apsw.Connection, no: int, thread: str, found: Sequence[FoundLine], load: Load
-) -> None:
-    try:
-        db.executemany(_INSERT, [_row(no, thread, item, load) for item in found])
-    except apsw.ConstraintError as error:
-        raise Corrupt(f"thread {thread!r}", "the id of a record is there twice") from error
-    for item in found:
-        line = item.line
-        uses = [(blob, 0) for blob in line.blobs]
-        if line.spilled is not None:
-            uses.append((line.spilled, 1))
-        for blob, body in uses:
-            db.execute(
-                "INSERT OR IGNORE INTO uses (blob, record, body) VALUES (?,?,?)",
-                (blob, rows.number(no, line.seq), body),
-            )
-
-
-def _row(no: int, thread: str, item: FoundLine, load: Load) -> tuple[object, ...]:
-    line = item.line
-    parent = line.leaf if line.type == "move" else line.parent
-    body = None
-    if line.type == "fact":  # lists show its value, so the index has it
-        try:
-            fact = line.record(thread, None if line.spilled is None else load(line.spilled))
-            assert isinstance(fact, Fact)
-            body = fact.data
-        except (NotFound, Corrupt):
-            pass  # its blob is gone: the thread is there all the same, and lists tell
-    return (
-        rows.number(no, line.seq),
-        _TYPES[line.type],
-        line.id,
-        line.time_us,
-        to_bytes(line.hash),
-        parent,
-        line.key or line.kind or None,
-        body,
-        item.start,
-        item.length,
-    )
-
-
-def _sum_up(
-    index: Index, db: apsw.Connection, no: int, header: Header, lines: Sequence[Line]
-) -> None:
-    """What the records add up to: segments, facts, and where the thread stands."""
-    row = one(db, "SELECT leaf, leaf_hash, tail, updated_us FROM threads WHERE no = ?", (no,))
-    leaf, leaf_hash, tail, updated_us = row or (None, None, None, 0)
-
-    def locate(id: str | None) -> int | None:
-        return None if id is None else index.locate(no, id)
-
-    for line in lines:
-        if line.type == "fact":
-            at = rows.number(no, line.seq)
-            data = value(db, "SELECT body FROM records WHERE no = ?", (at,))
-            if data is None:
-                set_damaged_fact(db, no, at, line.key)
-                continue
-            fact = Fact(header.draft.id, line.seq, line.id, 0, line.hash, line.key, data)
-            set_fact(db, no, at, fact)
-            continue
-        updated_us = line.time_us
-        if line.type == "move":
-            leaf = line.leaf
-            hash = value(db, "SELECT hash FROM records WHERE no = ?", (locate(leaf),))
-            leaf_hash = None if hash is None else to_hash(hash)
-            continue
-        if line.parent is None or line.parent != tail:
-            db.execute(
-                "INSERT INTO segments (first, parent) VALUES (?,?)",
-                (rows.number(no, line.seq), locate(line.parent)),
-            )
-        leaf, leaf_hash, tail = line.id, line.hash, line.id
-    if header.purged:
-        leaf = leaf_hash = None
-    db.execute(
-        "UPDATE threads SET seq = ?, leaf = ?, leaf_hash = ?, tail = ?, updated_us = ?5,"
-        " listed_us = ?5 WHERE no = ?6",
-        (lines[-1].seq, leaf, leaf_hash, tail, updated_us, no),
-    )
 
 
 def _make(db: apsw.Connection, wanted: str, version: int) -> None:
     if db.pragma("user_version") == version:
+        if _schema(db) != _wanted_schema(wanted):
+            raise apsw.SchemaChangeError("an index with somebody else's tables")
         return
     db.execute("BEGIN IMMEDIATE")
     found = db.pragma("user_version")
@@ -509,3 +520,19 @@ def _make(db: apsw.Connection, wanted: str, version: int) -> None:
         db.execute(wanted)
         db.pragma("user_version", version)
     db.execute("COMMIT")
+
+
+def _schema(db: apsw.Connection) -> list[rows.Row]:
+    # SQLite makes statistics for itself when it is asked to.
+    query = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'"
+    return sorted(every(db, query), key=repr)
+
+
+@lru_cache(1)
+def _wanted_schema(wanted: str) -> list[rows.Row]:
+    db = apsw.Connection(":memory:")
+    try:
+        db.execute(wanted)
+        return _schema(db)
+    finally:
+        db.close()

@@ -10,21 +10,31 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import msgspec
 from msgspec import UnsetType
+from msgspec.structs import replace
 
 from clew.core.codec import new_id
-from clew.core.errors import ClewError, Corrupt, InvalidInput, NotFound
-from clew.core.lines import Header, Source, file_stem, header_line, parse, record_line
-from clew.core.model import Draft, Entry, Origin, Record, ThreadDraft
-from clew.core.reducer import Find, Head, check_origin, check_recreated, plan
-from clew.engines.files import leases
-from clew.engines.files.index import INDEX_ERRORS, SPACE, Extent, Where, apply
+from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.facts import read_fact
+from clew.core.lines import (
+    Header,
+    Line,
+    file_stem,
+    parse,
+    take_apart,
+)
+from clew.core.model import Draft, Entry, Fact, Origin, Record
+from clew.core.reducer import Head
+from clew.engines.files.additions import Batch
+from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where
+from clew.engines.files.intake import apply, note_damage
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.files.open_store import OpenStore
+from clew.engines.files.open_store import LeftBehind, OpenStore
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.tail import Damage, FoundLine, judge, scan
 from clew.engines.files.thread_file import ThreadFile
@@ -33,6 +43,7 @@ from clew.engines.shared.tables import rows
 
 CHUNK_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 32
+LAST_LINES_BYTES = 16 * 1024  # read at first, to find where a thread stands
 RECENT_MAX = 5_000  # records that wait for the index, at most
 
 _log = logging.getLogger("clew")
@@ -52,6 +63,7 @@ class Journal:
         self._bytes = id.encode("utf-8")
         self._lock: FileLock | None = None
         self._file: ThreadFile | None = None
+        self._left = store.left_behind.pop(path, None)
         self._forget()
 
     def _forget(self) -> None:
@@ -63,6 +75,7 @@ class Journal:
         self._torn = False  # there is more behind it, which the next writer cuts off
         self._recent: dict[str, tuple[int, int]] = {}  # id → start, length
         self._epoch = self._store.index.epoch
+        self._facts_checked = -1  # the epoch of the index whose facts were compared
 
     @property
     def file(self) -> ThreadFile:
@@ -90,6 +103,8 @@ class Journal:
 
     def retire(self) -> None:
         """Close, and leave the index as it should be. Needs the mutex."""
+        if self._left is not None:
+            self._store.left_behind[self.path] = self._left
         try:
             self.index_up()
         except (OSError, ClewError, *INDEX_ERRORS):
@@ -141,6 +156,31 @@ class Journal:
             self._close_file()
             raise NotFound("thread", self.id) from None
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Inside, no other writer of any process is at work. NotFound if there is no file.
+
+        Two locks are held. The lock file also serves before the thread is there, and when it is
+        gone. But it can be removed by others, so that a second writer makes another one; the
+        thread's own file cannot, without the thread.
+        """
+        kind = SHARED if self._store.readonly else EXCLUSIVE
+        with self.lock.held(EXCLUSIVE, self._store.busy_seconds):
+            while True:
+                if self._file is None:
+                    self._look()
+                    self._open_file()
+                file = self.file
+                file.hold(kind, self._store.busy_seconds)
+                if self._look().st_ino == file.inode:
+                    break
+                self._close_file()  # and its lock with it: another file has that name now
+            try:
+                yield
+            finally:
+                if self._file is file:
+                    file.let_go()
+
     def catch_up(self, *, exclusive: bool = False) -> None:
         """Read what others have written. Needs the lock; `exclusive`, a torn end is cut off.
 
@@ -149,28 +189,105 @@ class Journal:
         exclusive = exclusive and not self._store.readonly
         found = self._look()
         if self._file is None or found.st_ino != self._file.inode:
-            self._close_file()
-            husk, readonly = self._name is None, self._store.readonly
-            self._file = ThreadFile(self.path, self.id, husk=husk, readonly=readonly)
+            self._open_file()
         header = self.header
+        self._check_left(found.st_size)
         self._ensure_source()
         try:
             seq = self._find_beginning(found.st_size)
             self._read_on(seq, found.st_size, exclusive=exclusive)
         except Corrupt as error:
             if self._name is not None:  # lists go on telling of it, and what is wrong with it
-                self._store.index.note_damage(self._name, header, str(error))
+                note_damage(self._store.index, self._name, header, str(error))
             raise
         self._recent.clear()
         self._epoch = self._store.index.epoch
         self.no = self._store.index.number(header.key)
         self.head = self._store.index.head(self.no)
+        self._check_head()
         self._indexed = self._size
         self._looked = self._size if exclusive else found.st_size
+
+    def _open_file(self) -> None:
+        self._close_file()
+        husk, readonly = self._name is None, self._store.readonly
+        self._file = ThreadFile(self.path, self.id, husk=husk, readonly=readonly)
+
+    def _check_head(self) -> None:
+        """Where the thread stands, by the index, must be what the last lines say.
+
+        What is appended next hangs on it: a head that is wrong would damage the file.
+        """
+        if self.header.purged:
+            return
+        origin = self.header.draft.origin or Origin("", None, None)
+        says = Head(self.id, 0, origin.entry, origin.hash)
+        for line in self._last_lines():
+            says = replace(says, seq=says.seq or line.seq)
+            if line.type == "entry":
+                says = replace(says, leaf=line.id, leaf_hash=line.hash)
+            elif line.type == "move":
+                entry = None if line.leaf is None else self.find(line.leaf)
+                hash = entry.hash if isinstance(entry, Entry) else None
+                says = replace(says, leaf=line.leaf, leaf_hash=hash)
+        head = self.head
+        if (head.thread, head.seq, head.leaf, head.leaf_hash) != (
+            *(says.thread, says.seq, says.leaf, says.leaf_hash),
+        ):
+            raise Untrue(self.path, "by the index the thread stands elsewhere")
+        if self._facts_checked != self._epoch:
+            deleted = self.facts().get("deleted_us")
+            try:
+                deleted_us = None if deleted is None else read_fact("deleted_us", deleted)
+            except Corrupt:  # a damaged fact is not in force, and the thread is listed with it
+                deleted_us = None
+            if head.deleted_us != deleted_us:
+                raise Untrue(self.path, "by the index it is deleted, or not, unlike in the file")
+            self._facts_checked = self._epoch
+
+    def _last_lines(self) -> list[Line]:
+        """From the last line back to the last one that is no fact."""
+        found: list[Line] = []
+        start, end = self.file.start, self._size
+        chunk = LAST_LINES_BYTES
+        while end > start:
+            begin = max(start, end - chunk)
+            data = self.file.read(begin, end - begin)
+            lines = data.split(b"\n")[:-1]
+            if begin > start:
+                lines = lines[1:]  # the first one may be cut
+            if not lines:
+                chunk *= 4
+                continue
+            for text in reversed(lines):
+                found.append(take_apart(text, self.path))
+                if found[-1].type != "fact":
+                    return found
+                end -= len(text) + 1
+        return found
 
     def _ensure_source(self) -> None:
         if self.header.source is not None:
             self._store.ensure(self.header.source, husk=self.header.purged)
+
+    def _check_left(self, size: int) -> None:
+        """What this handle has acknowledged must still be there: others may cut a file, or put an
+        older one in its place. A thread of that id that was made since then is another one.
+        """
+        left = self._left
+        if left is None or left.key != self.header.key or self.header.purged:
+            return
+        if (
+            size < left.size
+            or self.file.read(left.size - len(left.last), len(left.last)) != left.last
+        ):
+            reason = (
+                f"others have cut it or put another in its place: it had {left.size:,} bytes when "
+                f"record {left.seq} was acknowledged, has {size:,} now, and not that record; "
+                "nothing was written. Put it back, or open the store again to go on with what is "
+                "there"
+            )
+            raise Corrupt(self.path, reason)
 
     def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there.
@@ -184,6 +301,10 @@ class Journal:
             if 0 < known.size <= size and last == known.last:
                 self._size = known.size
                 return known.seq
+            if known.size > size:
+                _log.warning(
+                    "%s had %d bytes when it was last read, now %d", self.path, known.size, size
+                )
             self._store.gate.note(self._store.disk)  # until it is read again, a fork is unknown
             index.forget(known.no, file=False)
         self._size = self.file.start
@@ -244,7 +365,7 @@ class Journal:
         name = f"{file_stem(self.id)}-{self._size}-{new_id()}.cut"
         put_file(self._store.disk, self._store.place.recovered, name, rest)
         _log.warning(
-            "%s ended in %d bytes of an append that was never acknowledged: see recovered/%s",
+            "%s ended in %d bytes of an append that is not whole: see recovered/%s",
             self.path,
             len(rest),
             name,
@@ -285,7 +406,35 @@ class Journal:
         where = self._store.index.find(self.no, id)
         if where is None:
             return None
+        if where.id != id:
+            raise Untrue(self.path, f"the index has {where.id!r} under {id!r}")
         return self._store.records([where], self)[0]
+
+    def facts(self) -> dict[str, bytes]:
+        """The thread's facts, as the index has them and the file says them."""
+        said = self._store.index.facts(self.no)
+        places = [place for _, no, _ in said for place in self._store.index.places((no, no))]
+        found = self.records(places)
+        if [(f.key, f.seq, f.data) for f in found if isinstance(f, Fact)] != [
+            (key, no & rows.SEQ_MAX, data) for key, no, data in said
+        ]:
+            raise Untrue(self.path, "the index has other facts than the file")
+        return {key: data for key, _, data in sorted(said)}
+
+    def entry_seq(self, id: str) -> int | None:
+        """The seq of an entry by the file alone: a search through all of it."""
+        data, mark = self.contents(), b'"id":' + msgspec.json.encode(id)
+        at = data.find(mark)
+        while at >= 0:
+            begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            try:
+                line = parse(self._bytes, data[begin:end], self.path)
+                if line.id == id and line.type == "entry":
+                    return line.seq
+            except Corrupt:
+                pass  # the header, or a damaged line, which is named when it is read itself
+            at = data.find(mark, at + 1)
+        return None
 
     def records(self, places: Sequence[Where]) -> list[Record]:
         """The records at places of this file, in their order, each run of them read at once."""
@@ -295,18 +444,25 @@ class Journal:
             end = _run_end(places, at)
             begin = places[at].start
             last = places[end - 1]
+            if begin < self.file.start or last.start + last.length > self.file.look().st_size:
+                raise Untrue(self.path, f"the index says that a record lies at byte {last.start}")
             data = self.file.read(begin, last.start + last.length - begin)
             for where in places[at:end]:
                 start = where.start - begin
-                found.append(self._record(data[start : start + where.length], where.start))
+                found.append(self._record(data[start : start + where.length], where))
             at = end
         return found
 
-    def _record(self, text: bytes, start: int) -> Record:
+    def _record(self, text: bytes, where: Where) -> Record:
         try:
             line = parse(self._bytes, text, self.path)
         except Corrupt as error:
-            raise self.corrupt(Damage(start, error.fields["reason"])) from error
+            if b"\n" in text or self._around(where) != (b"\n", b"\n"):
+                reason = f"the index says that a record lies at byte {where.start}"
+                raise Untrue(self.path, reason) from error
+            raise self.corrupt(Damage(where.start, error.fields["reason"])) from error
+        if not where.agrees(line):
+            raise Untrue(self.path, f"the index says other things of record {line.seq}")
         large = None
         if line.spilled is not None:
             try:
@@ -315,6 +471,9 @@ class Journal:
                 place = f"{self.path} record {line.seq}"
                 raise Corrupt(place, f"its body is blob {line.spilled}, which is missing") from None
         return line.record(self.id, large)
+
+    def _around(self, where: Where) -> tuple[bytes, bytes]:
+        return self.file.read(where.start - 1, 1), self.file.read(where.start + where.length, 1)
 
     # --- appending ---
 
@@ -333,16 +492,8 @@ class Journal:
         store = self._store
         try:
             store.check()
-            with self.mutex:
-                lock = self.lock
-                lock.take(EXCLUSIVE, store.busy_seconds)
-                try:
-                    self._write(batch)
-                except INDEX_ERRORS:
-                    store.index.fall_back()  # it failed before anything was written
-                    self._write(batch)
-                finally:
-                    lock.release()
+            with self.mutex, self.alone():
+                store.with_index(lambda: self._write(batch))  # it fails before all is written
         except OSError as error:
             _fail(batch, store.explain(self.path, error))
         except ClewError as error:
@@ -373,12 +524,13 @@ class Journal:
         self._size = start
         self._looked = start
         self.head = work.head
+        self._left = LeftBehind(self.header.key, start, pieces[-1][-LAST_BYTES:], work.head.seq)
         # The index is left behind: the next reader brings it up to date, once for many appends.
         if len(self._recent) > RECENT_MAX:
             try:
                 self.index_up()
-            except INDEX_ERRORS:
-                self._store.index.fall_back()
+            except INDEX_ERRORS as error:
+                self._store.index.give_way(error)
 
     def _put(self, data: bytes) -> None:
         """One write, one sync. After an error no later line may follow bytes that may be lost."""
@@ -395,114 +547,6 @@ class Journal:
             except OSError as error:
                 disk.give_up(self.path, error)
             raise
-
-
-# --- what a group of writers adds to a thread ---
-
-
-class Batch:
-    """The appends of a group: planned one after the other, written at once.
-
-    `head` moves with each of them; one that is refused leaves it as it was.
-    """
-
-    def __init__(self, head: Head, find: Find, store: OpenStore, lock: int) -> None:
-        self.head = head
-        self.new: list[Record] = []
-        self._find = find
-        self._store = store
-        self._ids: dict[str, Record] = {}
-        self._spilled: dict[str, str] = {}
-        self._lease = leases.live(lock, head.thread, store.clock)
-
-    def append(
-        self,
-        drafts: Sequence[Draft],
-        spilled: Mapping[str, str],
-        expect: str | UnsetType | None,
-        fence: int | None,
-    ) -> list[Record]:
-        decided = plan(
-            *(self.head, drafts, self.find),
-            expect=expect,
-            fence=fence,
-            lease=self._lease,
-            hashes=spilled,
-        )
-        for record in decided.new:
-            for hash in record.blobs if isinstance(record, Entry) else ():
-                if self._store.blobs.find(hash) is None:
-                    raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
-        self.head = decided.head
-        self.new += decided.new
-        self._ids.update((record.id, record) for record in decided.new)
-        self._spilled.update(spilled)
-        return decided.records
-
-    def find(self, id: str) -> Record | None:
-        return self._ids.get(id) or self._find(id)
-
-    def lines(self, thread: bytes) -> list[bytes]:
-        of = len(self.new)
-        return [
-            record_line(thread, record, blob=self._spilled.get(record.id), left=of - n, of=of)
-            for n, record in enumerate(self.new, start=1)
-        ]
-
-
-# --- making a thread ---
-
-
-def create_thread(store: OpenStore, draft: ThreadDraft, spilled: Mapping[str, str]) -> None:
-    """A file appears whole under its name, or not at all. One that is there must be the same."""
-    journal = store.journal(draft.id)
-    source = None
-    if draft.origin is not None and not os.path.lexists(journal.path):
-        # Before the lock of our own file is held: two forks of each other's threads would wait for
-        # ever.
-        source = _source(store, draft.origin)
-    with journal.mutex, journal.lock.held(EXCLUSIVE, store.busy_seconds):
-        if os.path.lexists(journal.path):
-            journal.catch_up(exclusive=True)
-            with store.index.lock:
-                info = rows.thread_row(store.index.db, SPACE, draft.id).info(store.index.db)
-            span = rows.everything_of(journal.no)
-            first = journal.records(store.index.places(span, limit=len(draft.facts)))
-            check_recreated(info, first, draft)
-            return
-        if os.fstat(journal.lock.descriptor).st_size:
-            store.disk.truncate(journal.lock.descriptor, 0)  # the lease of a purged thread
-        data = _contents(draft, source, spilled)
-        put_file(store.disk, store.place.threads, os.path.basename(journal.path), data)
-        store.mark(store.place.mark(draft.id))
-
-
-def _source(store: OpenStore, origin: Origin) -> Source | None:
-    """Where the entry lies that a fork begins at: in its origin, or in what that inherited."""
-    journal = store.journal(origin.thread)
-    with journal.mutex:
-        journal.refresh_index()
-        if origin.entry is None:
-            return None
-        where = store.index.find(journal.no, origin.entry)
-        entry = None if where is None else store.records([where], journal)[0]
-    if where is None or not isinstance(entry, Entry):
-        raise NotFound("entry", origin.entry)
-    check_origin(origin, entry.hash)
-    return Source(entry.thread, store.index.key(where.no >> 32), entry.seq)
-
-
-def _contents(draft: ThreadDraft, source: Source | None, spilled: Mapping[str, str]) -> bytes:
-    origin = draft.origin or Origin("", None, None)
-    head = Head(draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us)
-    facts = plan(head, draft.facts, lambda id: None, hashes=spilled).new
-    thread = draft.id.encode("utf-8")
-    of = len(facts)
-    lines = [
-        record_line(thread, fact, blob=spilled.get(fact.id), left=of - n, of=of)
-        for n, fact in enumerate(facts, start=1)
-    ]
-    return b"".join([header_line(Header(new_id(), draft, source)), *lines])
 
 
 # --- helpers ---

@@ -1,22 +1,25 @@
-"""Locks among processes: flock on files that are never removed.
+"""Locks among processes: flock on files that Clew never removes.
 
 flock belongs to the open file, not to the process: two handles of one process exclude each other
-as well, and closing some other descriptor of the file does not drop the lock.
+as well, and closing some other descriptor of the file does not drop the lock. Others may remove
+a lock file all the same (`git clean` does, for one), and a lock on a removed file excludes nobody
+who comes later. So each lock is looked for under its name once it is held.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from clew.core.errors import ReadOnly, Unavailable, Unsupported
-from clew.engines.files.disk import Disk
+from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, Disk, refuse_special
 from clew.engines.shared.file_system import UNWRITABLE
 
 SHARED = fcntl.LOCK_SH
@@ -24,6 +27,8 @@ EXCLUSIVE = fcntl.LOCK_EX
 _FIRST_NAP_SECONDS = 0.00005
 _NAP_SECONDS_MAX = 0.002
 _TOKEN_BYTES = 16
+
+_log = logging.getLogger("clew")
 
 
 def is_ours(mutex: threading.RLock) -> bool:
@@ -35,61 +40,101 @@ def is_ours(mutex: threading.RLock) -> bool:
     return True
 
 
+def try_flock(descriptor: int, kind: int, path: str) -> bool:
+    """Whether the lock of an open file was got; Unavailable if the system has none to give."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        text = f"{path} cannot be locked: {error.strerror}; nothing was written"
+        raise Unavailable(text, retryable=error.errno in (errno.ENOLCK, errno.EINTR)) from error
+    return True
+
+
+def wait_for(try_take: Callable[[], bool], path: str, seconds: float) -> None:
+    """Wait for a lock, but not for ever: the process that has it may have been stopped."""
+    if try_take():  # as nearly always: then not even the clock is read
+        return
+    deadline = time.monotonic() + seconds
+    nap = _FIRST_NAP_SECONDS
+    while not try_take():
+        if time.monotonic() > deadline:
+            text = f"another process holds {path} for over {seconds:g} seconds; "
+            raise Unavailable(text + "nothing was written")
+        # Not the same nap for every process that waits, or they would meet again.
+        time.sleep(nap * random.uniform(0.5, 1.5))
+        nap = min(nap * 2, _NAP_SECONDS_MAX)
+
+
 class FileLock:
     """One lock file, opened. It serves one thread at a time: callers have a mutex of their own.
 
     In a store that is only looked at, `readonly`, a lock is always a shared one, and its file is
     never made. As long as there is none, or it may not be opened, nothing is locked: then a write
     that is under way may be seen in part, as after a crash, and its lines are left out.
+    Without `make` the file is one that has another purpose, and has to be there.
     """
 
-    def __init__(self, path: str, *, readonly: bool = False) -> None:
+    def __init__(self, path: str, *, readonly: bool = False, make: bool = True) -> None:
         self.path = path
         self.descriptor = -1
         self._readonly = readonly
+        self._make = make and not readonly
+        self._identity = 0, 0
         self._open()
 
     def _open(self) -> None:
-        path, flags = self.path, os.O_RDONLY if self._readonly else os.O_CREAT | os.O_RDWR
+        path, flags = self.path, os.O_CREAT | os.O_RDWR if self._make else os.O_RDONLY
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        refuse_special(path)
         try:
-            flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            self.descriptor = os.open(path, flags, 0o600)
+            try:
+                self.descriptor = os.open(path, flags, 0o600)
+            except FileNotFoundError:
+                if not self._make:
+                    raise
+                with suppress(FileExistsError):
+                    os.mkdir(os.path.dirname(path), 0o700)  # removed while the store was open
+                self.descriptor = os.open(path, flags, 0o600)
+            look = os.fstat(self.descriptor)
         except OSError as error:
             if self._readonly and error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
                 return
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
+                raise Unsupported(f"{path} {NOT_A_FILE}") from error
             if error.errno in UNWRITABLE:
                 raise ReadOnly(path, reason=os.strerror(error.errno)) from error
             text = f"{path} cannot be opened: {error.strerror}"
-            raise Unavailable(text, retryable=False) from error
+            raise Unavailable(text, retryable=error.errno in EXHAUSTED) from error
+        self._identity = look.st_dev, look.st_ino
+
+    @property
+    def is_there(self) -> bool:
+        """Whether others who open the lock by its name get this very file."""
+        try:
+            look = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (look.st_dev, look.st_ino) == self._identity
 
     def try_take(self, kind: int) -> bool:
         if self._readonly:
             kind = SHARED
             if self.descriptor < 0:
                 self._open()  # a writer may have made it meanwhile
-            if self.descriptor < 0:
+        while self.descriptor >= 0:
+            if not try_flock(self.descriptor, kind, self.path):
+                return False
+            if self.is_there:
                 return True
-        try:
-            fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            _log.warning("%s was removed or replaced: it is made anew, its leases end", self.path)
+            self.close()
+            self._open()
         return True
 
     def take(self, kind: int, seconds: float) -> None:
-        """Wait for the lock, but not for ever: the process that has it may have been stopped."""
-        if self.try_take(kind):  # as nearly always: then not even the clock is read
-            return
-        deadline = time.monotonic() + seconds
-        nap = _FIRST_NAP_SECONDS
-        while not self.try_take(kind):
-            if time.monotonic() > deadline:
-                text = f"another process holds {self.path} for over {seconds:g} seconds; "
-                raise Unavailable(text + "nothing was written")
-            # Not the same nap for every process that waits, or they would meet again.
-            time.sleep(nap * random.uniform(0.5, 1.5))
-            nap = min(nap * 2, _NAP_SECONDS_MAX)
+        wait_for(lambda: self.try_take(kind), self.path, seconds)
 
     def release(self) -> None:
         if self.descriptor >= 0:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import apsw
+from msgspec import Struct
+
 from clew.core.errors import ClewError, Closed, Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.lines import Source
 from clew.core.model import Record
 from clew.engines.files.blobs import Blobs
-from clew.engines.files.disk import GuardedDisk
-from clew.engines.files.index import INDEX_ERRORS, Index, Where
+from clew.engines.files.disk import EXHAUSTED, GuardedDisk, NotSynced
+from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.place import Place
 from clew.engines.files.thread_file import read_header
@@ -30,6 +33,15 @@ OPEN_MAX = 128  # files that are kept open, each with its lock
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
+
+
+class LeftBehind(Struct, frozen=True):
+    """How the handle's last append left a thread's file: its size, its last bytes, their record."""
+
+    key: str
+    size: int
+    last: bytes
+    seq: int
 
 
 class OpenStore:
@@ -58,6 +70,7 @@ class OpenStore:
         self.waiting = 0
         self.closed = False
         self.pid = os.getpid()
+        self.left_behind: dict[str, LeftBehind] = {}  # of files that are not open any more
         self._mutex = threading.Lock()
         self._journals: OrderedDict[str, Journal] = OrderedDict()
 
@@ -73,20 +86,28 @@ class OpenStore:
             raise Closed(text + "open it again here")
 
     @contextmanager
-    def writing_to(self, path: str) -> Iterator[None]:
-        """The system's errors as ours: what was left behind, and what to do."""
+    def writing_to(self, path: str, *, ahead: bool = False) -> Iterator[None]:
+        """The system's errors as ours: what was left behind, and what to do.
+
+        With `ahead` the record itself comes later, so that nothing of it can be there.
+        """
         try:
             yield
         except OSError as error:
-            raise self.explain(path, error) from error
+            raise self.explain(path, error, ahead=ahead) from error
 
-    def explain(self, path: str, error: OSError) -> Unavailable:
+    def explain(self, path: str, error: OSError, *, ahead: bool = False) -> Unavailable:
         if self.disk.poison is not None:
             return _because(error, self.disk.poison, retryable=False, committed=None)
         if error.errno in _FULL:
             return _because(error, f"the disk of {path} is full; nothing was written")
+        if isinstance(error, NotSynced) and not ahead:
+            text = (
+                f"{path}: {error.strerror}; it may have been written: repeat it with the same ids"
+            )
+            return _because(error, text, committed=None)
         text = f"{path}: {error.strerror or error}; nothing was written"
-        return _because(error, text, retryable=False)
+        return _because(error, text, retryable=error.errno in EXHAUSTED)
 
     def twin(self, index: Index) -> OpenStore:
         """The same store with another index."""
@@ -103,9 +124,10 @@ class OpenStore:
 
     def mark(self, path: str) -> None:
         """Note that a thread has changed, for the next list; after the write, so none is missed."""
-        if not os.access(path, os.F_OK):
+        if not os.path.lexists(path):
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC  # never through a link
             try:
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+                os.close(os.open(path, flags, 0o600))
             except OSError:
                 pass  # a list may show the thread as it was, until it is next looked at
 
@@ -218,28 +240,49 @@ class OpenStore:
             at = end
         return found
 
+    def check_absent(self, ids: Sequence[str], own: Journal) -> None:
+        """Untrue if a file that a thread's path runs through has an entry that the index lacks."""
+        source = own.header.source
+        files = [own] if source is None else [own, *self._line(source, deep=True)]
+        for journal in files:
+            with journal.mutex:
+                journal.refresh()
+                for id in ids:
+                    if self.index.has_entry(journal.no, id) or journal.entry_seq(id) is None:
+                        continue
+                    raise Untrue(journal.path, f"the index lacks entry {id!r}")
+
     def _by_number(self, no: int) -> Journal:
-        with self.index.lock:
+        with self.index.asked() as db:
             row = one(
-                self.index.db,
+                db,
                 "SELECT t.id, f.key, f.name FROM files f JOIN threads t ON t.no = f.no"
                 " WHERE f.no = ?",
                 (no,),
             )
         if row is None:
-            raise Corrupt("index", f"thread no. {no} is not there")
+            raise Untrue(self.index.file, f"thread no. {no} is not there")
         id, key, name = row
         return self.husk(Source(id, key, 0)) if name is None else self.journal(id)
 
     # --- an index that fails is done without ---
 
-    def with_index(self, work: Callable[[], T]) -> T:
-        """Do something; if the index is why it fails, do it again with an empty one in memory."""
+    def with_index(self, work: Callable[[], T], *, keep: bool = True) -> T:
+        """Do something; if the index is why it fails, do it again with an empty one.
+
+        If an index that was read from the files just now says the same, the files say it.
+        """
         try:
             return work()
-        except INDEX_ERRORS:
+        except INDEX_ERRORS as error:
+            self.index.give_way(error, keep=keep)
+        try:
+            return work()
+        except apsw.Error:
             self.index.fall_back()
             return work()
+        except Untrue as error:
+            raise Corrupt(error.place, error.reason) from error
 
     # --- ending ---
 

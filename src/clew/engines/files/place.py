@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,7 @@ from clew.core.errors import (
 from clew.core.lines import MARKER, UNREADABLE, file_stem
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.core.names import check_namespace
-from clew.engines.files.disk import Disk
+from clew.engines.files.disk import Disk, is_folder, refuse_special
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.shared.file_system import UNWRITABLE, may, refuse_network
 
@@ -188,10 +188,9 @@ def remove_quietly(disk: Disk, path: str) -> None:
 
 
 def read_marker(path: Path) -> _Marker:
+    refuse_special(str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unsupported(f"{path} is not a file")
         data = os.read(descriptor, _MARKER_BYTES_MAX)
     finally:
         os.close(descriptor)
@@ -206,23 +205,23 @@ def read_marker(path: Path) -> _Marker:
     return marker
 
 
-def _make_rooms(root: Path, disk: Disk, *, readonly: bool) -> None:
-    made = False
+def check_rooms(root: Path) -> list[str]:
+    """Those that are missing. Unsupported if one is a link: nothing is reached through it."""
+    missing = [room for room in ROOMS if not os.path.lexists(root / room)]
     for room in ROOMS:
-        try:
-            mode = os.lstat(root / room).st_mode
-        except FileNotFoundError:
-            if readonly:
-                continue
-            try:
-                disk.make_folder(str(root / room))
-                made = True
-            except FileExistsError:
-                pass
-            continue
-        if not stat.S_ISDIR(mode):
+        if room not in missing and not is_folder(f"{root}/{room}"):
             raise Unsupported(f"{root / room} must be a folder, and no symbolic link")
-    if made:
+    return missing
+
+
+def _make_rooms(root: Path, disk: Disk, *, readonly: bool) -> None:
+    missing = check_rooms(root)
+    if readonly:
+        return
+    for room in missing:
+        with suppress(FileExistsError):
+            disk.make_folder(str(root / room))
+    if missing:
         disk.sync_folder(str(root))
 
 
@@ -247,7 +246,12 @@ def _hold(
                 held.append(FileLock(f"{place.locks}/open", readonly=readonly))
             except ReadOnly as error:
                 raise ReadOnly(place.root, reason=f"{error.place}: {error.reason}") from error
-            if not held[-1].try_take(kind):
+            # Locks can be removed while they are held. The marker is there as long as the store,
+            # unless it is this that is to be repaired.
+            marker = f"{place.root}/{MARKER}"
+            if os.path.lexists(marker):
+                held.append(FileLock(marker, readonly=readonly, make=False))
+            if not all(lock.try_take(kind) for lock in held[-2:]):
                 raise Unavailable(f"{place.root} {refusal}")
     except BaseException:
         release(held)
@@ -298,7 +302,7 @@ def enter(
         return [above]
     folder = home(root, namespace)
     for part in (root / NAMESPACES, folder):
-        if os.path.lexists(part) and not stat.S_ISDIR(os.lstat(part).st_mode):
+        if os.path.lexists(part) and not is_folder(str(part)):
             raise Unsupported(f"{part} must be a folder, and no symbolic link")
     inside = prepare(folder, disk, create=create, namespace=namespace, readonly=readonly)
     return [inside, above]
@@ -310,6 +314,8 @@ def namespaces(root: Path) -> dict[str, Path]:
     The name stands in the marker. If that cannot be read, the folder's own name tells it.
     """
     found = {DEFAULT_NAMESPACE: root}
+    if not is_folder(f"{root}/{NAMESPACES}"):
+        return found
     try:
         folders = [path for path in (root / NAMESPACES).iterdir() if _is_folder(path)]
     except OSError:
@@ -320,9 +326,9 @@ def namespaces(root: Path) -> dict[str, Path]:
 
 
 def _is_folder(path: Path) -> bool:
-    if not is_stem(path.name) or not stat.S_ISDIR(os.lstat(path).st_mode):
+    if not is_stem(path.name) or not is_folder(str(path)):
         return False
-    return (path / MARKER).exists() or (path / "threads").is_dir()
+    return (path / MARKER).exists() or is_folder(f"{path}/threads")
 
 
 def _name_of(folder: Path) -> str:

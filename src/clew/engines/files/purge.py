@@ -7,39 +7,67 @@ no caller of any process makes a fork, reads across one, or refers to a blob.
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
 import apsw
+from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.core.engine import Keep
-from clew.core.errors import NotFound
+from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lines import Header, Source, file_stem, header_line, record_line
 from clew.core.model import Purged, Swept
+from clew.engines.files.blobs import Stored
 from clew.engines.files.changes import Changes
 from clew.engines.files.journal import Journal
-from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
 from clew.engines.shared.tables import purge as sql
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, value
 
+SWEEP_SECONDS = 0.01  # that the gate is shut at a time, to remove blobs
+
+
+class _Gone(Struct, frozen=True):
+    """A thread whose file was removed, and what is to be done about the rest."""
+
+    purged: Purged
+    header: Header
+    stays: bool
+    blobs: list[str]
+
 
 def purge(store: OpenStore, changes: Changes, thread: str) -> Purged:
-    with changes.relations_known():
-        return _purge(store, thread)
+    """First the thread itself, as a whole; then what it leaves behind, which cannot undo that."""
+
+    def remove() -> _Gone:
+        with changes.relations_known():
+            return _remove(store, thread)
+
+    def clear_up() -> None:
+        with changes.relations_known():
+            _clear_up(store, gone)
+
+    gone = store.with_index(remove, keep=False)
+    try:
+        store.with_index(clear_up, keep=False)
+    except (OSError, ClewError) as error:
+        text = f"thread {thread!r} was purged, but not all that it shared with others: {error}"
+        raise Unavailable(text, retryable=False, committed=True) from error
+    return gone.purged
 
 
-def _purge(store: OpenStore, thread: str) -> Purged:
+def _remove(store: OpenStore, thread: str) -> _Gone:
     journal = store.journal(thread)
     with journal.mutex:
         journal.refresh_index()
         no, header = journal.no, journal.header
-        with journal.lock.held(EXCLUSIVE, store.busy_seconds):
+        with journal.alone():
             journal.catch_up(exclusive=True)
             forks, records, kept = _weigh(store, no)
             stays = bool(kept) or _is_source(store, no)
@@ -51,20 +79,27 @@ def _purge(store: OpenStore, thread: str) -> Purged:
             _wipe(store)
             store.disk.unlink(journal.path)
             store.disk.sync_folder(store.place.threads)
-            remove_quietly(store.disk, store.place.mark(thread))
-            for name in os.listdir(store.place.recovered):
-                # What was set aside of its torn ends goes too.
-                if name.endswith(".cut") and name.rsplit("-", 2)[0] == file_stem(thread):
-                    remove_quietly(store.disk, f"{store.place.recovered}/{name}")
             with suppress(OSError):
                 # The thread is gone. If its lease cannot be ended now, the next thread of that id
                 # ends it when it is made.
                 store.disk.truncate(journal.lock.descriptor, 0)
-    if stays:
-        _index_husk(store, header)
-    _collect(store, header.source)
-    _remove_unused(store, blobs)
-    return Purged(thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks))
+    purged = Purged(
+        thread=thread, records=records - len(kept), kept=len(kept), kept_for=tuple(forks)
+    )
+    return _Gone(purged, header, stays, blobs)
+
+
+def _clear_up(store: OpenStore, gone: _Gone) -> None:
+    thread = gone.purged.thread
+    remove_quietly(store.disk, store.place.mark(thread))
+    for name in os.listdir(store.place.recovered):
+        # What was set aside of its torn ends goes too.
+        if name.endswith(".cut") and name.rsplit("-", 2)[0] == file_stem(thread):
+            remove_quietly(store.disk, f"{store.place.recovered}/{name}")
+    if gone.stays:
+        _index_husk(store, gone.header)
+    _collect(store, gone.header.source)
+    _remove_unused(store, gone.blobs)
 
 
 def _weigh(store: OpenStore, no: int) -> tuple[tuple[str, ...], int, list[int]]:
@@ -187,29 +222,37 @@ def _wipe(store: OpenStore) -> None:
             pass
 
 
-def sweep(store: OpenStore, changes: Changes, before_us: int, keep: Keep | None) -> Swept:
+def unused(store: OpenStore, changes: Changes, before_us: int) -> list[Stored]:
+    """The blobs that no record uses, and that were put before a time."""
     changes.refresh_all()
-    unused = [
-        stored
-        for stored in store.blobs.all()
-        if stored.put_us <= before_us and not _is_used(store.index.db, stored.hash)
-    ]
-    wanted = keep({s.hash for s in unused}) if keep is not None and unused else set()
-    gone = [stored for stored in unused if stored.hash not in wanted]
-    size = sum(store.blobs.size_of(stored) for stored in gone)
-    for stored in gone:
-        store.disk.unlink(stored.path)
-    _remove_leftovers(store, before_us)
-    return Swept(blobs=len(gone), size_bytes=size)
+    with store.index.lock:
+        used = {hash for (hash,) in store.index.db.execute("SELECT DISTINCT blob FROM uses")}
+    old = (stored for stored in store.blobs.all() if stored.put_us <= before_us)
+    return [stored for stored in old if stored.hash not in used]
 
 
-def _remove_leftovers(store: OpenStore, before_us: int) -> None:
+def remove(store: OpenStore, doomed: deque[Stored], before_us: int) -> Swept:
+    """Remove the first of them, as far as they are still old, for a short while."""
+    count = size_bytes = 0
+    until = time.monotonic() + SWEEP_SECONDS
+    while doomed and (not count or time.monotonic() < until):
+        stored = doomed.popleft()
+        now = store.blobs.find(stored.hash)
+        if now is not None and now.put_us <= before_us:
+            count, size_bytes = count + 1, size_bytes + store.blobs.size_of(now)
+            store.disk.unlink(now.path)
+    return Swept(blobs=count, size_bytes=size_bytes)
+
+
+def remove_leftovers(store: OpenStore, before_us: int) -> None:
     """Files that were never finished, by writers that are gone."""
     root = Path(store.place.root)  # not what is below: other namespaces' writers are at work
     rooms = [(root / room).rglob(".*.new") for room in ROOMS if "/" not in room]
-    for found in chain(root.glob(".*.new"), *rooms):
-        try:
-            if found.lstat().st_mtime_ns // 1000 <= before_us:
-                store.disk.unlink(str(found))
-        except OSError:
-            pass  # it has been finished meanwhile
+    # Looked for with the gate open: that takes as long as there are files.
+    for found in list(chain(root.glob(".*.new"), *rooms)):
+        with store.gate.shut():
+            try:
+                if found.lstat().st_mtime_ns // 1000 <= before_us:
+                    store.disk.unlink(str(found))
+            except OSError:
+                pass  # it has been finished meanwhile

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-import stat
 
 from clew.core.errors import Corrupt, FormatTooNew, Unavailable, Unsupported
 from clew.core.lines import VERSION, Header, declared_version, parse_header
+from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, refuse_special
+from clew.engines.files.locks import try_flock, wait_for
+from clew.engines.shared.tables.rows import SEQ_MAX
 
 HEADER_BYTES_MAX = 32 * 1024
 # A link must not lead out of the folder, and a pipe must not make the open wait for ever.
@@ -44,6 +47,13 @@ class ThreadFile:
             data += more
         return data
 
+    def hold(self, kind: int, seconds: float) -> None:
+        """Lock the file itself. Its lock file can be removed; then this one still excludes."""
+        wait_for(lambda: try_flock(self.descriptor, kind, self.path), self.path, seconds)
+
+    def let_go(self) -> None:
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
     def close(self) -> None:
         os.close(self.descriptor)
 
@@ -57,11 +67,15 @@ def _header(path: str, line: bytes) -> Header:
     version = declared_version(line)
     if version is not None and version > VERSION:
         raise FormatTooNew(path, found=version, known=VERSION)
-    return parse_header(line, f"{path} line 1")
+    header = parse_header(line, f"{path} line 1")
+    if header.source is not None and not 0 < header.source.seq <= SEQ_MAX:
+        raise Corrupt(f"{path} line 1", "it says that it begins at a record that cannot be")
+    return header
 
 
 def open_regular(path: str, flags: int) -> int:
     """Open a file that must be a file: not a link, not a pipe, not a folder."""
+    refuse_special(path)
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
@@ -69,11 +83,9 @@ def open_regular(path: str, flags: int) -> int:
         if error.errno in (errno.EACCES, errno.EROFS) and flags & os.O_RDWR:
             return open_regular(path, flags & ~os.O_RDWR)
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise Unsupported(f"{path} must be a file, and no link, folder or pipe") from error
-        raise Unavailable(f"{path} cannot be opened: {error.strerror}", retryable=False) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
+            raise Unsupported(f"{path} {NOT_A_FILE}") from error
+        text = f"{path} cannot be opened: {error.strerror}"
+        raise Unavailable(text, retryable=error.errno in EXHAUSTED) from error
     return descriptor
 
 

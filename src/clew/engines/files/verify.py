@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from clew.core.engine import Progress
@@ -18,9 +19,9 @@ from clew.core.model import Entry, Move, Problem
 from clew.engines.files import leases
 from clew.engines.files.blobs import Blobs, Stored
 from clew.engines.files.changes import Changes, thread_files
-from clew.engines.files.index import INDEX_ERRORS, Index
+from clew.engines.files.disk import is_exhausted
+from clew.engines.files.index import INDEX_ERRORS, Index, Untrue
 from clew.engines.files.journal import Journal
-from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
@@ -33,20 +34,21 @@ def check(
     store: OpenStore, changes: Changes, *, quick: bool, progress: Progress | None
 ) -> Iterator[Problem]:
     """Every problem, file by file; a file that cannot be read is a problem of its own."""
-    if quick:
-        with store.gate.open():
-            found = list(_check_quickly(store, changes))
-        yield from found
-        return
-    afresh = store.twin(Index(":memory:"))
-    try:
-        for part in _Check(store, afresh, progress).parts():
-            # The gate is not held while the caller looks at what was found: a purge would wait.
+    with store.writing_to(store.place.root):
+        if quick:
             with store.gate.open():
-                found = list(part)
+                found = list(_check_quickly(store, changes))
             yield from found
-    finally:
-        afresh.close()
+            return
+        afresh = store.twin(Index(":memory:"))
+        try:
+            for part in _Check(store, afresh, progress).parts():
+                # The gate is not held while the caller looks at what was found: a purge would wait.
+                with store.gate.open():
+                    found = list(part)
+                yield from found
+        finally:
+            afresh.close()
 
 
 def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
@@ -55,11 +57,16 @@ def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
         changes.refresh_all()
     except (ClewError, OSError) as error:
         yield Problem(code="damaged_record", message=str(error))
-    with store.index.lock:
-        uses = every(store.index.db, _USES)
+    with store.index.asked() as db:
+        uses = every(db, _USES)
     for blob, thread, record, entry in uses:
-        if store.blobs.find(blob) is None:
-            where = {"thread": thread, "seq": record & rows.SEQ_MAX, "entry": entry}
+        where = {"thread": thread, "seq": record & rows.SEQ_MAX, "entry": entry}
+        try:
+            found = store.blobs.find(blob)
+        except ClewError as error:
+            yield audit.problem("damaged_blob", str(error), blob=blob, **where)
+            continue
+        if found is None:
             yield audit.problem("missing_blob", MISSING_BLOB.format(blob), blob=blob, **where)
 
 
@@ -92,6 +99,13 @@ class _Check:
             yield self._guarded(f"{place.purged}/{key}.jsonl", self._check_husk)
         for blob in self._blobs:
             yield self._check_blob(blob)
+        text = "{} must be a folder, and no link; what it leads to is not looked at"
+        yield iter(
+            [
+                Problem(code="strange_file", message=text.format(path))
+                for path in self._store.blobs.strange()
+            ]
+        )
         yield self._check_index()
 
     def _guarded(
@@ -108,6 +122,8 @@ class _Check:
         except FileNotFoundError:
             pass  # purged meanwhile
         except (ClewError, OSError) as error:
+            if is_exhausted(error):
+                raise
             self._damaged.add(name)
             yield Problem(code="damaged_thread", message=f"{path}: {error}", thread=thread)
         self._meter.step()
@@ -128,7 +144,7 @@ class _Check:
         journal = self._afresh.journal(id)
         refused = None
         with journal.mutex:  # to the end: it must not be closed for others, which origins are
-            with journal.lock.held(EXCLUSIVE, self._store.busy_seconds):
+            with journal.alone():
                 if leases.read(journal.lock.descriptor, self._store.clock()).damaged:
                     yield audit.damaged_lease(id, where=f"{journal.lock.path}: ")
                 try:
@@ -181,48 +197,103 @@ class _Check:
         try:
             self._store.blobs.load(blob)
         except ClewError as error:
+            if is_exhausted(error):
+                raise
             yield audit.damaged_blob(blob.hash, error)
         self._meter.step()
 
     def _check_index(self) -> Iterator[Problem]:
-        """Where the index on disk has seen as much of a file as we have, it must say the same."""
+        """As far as the index on disk has seen the files, it must say the same as they do.
+
+        One that does not is dropped, and made anew by what is asked for next. One that remembers
+        more than the files have is kept, as a witness.
+        """
         index, afresh = self._store.index, self._afresh.index
+        wrong: list[Problem] = []
+        ahead: list[rows.Row] = []  # files that the index knows more of than was read
         try:
-            with index.lock:
-                known = every(index.db, "SELECT no, key, name, size FROM files WHERE size > 0")
-                for no, key, name, size in known:
-                    yield from self._compare(index, afresh, no, key, name, size)
+            with index.asked() as db:
+                flaw = index.flaw()
+                if flaw is not None:
+                    raise Untrue(index.file, flaw)
+                known = every(db, "SELECT no, key, name, size FROM files WHERE size > 0")
+                for row in known:
+                    if self._is_ahead(*row):
+                        ahead.append(row)
+                        continue
+                    for problem in self._compare(index, afresh, *row):
+                        wrong += [problem] if problem.code == "wrong_index" else []
+                        yield problem
+            # Not inside of it: a writer may have the file, and wait for the index.
+            for row in ahead:
+                if not self._has_grown(index, *row):
+                    with index.asked():
+                        found = list(self._compare(index, afresh, *row))
+                    wrong += [problem for problem in found if problem.code == "wrong_index"]
+                    yield from found
         except INDEX_ERRORS as error:
-            text = f"the index cannot be read ({error}); it is made anew when it is next opened"
-            yield Problem(code="damaged_index", message=text)
+            text = f"the index cannot be right ({error}); it is made anew"
+            wrong.append(Problem(code="damaged_index", message=text))
+            yield wrong[-1]
+        if wrong and not self._store.readonly:
+            index.drop(wrong[0].message)
 
     def _compare(
         self, index: Index, afresh: Index, no: int, key: str, name: str | None, size: int
     ) -> Iterator[Problem]:
         if (name or key) in self._damaged:
             return
-        there = one(
-            afresh.db,
-            "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?",
-            (key,),
-        )
+        there = one(afresh.db, _THERE, (key,))
         thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
         if there is None:
             place = self._store.place
             path = place.husk(key) if name is None else f"{place.threads}/{name}.jsonl"
             # In this order: a thread may have been made since the files were listed, and a purge
             # takes it out of the index before it removes the file.
-            if not os.path.lexists(path) and index.known(key) is not None:
+            there_now = os.path.lexists(path)
+            if there_now and name is not None and read_header(path).key == key:
+                return
+            if index.known(key) is None:
+                return
+            if there_now:
+                yield _wrong_index(thread[0])
+            else:
                 text = "the index remembers it, but its file is not there"
                 yield Problem(code="missing_thread", message=text, thread=thread[0])
+        elif there[1] < size and not _is_witness(index, no, size):
+            yield _wrong_index(thread[0])
         elif there[1] < size:
             text = f"the index remembers {thread[1]} records, the file has fewer"
             yield Problem(code="missing_records", message=text, thread=thread[0])
-        elif there[1] > size:
-            return  # it has not been asked for the rest yet
-        elif name != there[2] or _facts_of(index, no) != _facts_of(afresh, there[0]):
-            text = "the index does not say what the file says; clew repair --reindex"
-            yield Problem(code="wrong_index", message=text, thread=thread[0])
+        elif (
+            name != there[2]
+            or (name is not None and thread[1] and not _is_witness(index, no, size))
+            # It may not have been asked for the rest yet: then sums differ, but no record.
+            or (there[1] == size and _facts_of(index, no) != _facts_of(afresh, there[0]))
+            or _records_of(index, no) != _records_of(afresh, there[0], size)
+        ):
+            yield _wrong_index(thread[0])
+
+    def _is_ahead(self, no: int, key: str, name: str | None, size: int) -> bool:
+        there = one(self._afresh.index.db, _THERE, (key,))
+        return name is not None and there is not None and there[1] < size
+
+    def _has_grown(self, index: Index, no: int, key: str, name: str | None, size: int) -> bool:
+        """Whether the file has by now what the index knows: then it was only read before that."""
+        with index.asked() as db:
+            found = one(db, "SELECT id FROM threads WHERE no = ?", (no,))
+        if found is None:
+            return True  # purged meanwhile
+        id = str(found[0])
+        with suppress(ClewError):  # one that cannot be read on has not
+            journal = self._afresh.journal(id)
+            with journal.mutex:
+                journal.refresh_index()
+        there = one(self._afresh.index.db, _THERE, (key,))
+        return there is None or there[1] >= size
+
+
+_THERE = "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?"
 
 
 class _Lines:
@@ -323,17 +394,16 @@ def _facts_of(index: Index, no: int) -> list[Any]:
         every(db, f"SELECT {_SUMS} FROM threads WHERE no = ?", (no,)),
         every(
             db,
-            "SELECT no & 4294967295, type, id, time_us, hash, parent, kind, body, start, length"
-            " FROM records WHERE no BETWEEN ? AND ? ORDER BY no",
-            (first, last),
-        ),
-        every(
-            db,
             "SELECT s.first & 4294967295, s.parent & 4294967295, f.key FROM segments s"
             " LEFT JOIN files f ON f.no = s.parent >> 32 WHERE first BETWEEN ? AND ? ORDER BY 1",
             (first, last),
         ),
-        every(db, "SELECT key, record & 4294967295 FROM facts WHERE thread=? ORDER BY 1", (no,)),
+        every(
+            db,
+            "SELECT key, record & 4294967295, record >> 32 = thread FROM facts WHERE thread = ?"
+            " ORDER BY 1",
+            (no,),
+        ),
         every(db, "SELECT tag FROM tags WHERE thread = ? ORDER BY 1", (no,)),
         every(
             db,
@@ -344,7 +414,30 @@ def _facts_of(index: Index, no: int) -> list[Any]:
     ]
 
 
+def _records_of(index: Index, no: int, size: int = 2**62) -> list[Any]:
+    """What it says of the records that lie before a place."""
+    return every(
+        index.db,
+        "SELECT no & 4294967295, type, id, time_us, hash, parent, kind, body, start, length"
+        " FROM records WHERE no BETWEEN ? AND ? AND start < ? ORDER BY no",
+        (rows.number(no, 0), rows.number(no, rows.SEQ_MAX), size),
+    )
+
+
+def _is_witness(index: Index, no: int, size: int) -> bool:
+    """Whether it has the records that make up the size that it says a file had."""
+    query = "SELECT max(start + length) + 1, count(*) FROM records WHERE no BETWEEN ? AND ?"
+    seq = one(index.db, "SELECT seq FROM threads WHERE no = ?", (no,))
+    return one(index.db, query, rows.everything_of(no)) == (size, *(seq or ()))
+
+
+def _wrong_index(thread: str) -> Problem:
+    text = "the index does not say what the file says; it is made anew"
+    return Problem(code="wrong_index", message=text, thread=thread)
+
+
 _SUMS = (
     "id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, tail, shelf, deleted_us, parent,"
-    " status, workspace, origin, origin_entry, origin_hash, origin_no & 4294967295, hash"
+    " status, workspace, origin, origin_entry, origin_hash, origin_no & 4294967295,"
+    " (SELECT key FROM files WHERE no = origin_no >> 32), hash"
 )

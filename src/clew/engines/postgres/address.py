@@ -42,22 +42,37 @@ def parse(address: str, schema: str | None = None) -> ServerAddress:
 
     The last two are ours, everything else is libpq's: several hosts, TLS, time-outs.
     """
-    own, rest = _take_own(address)
+    _refuse_stray_signs(address)
+    # In small letters: the client library takes another spelling for a list of settings.
+    scheme, colon, rest = address.partition(":")
+    own, rest = _take_own(scheme.lower() + colon + rest)
     try:
         given = conninfo_to_dict(rest)
     except psycopg.Error as error:
-        reason = f"PostgreSQL's client cannot read it: {str(error).strip()}"
-        raise InvalidInput("address", reason) from None
+        # Without what it quotes, which may be the password.
+        reason = re.sub(r'"[^"]{2,}"', "…", str(error).strip().replace(rest, "…"))
+        raise InvalidInput(
+            "address", f"PostgreSQL's client cannot read it: {reason.rstrip(' :…')}"
+        ) from None
     conninfo = make_conninfo("", **{**_DEFAULTS, **given})
     name = check_schema(own.get("schema", SCHEMA) if schema is None else schema)
     return ServerAddress(conninfo, _place(given, name), name, own.get("namespace"))
 
 
+def _refuse_stray_signs(address: str) -> None:
+    """A password that is not encoded would end where it should not, and its rest be shown."""
+    where = address.partition("://")[2]
+    server = re.sub(r"^[^@/]*@", "", where)  # as the client library reads it
+    if "@" in server.partition("?")[0]:
+        reason = "there is an @ where none can be; in the user, the password and the database "
+        raise InvalidInput("address", f"{reason}write %40 for @, %2F for / and %25 for %")
+
+
 def _take_own(address: str) -> tuple[dict[str, str], str]:
     try:
         parts = urlsplit(address)
-    except ValueError as error:
-        raise InvalidInput("address", f"it is no URL: {error}") from None
+    except ValueError:  # whose text would show the address
+        raise InvalidInput("address", "it is no URL; is the server's name right?") from None
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in OWN_PARAMETERS}
     others = [(name, value) for name, value in pairs if name not in OWN_PARAMETERS]

@@ -8,10 +8,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from clew.core.codec import digest
-from clew.core.engine import Keep
 from clew.core.errors import NotFound
 from clew.core.model import Swept
-from clew.engines.postgres.rows import to_bytes, to_hash
+from clew.engines.postgres.rows import to_bytes
 from clew.engines.postgres.wire import Wire, array
 from clew.engines.shared.compression import Packed, unpack
 
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from clew.engines.postgres.lookup import Book
 
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
-SWEEP_BATCH = 5000
+SWEEP_PAGE = 5000
+SWEEP_SECONDS = 0.01  # that a transaction which removes blobs should hold writers off
 LOAD_BYTES = 64 * 1024 * 1024
 
 
@@ -92,30 +92,42 @@ UNUSED = "NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND
 _CANDIDATES = f"""
 SELECT b.hash FROM clew.blobs b
  WHERE b.space = %s AND b.put_us <= %s AND b.hash > %s AND {UNUSED}
- ORDER BY b.hash LIMIT {SWEEP_BATCH}
+ ORDER BY b.hash LIMIT {SWEEP_PAGE}
 """
-_REMOVE = """
-DELETE FROM clew.blobs b WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) RETURNING b.size
+_REMOVE = f"""
+DELETE FROM clew.blobs b
+ WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) AND b.put_us <= %s AND {UNUSED} RETURNING b.size
+"""
+_RENEW = """
+UPDATE clew.blobs b SET put_us = greatest(put_us, clew.now_us())
+  FROM clew.hold_off_sweep(%s)
+ WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) RETURNING b.hash
 """
 
 
-def sweep_some(
-    wire: Wire, book: Book, before_us: int, after: bytes, keep: Keep | None
-) -> tuple[Swept, bytes | None]:
-    """One batch, by hash: what was removed, and where to go on.
+def renew(wire: Wire, book: Book, hashes: Sequence[str]) -> set[str]:
+    """Those that are stored; they are young again for sweep."""
+    wanted = {to_bytes(hash): hash for hash in hashes}
+    found = wire.every(book.sql(_RENEW), (book.space, book.space, list(wanted)))
+    return {wanted[hash] for (hash,) in found}
+
+
+def unused(wire: Wire, book: Book, before_us: int, after: bytes) -> list[bytes]:
+    """One page of the blobs that no record uses and that were put before a time, by hash."""
+    found = wire.every(book.sql(_CANDIDATES), (book.space, before_us, after))
+    return [bytes(hash) for (hash,) in found]
+
+
+def remove(wire: Wire, book: Book, hashes: Sequence[bytes], before_us: int) -> tuple[Swept, float]:
+    """Remove blobs, as far as they are still unused and old; and since when writers wait.
 
     Under the lock no writer can begin to use a blob, so that what was unused stays so.
     """
     with wire.transaction():
         hold_all_off(wire, book)
-        found = wire.every(book.sql(_CANDIDATES), (book.space, before_us, after))
-        names = {to_hash(hash) for (hash,) in found}
-        asked = time.monotonic()
-        doomed = names - keep(names) if keep is not None and names else names
-        wire.deadline += time.monotonic() - asked  # that was not the server's time
-        gone = wire.every(book.sql(_REMOVE), (book.space, [to_bytes(name) for name in doomed]))
-    more = bytes(found[-1][0]) if len(found) == SWEEP_BATCH else None
-    return Swept(blobs=len(gone), size_bytes=sum(size for (size,) in gone)), more
+        held = time.monotonic()
+        gone = wire.every(book.sql(_REMOVE), (book.space, list(hashes), before_us))
+    return Swept(blobs=len(gone), size_bytes=sum(size for (size,) in gone)), held
 
 
 def hold_all_off(wire: Wire, book: Book) -> None:

@@ -28,6 +28,7 @@ from clew.core.model import (
     Stats,
     Swept,
     ThreadDraft,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
@@ -39,6 +40,7 @@ from clew.engines.postgres.listen import Listener
 from clew.engines.postgres.lookup import Book, Heads
 from clew.engines.postgres.pool import Connections, Work
 from clew.engines.postgres.purge import Purge
+from clew.engines.postgres.rows import to_hash
 from clew.engines.postgres.schema import connect, establish
 from clew.engines.postgres.write import APPEND_ENTRY, Append
 from clew.engines.shared.compression import pack, pack_large
@@ -121,6 +123,7 @@ class PostgresEngine:
             version=self.server.version,
             read_only=self._readonly,
             maintenance="clew.engines.postgres.doctor:PostgresMaintenance",
+            text_index="clew.engines.postgres.text_index:open_text_index",
         )
 
     def _run(self, work: Work[T], *, writes: bool = True) -> T:
@@ -182,27 +185,41 @@ class PostgresEngine:
             self._write(blobs.put, packed)
         return [blob.hash for blob in packed]
 
+    def renew_blobs(self, hashes: Iterable[str]) -> set[str]:
+        found: set[str] = self._write(blobs.renew, list(hashes))
+        return found
+
     def purge(self, thread: str) -> Purged:
         purged = self._run(Purge(self._book, thread).run)
         self._book.heads.forget(thread)
         return purged
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
-        """In batches, so that a writer that uses blobs waits for one batch at most.
+        """In batches, so that a writer that uses blobs waits for a moment at most.
 
-        On a connection of its own: `keep` reads this store meanwhile, and must not wait for it.
+        On a connection of its own: others must not wait for it.
         """
         now_us = self._run(lambda wire, again: wire.value(self._book.sql("SELECT clew.now_us()")))
         before_us = int(now_us) - round(grace_seconds * 1e6)
-        total = Swept(blobs=0, size_bytes=0)
-        after: bytes | None = b""
         with closing(self._connect(1)) as own:
-            while after is not None:
-                swept, after = own.run(self._work(blobs.sweep_some, before_us, after, keep))
-                total = Swept(
-                    blobs=total.blobs + swept.blobs, size_bytes=total.size_bytes + swept.size_bytes
-                )
-        return total
+            found: list[bytes] = []
+            while page := own.run(
+                self._work(blobs.unused, before_us, found[-1] if found else b""), writes=False
+            ):
+                found += page
+            names = {to_hash(hash): hash for hash in found}
+            # Asked without a lock: that takes as long as there are snapshots.
+            wanted = keep(set(names)) if keep is not None and names else set()
+            doomed = [hash for name, hash in names.items() if name not in wanted]
+            count = size_bytes = 0
+            batch = 100
+            while doomed:
+                some, doomed = doomed[:batch], doomed[batch:]
+                swept, held = own.run(self._work(blobs.remove, some, before_us))
+                took = max(time.monotonic() - held, 0.001)
+                count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
+                batch = max(1, min(2 * batch, round(len(some) * blobs.SWEEP_SECONDS / took)))
+        return Swept(blobs=count, size_bytes=size_bytes)
 
     # --- reading ---
 
@@ -275,6 +292,10 @@ class PostgresEngine:
         from clew.engines.postgres import verify  # loaded when it is asked for: most never do
 
         yield from verify.check(self._connections, self._book, quick=quick, progress=progress)
+
+    def heads(self) -> list[ThreadHead]:
+        found: list[ThreadHead] = self._read(read.heads)
+        return found
 
     def stats(self) -> Stats:
         found: Stats = self._read(read.stats)

@@ -23,7 +23,7 @@ def look(
     address: ServerAddress, *, with_rls: bool = False, grants: Sequence[Grant] = ()
 ) -> Migration:
     """How a schema stands, and the statements that would be run; nothing is changed."""
-    with attached(address, LOOK_SECONDS) as wire:
+    with attached(address, LOOK_SECONDS, writes=False) as wire:
         found, known = _versions(wire, address)
         return Migration(
             place=address.place,
@@ -64,16 +64,21 @@ def warn_of_functions(schema: str) -> Finding:
 
 
 @contextmanager
-def attached(address: ServerAddress, patience_seconds: float) -> Iterator[Wire]:
+def attached(
+    address: ServerAddress, patience_seconds: float, *, writes: bool = True
+) -> Iterator[Wire]:
     """A connection to a server that Clew can work with."""
     wire = connect(address, patience_seconds)
     try:
         server.refuse_unfit(server.ask(wire), address.place)
         yield wire
     except DeadlinePassed:
-        raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
+        raise Unavailable(
+            f"{address.place}: no answer within {patience_seconds:g} s",
+            committed=None if writes else False,
+        ) from None
     except psycopg.Error as error:
-        raise translate(error, address.place) from error
+        raise translate(error, address.place, writes=writes) from error
     finally:
         wire.close()
 

@@ -14,6 +14,7 @@ from clew.core.model import (
     Record,
     Segment,
     Stats,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
@@ -246,6 +247,8 @@ _CLAUSES = {
 def _select(query: ThreadQuery, column: str, shelf: int, order: str, part: str) -> str:
     clauses = ["space = %(space)s", f"shelf = {shelf}", part]
     clauses += [sql for name, sql in _CLAUSES.items() if getattr(query, name) is not None]
+    if query.roots:
+        clauses.append("parent IS NULL AND origin IS NULL")
     if query.after_us is not None:
         clauses.append(f"{column} > %(after_us)s")
     if query.before_us is not None:
@@ -287,6 +290,11 @@ SELECT t.threads, t.deleted, r.entries, r.records, b.blobs, b.size,
                coalesce(sum(length(data)), 0) AS bytes
           FROM clew.blobs WHERE space = %(space)s) AS b
 """
+
+
+def heads(wire: Wire, book: Book) -> list[ThreadHead]:
+    sql = "SELECT id, no::text, seq FROM clew.threads WHERE space = %s AND NOT purged"
+    return [ThreadHead(*row) for row in wire.every(book.sql(sql), (book.space,))]
 
 
 def stats(wire: Wire, book: Book) -> Stats:

@@ -30,6 +30,7 @@ from clew.engines.postgres.wire import (
     DeadlinePassed,
     Wire,
     is_transient,
+    leaves_doubt,
     text_of,
     translate,
 )
@@ -61,6 +62,7 @@ def establish(
     answers at all the address may be wrong, and that is said at once.
     """
     deadline, pause = time.monotonic() + patience_seconds, _PAUSE_SECONDS_MIN
+    doubt = False  # whether something was made, by a try that got no answer
     while True:
         try:
             with closing(_connect(address, deadline)) as wire:
@@ -71,11 +73,18 @@ def establish(
                 space = _space(wire, address, namespace, create=create, readonly=readonly)
                 return Established(server, space)
         except DeadlinePassed:
-            raise Unavailable(f"{address.place}: no answer within {patience_seconds:g} s") from None
+            raise Unavailable(
+                f"{address.place}: no answer within {patience_seconds:g} s",
+                committed=False if readonly else None,
+            ) from None
         except psycopg.Error as error:
+            refused = isinstance(error, _Refused)
+            doubt = doubt or not (readonly or refused or not leaves_doubt(error))
             if not _passes(error, address) or time.monotonic() + pause >= deadline:
-                tell = _refusal if isinstance(error, _Refused) else translate
-                raise tell(error, address.place) from error
+                tell = _refusal if refused else translate
+                failure = tell(error, address.place)
+                failure.committed = failure.fields["committed"] = None if doubt else False
+                raise failure from error
         time.sleep(pause)
         pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 

@@ -105,7 +105,7 @@ class Moment:
             raise Unavailable(f"{self.place}: the server did not answer in time") from None
         except psycopg.Error as error:
             if not self._recovers(error):
-                raise translate(error, self.place) from error
+                raise translate(error, self.place, writes=False) from error
             raise Corrupt(self.place, f"PostgreSQL says: {text_of(error)}") from error
 
     def _recovers(self, error: psycopg.Error) -> bool:

@@ -188,12 +188,19 @@ def adapters() -> AdaptersMap:
 
 def is_lost(error: BaseException) -> bool:
     """The connection is gone, or the server is going: what became of the command is unknown."""
-    if isinstance(error, psycopg.InternalError):
-        return error.sqlstate is None  # the client's own: what came does not fit what was asked
-    if not isinstance(error, psycopg.OperationalError):
+    if not isinstance(error, psycopg.Error):
         return False
+    # Whatever the reason, these end the connection. A server whose disk failed at COMMIT says PANIC
+    # with a code that other commands fail with too, and its recovery may find the commit whole.
+    if error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+        return True
     state = error.sqlstate
-    return state is None or state.startswith("08") or state in _LOST_STATES
+    if state is None:
+        # The client's own: no answer came, or what came does not fit what was asked. Its other
+        # errors are about what was never sent.
+        lost = (psycopg.OperationalError, psycopg.InternalError)
+        return isinstance(error, lost) or type(error) is psycopg.DatabaseError
+    return state.startswith("08") or state in _LOST_STATES
 
 
 def is_transient(error: BaseException) -> bool:
@@ -214,10 +221,16 @@ def text_of(error: BaseException) -> str:
     return lines[0].removeprefix("connection failed: ") if lines else type(error).__name__
 
 
-def translate(error: psycopg.Error, place: str) -> ClewError:
-    """What a failed statement means. It has changed nothing, unless the caller says otherwise."""
+def translate(error: psycopg.Error, place: str, *, writes: bool = True) -> ClewError:
+    """What a failed statement means. It has changed nothing, unless no answer came to it."""
     text = text_of(error)
     match error:
+        case _ if writes and leaves_doubt(error):
+            return Unavailable(
+                f"{place}: the connection ended before the server had answered ({text}); whether "
+                "anything was written is unknown: look, or do the same again",
+                committed=None,
+            )
         case states.InsufficientPrivilege():
             return Unsupported(
                 f"{place}: the role may not do this ({text}); grant it the rights on Clew's schema"

@@ -68,15 +68,15 @@ def refusal(path: str | os.PathLike[str]) -> str:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. SQLite does this too, but ignores its failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        raise Unavailable(
-            f"{folder} cannot be synced: {error.strerror}", retryable=False
-        ) from error
-    finally:
-        os.close(descriptor)
+        text = f"{folder} cannot be synced: {error.strerror}"
+        raise Unavailable(text, retryable=False) from error
 
 
 def examine_disk(found: Examined, folder: str, kind: str | None) -> None:

@@ -6,8 +6,10 @@ renamed; while it is there no process opens the store, and the next repair finis
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
+import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -17,10 +19,11 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from clew.core.errors import Unavailable
+from clew.core.errors import Unavailable, Unsupported
 from clew.core.maintenance import Workshop
 
 NOTE = "-repair"
+_NOTE_BYTES_MAX = 64 * 1024
 W = TypeVar("W", bound=Workshop)
 
 
@@ -38,7 +41,9 @@ def workshop(path: Path, make: Callable[[Path], W]) -> Iterator[W]:
 
 def _reason(error: OSError) -> str:
     """Copying a folder gathers what fails in an error that says nothing itself."""
-    if isinstance(error, shutil.Error) and error.args[0]:
+    from shutil import Error  # every process opens stores, and hardly one repairs any
+
+    if isinstance(error, Error) and error.args[0]:
         return str(error.args[0][0][-1])
     return error.strerror or str(error)
 
@@ -64,8 +69,10 @@ class Swap:
 
     def begin(self) -> None:
         """Make the folder. What an interrupted repair left behind is removed: mere copies."""
+        from shutil import rmtree
+
         for left in self._path.parent.glob(f"{_glob(self._path.name)}.repairing-*"):
-            shutil.rmtree(left)
+            rmtree(left)
         self.folder.mkdir(mode=0o700)
 
     def run(self, new: Path) -> str:
@@ -92,9 +99,11 @@ class Swap:
 
     def close(self) -> None:
         """Remove the folder, unless the note says that what is in it is still needed."""
+        from shutil import rmtree
+
         if self._note.exists():
             return
-        shutil.rmtree(self.folder, ignore_errors=True)
+        rmtree(self.folder, ignore_errors=True)
 
 
 def note_of(path: Path) -> Path:
@@ -111,13 +120,25 @@ def refuse_half_done(path: Path) -> None:
 
 def _finish(path: Path, companions: tuple[str, ...]) -> str | None:
     file = note_of(path)
-    if not file.exists():
-        return None
     try:
-        note = msgspec.json.decode(file.read_bytes(), type=_Note)
+        # A link would lead to a note elsewhere, and a pipe would make us wait for ever.
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, f"{file} must be a file, and no link, folder or pipe")
+        data = opened.read(_NOTE_BYTES_MAX)
+    try:
+        note = msgspec.json.decode(data, type=_Note)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         file.unlink()  # it was not finished, so nothing was renamed yet
         return None
+    if not _is_ours(path, note):
+        raise Unsupported(
+            f"{file} names files that no repair of {path.name} makes; nothing was renamed. It may "
+            "have come with a store from others: delete it"
+        )
     new = path.with_name(note.folder) / note.new
     damaged = path.with_name(note.damaged)
     if new.exists():  # else the last rename was done, and only the note is left
@@ -131,6 +152,25 @@ def _finish(path: Path, companions: tuple[str, ...]) -> str | None:
     file.unlink()
     sync(path.parent)
     return str(damaged)
+
+
+def _is_ours(path: Path, note: _Note) -> bool:
+    """Whether a note names only what a repair of this very store makes, right beside it.
+
+    The note may have come with the store, from others. Believed as it is, it could bring any file
+    of the user into the store's place.
+    """
+    stamp = r"\d{8}T\d{6}Z(-[0-9a-f]{4})?"
+    name = re.escape(path.name)
+    named = (
+        re.fullmatch(rf"{name}\.repairing-{stamp}", note.folder)
+        and re.fullmatch(rf"{name}\.damaged-{stamp}", note.damaged)
+        and re.fullmatch(r"repaired(\.db)?", note.new)
+    )
+    if not named:
+        return False
+    folder = path.with_name(note.folder)
+    return not folder.is_symlink() and not (folder / note.new).is_symlink()
 
 
 def sync(folder: Path) -> None:

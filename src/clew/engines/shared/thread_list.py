@@ -60,10 +60,13 @@ def scans(query: ThreadQuery) -> list[tuple[int, str, str]]:
 
 
 def page_of(
-    query: ThreadQuery, rows: Sequence[T], info: Callable[[T], ThreadInfo]
+    query: ThreadQuery, rows: Sequence[T], info: Callable[[T], ThreadInfo | None]
 ) -> Page[ThreadInfo]:
-    """A page from sorted rows. One row more than the limit tells that there is a next page."""
-    page = [info(row) for row in rows[: query.limit]]
+    """A page from sorted rows. One row more than the limit tells that there is a next page.
+
+    A thread without an `info`, because it cannot be read, is left out.
+    """
+    page = [found for row in rows[: query.limit] if (found := info(row)) is not None]
     if len(rows) <= query.limit:
         return Page(page)
     last = rows[query.limit - 1]

@@ -5,19 +5,22 @@ Compression happens before the transaction, so that no writer waits for another 
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import apsw
 
 from clew.core.codec import digest
-from clew.core.engine import Keep
 from clew.core.errors import NotFound
 from clew.core.model import Swept
 from clew.engines.shared.compression import Packed, unpack
 from clew.engines.shared.tables.purge import UNUSED
-from clew.engines.shared.tables.rows import every, one
+from clew.engines.shared.tables.rows import every, one, value
 
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
+SWEEP_SECONDS = 0.005  # of a transaction that removes blobs, before its commit
+SWEEP_MAX = 100  # blobs of such a transaction: each changes pages of its own, which are synced
 
 
 def put(db: apsw.Connection, space: int, blob: Packed, now_us: int) -> int:
@@ -59,16 +62,36 @@ def use(db: apsw.Connection, record: int, blobs: Sequence[int]) -> None:
         db.execute("INSERT OR IGNORE INTO blob_uses (blob, record) VALUES (?,?)", (blob, record))
 
 
-def sweep(db: apsw.Connection, space: int, before_us: int, keep: Keep | None) -> Swept:
-    """Remove the blobs that no record uses, that were put before a time, and `keep` lets go."""
-    # Numbers first, then rows by number: in the order in which they lie in the file.
+def renew(db: apsw.Connection, space: int, hashes: Iterable[str], now_us: int) -> set[str]:
+    """Those that are stored; they are young again for sweep."""
+    found = numbers(db, space, hashes)
+    db.executemany(
+        "UPDATE blobs SET put_us = ? WHERE no = ?", [(now_us, n) for n in found.values()]
+    )
+    return set(found)
+
+
+def unused(db: apsw.Connection, space: int, before_us: int) -> dict[str, int]:
+    """The blobs that no record uses and that were put before a time, by hash, with their numbers.
+
+    In the order in which they lie in the file.
+    """
+    # Numbers first, then rows by number, for the same reason.
     mine = "SELECT no FROM blobs WHERE space = ?"
-    query = f"SELECT no, size, hash FROM blobs b WHERE no IN ({mine}) AND put_us <= ? AND {UNUSED}"
-    rows = every(db, query, (space, before_us))
-    wanted = keep({hash for _, _, hash in rows}) if keep is not None and rows else set()
-    gone = [(no, size) for no, size, hash in rows if hash not in wanted]
-    db.executemany("DELETE FROM blobs WHERE no = ?", [(no,) for no, _ in gone])
-    return Swept(blobs=len(gone), size_bytes=sum(size for _, size in gone))
+    query = f"SELECT hash, no FROM blobs b WHERE no IN ({mine}) AND put_us <= ? AND {UNUSED}"
+    return dict(every(db, f"{query} ORDER BY no", (space, before_us)))
+
+
+def remove(db: apsw.Connection, doomed: deque[int], before_us: int) -> Swept:
+    """Remove the first of them, as far as they are still unused and old, for a short while."""
+    count = size_bytes = 0
+    until = time.monotonic() + SWEEP_SECONDS
+    query = f"DELETE FROM blobs AS b WHERE no = ? AND put_us <= ? AND {UNUSED} RETURNING size"
+    while doomed and count < SWEEP_MAX and (not count or time.monotonic() < until):
+        size = value(db, query, (doomed.popleft(), before_us))
+        if size is not None:
+            count, size_bytes = count + 1, size_bytes + int(size)
+    return Swept(blobs=count, size_bytes=size_bytes)
 
 
 _BY_HASH = "SELECT no FROM blobs WHERE space = ? AND hash = ?"

@@ -23,7 +23,7 @@ from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.schema import is_older, migrate, recognise
+from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
 
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
@@ -92,6 +92,16 @@ class Sides:
 SIDES = Sides()
 
 
+class StoreConnection(apsw.Connection):
+    """A connection that knows which files it has open: the store's, its log and the log's index.
+
+    SQLite keeps all three open for as long as the connection is, and nothing of its own removes or
+    replaces them meanwhile.
+    """
+
+    names: place.Names | None = None  # None: who made it looks by itself
+
+
 class Connections:
     """Hands out connections. `before_fork` and `after_fork` keep the process forkable."""
 
@@ -99,14 +109,23 @@ class Connections:
     holds_index = False  # of the log, in memory and read-only; see `Sides`
 
     def __init__(
-        self, path: Path, *, synchronous: str, busy_seconds: float, vfs: str | None, create: bool
+        self,
+        path: Path,
+        *,
+        synchronous: str,
+        busy_seconds: float,
+        vfs: str | None,
+        create: bool,
+        any_schema: bool = False,
     ) -> None:
         self.path = path
         self.real_path = os.path.realpath(path)
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._vfs = vfs
+        self._any_schema = any_schema  # for those who look for damage
         self.poison: str | None = None
+        self.main: place.Id | None = None  # the store's file, from when it was opened on
         self.log = Log()
         self._closed = False
         self._reset()
@@ -123,8 +142,8 @@ class Connections:
         self.pid = os.getpid()
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
-        self._writer: apsw.Connection | None = None
-        self._idle: list[apsw.Connection] = []
+        self._writer: StoreConnection | None = None
+        self._idle: list[StoreConnection] = []
         self._busy = 0
 
     # --- handing out ---
@@ -143,11 +162,38 @@ class Connections:
     def usable(self) -> bool:
         return self.poison is None and not self._closed and self.pid == os.getpid()
 
-    def writer(self) -> apsw.Connection:
+    def confirm(self, db: StoreConnection) -> None:
+        """Unavailable, and for good: what the connection has open is not the store any more.
+
+        A file that was deleted, or that another one has taken the place of, takes writes as before,
+        and nobody will ever find them. This is asked inside of every transaction.
+        """
+        name = None if db.names is None else db.names.gone()
+        if name is not None:
+            raise self._gone(name)
+
+    def _gone(self, name: str) -> Unavailable:
+        what = "deleted or moved" if place.which(name) is None else "replaced by another file"
+        self.poison = (
+            f"{name} was {what} while {self.path} was open, so that whatever this handle wrote "
+            "would be lost, and what it reads is not what is there; nothing was written: open the "
+            "store again, and if something is missing there, bring the former files back first"
+        )
+        return Unavailable(self.poison, retryable=False)
+
+    def writer(self) -> StoreConnection:
         """The writing connection, if the store is still open; the caller holds `write_lock`."""
         self.check()
         if self._writer is None:
-            self._writer = self._open()
+            db = self._open()
+            try:
+                # SQLite syncs the name of a new log as well, but goes on if that fails.
+                sync_folder(Path(self.real_path).parent)
+            except Unavailable as error:
+                self.poison = f"{error}; open the store again"
+                db.close()
+                raise
+            self._writer = db
             self._writer.set_wal_hook(self.log.grown)
         return self._writer
 
@@ -157,16 +203,20 @@ class Connections:
         self.check()
         db = self._take()
         try:
+            self.confirm(db)
             db.execute("BEGIN")
             yield db
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         except UnicodeDecodeError as error:
             raise garbled(db, error) from error
+        except Corrupt as error:
+            let_go(error)
+            raise
         finally:
             self._give_back(db if _ended(db) else None)
 
-    def _take(self) -> apsw.Connection:
+    def _take(self) -> StoreConnection:
         with self._returned:
             self._busy += 1
             if self._idle:
@@ -177,7 +227,7 @@ class Connections:
             self._give_back(None)
             raise
 
-    def _give_back(self, db: apsw.Connection | None) -> None:
+    def _give_back(self, db: StoreConnection | None) -> None:
         with self._returned:
             self._busy -= 1
             if db is not None and len(self._idle) < READERS_IDLE_MAX and not self._closed:
@@ -190,20 +240,31 @@ class Connections:
 
     def checkpoint(self, mode: int) -> None:
         """Bring the log back into the file; the caller holds `write_lock`."""
-        self.log.copied(*self.writer().wal_checkpoint(mode=mode))
+        db = self.writer()
+        self.confirm(db)
+        self.log.copied(*db.wal_checkpoint(mode=mode))
 
     # --- opening ---
 
-    def _open(self) -> apsw.Connection:
+    def _open(self) -> StoreConnection:
+        main = place.which(str(self.path))
+        if self.main not in (None, main):
+            raise self._gone(str(self.path))
+        self.main = main
         try:
-            db = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+            db = StoreConnection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
             db.set_busy_handler(patience(self._busy_seconds))
+            harden(db)
             for name, value in _PRAGMAS.items():
                 db.pragma(name, value)
             db.pragma("synchronous", self._synchronous)
-            return db
+            db.pragma("schema_version")  # the log is opened when something is read first
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
+        beside = (self.real_path + end for end in ("-wal", "-shm"))
+        found = ((name, place.which(name)) for name in beside)
+        db.names = place.Names(self.path, ((str(self.path), main), *found))
+        return db
 
     def _begin(self, create: bool) -> place.HostLock:
         """Recognise or make the store, and bring its schema up to date."""
@@ -212,6 +273,8 @@ class Connections:
         lock: place.HostLock | None = None
         try:
             recognise(db, self.path, create=create)  # before anything is put beside the file
+            if not self._any_schema:
+                refuse_foreign(db, self.path)
             lock = self._lock(db)
             self._use_wal(db)
             self._migrate(db, lock)
@@ -227,6 +290,10 @@ class Connections:
             db.close()
 
     def _use_wal(self, db: apsw.Connection) -> None:
+        if db.pragma("page_count") == 0:
+            # The first page of a new file is written without a rollback journal: one that a killed
+            # process left could not be told from one that others have put there.
+            db.pragma("journal_mode", "memory")
         # Going over to WAL does not call the busy handler when two processes do it at once.
         deadline = time.monotonic() + self._busy_seconds
         while True:
@@ -295,14 +362,14 @@ class Connections:
         with self._returned:
             quiet = self._returned.wait_for(lambda: self._busy == 0, wait_seconds)
             idle, self._idle = self._idle, []
-        for db in idle:
-            db.close()
-        if self._writer is not None:
-            if self.poison is not None:
+        for db in (*idle, self._writer):
+            if db is None:
+                continue
+            if self.poison is not None and not _has_lost_its_log(db):
                 # The log stays as it is: the next handle recovers from it what was committed.
-                self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            self._writer.close()
-            self._writer = None
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            db.close()
+        self._writer = None
         return quiet
 
     def before_fork(self) -> None:
@@ -345,6 +412,18 @@ class Log:
         return self._pages >= self._limit
 
 
+def _has_lost_its_log(db: StoreConnection) -> bool:
+    """Whether the log's name is gone, and nothing else: then this process has the last of it.
+
+    Closing brings it into the file, unless another process has the store open.
+    """
+    if db.names is None:
+        return False
+    main, log, index = db.names.files
+    stay = all(place.which(name) == known for name, known in (main, index))
+    return stay and log[1] is not None and place.which(log[0]) is None
+
+
 def _wait_for(done: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not done():
@@ -352,6 +431,18 @@ def _wait_for(done: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def let_go(error: Exception) -> None:
+    """End what was being read when an error came up in the middle of it.
+
+    The error may be kept for long, in a report for one, and it knows the frames that it came
+    through. A statement that waits there for its next row would keep its view of the store, and
+    with it every checkpoint from emptying the log.
+    """
+    import traceback
+
+    traceback.clear_frames(error.__traceback__)
 
 
 def _ended(db: apsw.Connection) -> bool:

@@ -21,7 +21,7 @@ from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.connections import Connections, translate
 from clew.engines.sqlite.engine import SQLiteEngine
-from clew.engines.sqlite.schema import recognise
+from clew.engines.sqlite.schema import harden, recognise
 from clew.engines.sqlite.view import ReadOnlyConnections, ViewConnection, look
 
 if TYPE_CHECKING:
@@ -102,9 +102,12 @@ class SQLiteMaintenance:
                     busy_seconds=_BUSY_SECONDS,
                     vfs=None,
                     create=False,
+                    any_schema=True,
                 )
             except ReadOnly:  # what is asked here only reads
-                self._connections = ReadOnlyConnections(self._path, busy_seconds=_BUSY_SECONDS)
+                self._connections = ReadOnlyConnections(
+                    self._path, busy_seconds=_BUSY_SECONDS, any_schema=True
+                )
             except Unsupported as error:
                 if self._is_ours_no_more():
                     raise Corrupt(self.place, str(error)) from error
@@ -140,6 +143,7 @@ def format_of(path: Path) -> int:
     """The format of the store in a file. Reading it does not bring the file up to date."""
     if not path.exists():
         raise NotFound("store", str(path))
+    place.inspect(path, create=False)
     try:
         try:
             place.refuse_unwritable(path)
@@ -149,6 +153,7 @@ def format_of(path: Path) -> int:
             db = ViewConnection(path, view, busy_seconds=_LOOK_SECONDS)
         try:
             db.set_busy_handler(patience(_LOOK_SECONDS))
+            harden(db)
             recognise(db, path, create=False)
             return int(db.pragma("user_version"))
         finally:
@@ -183,5 +188,5 @@ def judge_library(found: Examined, version: int) -> None:
         found.warn(
             "this SQLite can corrupt a store that several processes write, so a process must be "
             "alone with it",
-            "install the apsw wheel, which brings 3.51.3 or newer: pip install --upgrade apsw",
+            "install the apsw wheel, which brings 3.53.3 or newer: pip install --upgrade apsw",
         )

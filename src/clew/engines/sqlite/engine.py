@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +15,9 @@ import apsw
 from msgspec import UNSET, UnsetType
 
 from clew.core.engine import Keep, Progress, check_limit
-from clew.core.errors import ClewError, NotFound, Unavailable
+from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant
+from clew.core.lines import file_stem
 from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
@@ -32,6 +34,7 @@ from clew.core.model import (
     Stats,
     Swept,
     ThreadDraft,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
@@ -42,14 +45,14 @@ from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, leases, write
-from clew.engines.sqlite.connections import Connections, poisons, translate
+from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
 from clew.engines.sqlite.view import ReadOnlyConnections
 
 T = TypeVar("T")
 
 _SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
 POLL_SECONDS = 0.02
-_OWN_ENDINGS = ("", "-wal", "-shm", "-lock", "-journal", "-snapshots")
+_OWN_ENDINGS = ("", "-wal", "-shm", "-lock", "-journal", "-search")
 
 
 class SQLiteEngine:
@@ -71,17 +74,21 @@ class SQLiteEngine:
         self._durability = check_durability(durability)
         self._clock = clock
         self._readonly = readonly
-        self._connections = (
-            ReadOnlyConnections(Path(path).absolute(), busy_seconds=busy_seconds, vfs=vfs)
-            if readonly
-            else Connections(
-                Path(path).absolute(),
-                synchronous=_SYNCHRONOUS[durability],
-                busy_seconds=busy_seconds,
-                vfs=vfs,
-                create=create,
+        try:
+            self._connections = (
+                ReadOnlyConnections(Path(path).absolute(), busy_seconds=busy_seconds, vfs=vfs)
+                if readonly
+                else Connections(
+                    Path(path).absolute(),
+                    synchronous=_SYNCHRONOUS[durability],
+                    busy_seconds=busy_seconds,
+                    vfs=vfs,
+                    create=create,
+                )
             )
-        )
+        except OSError as error:  # no more files may be open, or there is no room
+            text = f"{path} cannot be opened: {error.strerror or error}; nothing was changed in it"
+            raise Unavailable(text) from error
         # SQLite resolves links, and puts its own files beside the file that it finds.
         real = os.path.realpath(path)
         self._own_files = tuple(real + end for end in _OWN_ENDINGS)
@@ -124,7 +131,7 @@ class SQLiteEngine:
             read_only=self._readonly,
             maintenance="clew.engines.sqlite.doctor:SQLiteMaintenance",
             own_files=self._own_files,
-            cache_folder=self._own_files[-1],
+            text_index_place=f"{self._own_files[0]}-search/{file_stem(self._space.name)}.db",
         )
 
     # --- writing ---
@@ -177,6 +184,11 @@ class SQLiteEngine:
 
         return self._write(put)
 
+    def renew_blobs(self, hashes: Iterable[str]) -> set[str]:
+        wanted = list(hashes)
+        now_us = self._clock().wall_us
+        return self._write(lambda db: blobs.renew(db, self._space.no, wanted, now_us))
+
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log, which is copied as it is.
@@ -185,9 +197,19 @@ class SQLiteEngine:
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         before_us = self._clock().wall_us - round(grace_seconds * 1e6)
-        swept = self._write(lambda db: blobs.sweep(db, self._space.no, before_us, keep))
+        with self._connections.reader() as db:
+            unused = blobs.unused(db, self._space.no, before_us)
+        # Asked without the write lock: that takes as long as there are snapshots.
+        wanted = keep(set(unused)) if keep is not None and unused else set()
+        doomed = deque(no for hash, no in unused.items() if hash not in wanted)
+        count = size_bytes = 0
+        while doomed:
+            swept = self._write(lambda db: blobs.remove(db, doomed, before_us))
+            count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
+            # Writers of other processes look now and then whether they can have the lock.
+            time.sleep(blobs.SWEEP_SECONDS)
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        return swept
+        return Swept(blobs=count, size_bytes=size_bytes)
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         self._enter()
@@ -216,9 +238,10 @@ class SQLiteEngine:
         if connections.log.is_long:
             self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
 
-    def _run(self, db: apsw.Connection, batch: list[Ticket[Any]]) -> None:
+    def _run(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
         db.execute("BEGIN IMMEDIATE")
         try:
+            self._connections.confirm(db)
             if len(batch) == 1:
                 # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
@@ -227,6 +250,8 @@ class SQLiteEngine:
                     _run_apart(db, ticket)
             db.execute("COMMIT")
         except BaseException as error:
+            if isinstance(error, Corrupt):
+                let_go(error)
             if isinstance(error, apsw.Error) and poisons(error):
                 self._connections.poison = _poison_text(self._connections.path, error)
             with suppress(apsw.Error):  # the first error is the one that matters
@@ -256,6 +281,8 @@ class SQLiteEngine:
                 connections.checkpoint(mode)
             except (apsw.BusyError, apsw.LockedError):
                 pass  # readers are in the way: the next one will do it
+            except Unavailable:
+                pass  # the store was replaced under us, which the next call will say
             except apsw.Error as error:
                 # The commits are safe in the log; only this handle does not know the file's state.
                 connections.poison = _poison_text(connections.path, error)
@@ -334,6 +361,10 @@ class SQLiteEngine:
         # One snapshot for as long as it takes: writers go on, only the log cannot start anew.
         with self._connections.reader() as db:
             yield from verify.check(db, self._space, quick=quick, progress=progress)
+
+    def heads(self) -> list[ThreadHead]:
+        with self._connections.reader() as db:
+            return read.heads(db, self._space.no)
 
     def stats(self) -> Stats:
         with self._connections.reader() as db:

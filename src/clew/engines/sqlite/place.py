@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +25,11 @@ def prepare(path: Path, *, create: bool) -> None:
     inspect(path, create=create)
     refuse_unwritable(path)
     try:
-        if not path.parent.is_dir():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync_folder(path.parent.parent)
+        missing = [folder for folder in path.parents if not folder.is_dir()]
+        for folder in reversed(missing):
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            sync_folder(folder.parent)
         refuse_network(path.parent)
         # Only ever a fresh file: closing a descriptor of a database that this process has open
         # would drop the locks that SQLite holds on it.
@@ -42,8 +46,34 @@ def inspect(path: Path, *, create: bool) -> None:
         raise NotFound("store", str(path))
     if path.is_dir():
         raise Unsupported(f"{path} is a folder, not a SQLite file")
-    for ending in ("-wal", "-shm", "-journal", "-lock"):
-        _refuse_other_than_file(path.with_name(path.name + ending))
+    _refuse_other_than_file(Path(f"{path}-lock"))
+    real = os.path.realpath(path)  # where SQLite puts its files
+    if os.path.lexists(f"{real}-journal"):
+        # SQLite carries out what it says. One that names a further journal made SQLite before
+        # 3.53.3 delete the file of that name, wherever it is.
+        raise Unsupported(
+            f"there is a rollback journal beside {path}, which Clew never makes and SQLite would "
+            f"carry out; nothing was opened. If the store came from others, delete {real}-journal. "
+            "If another program has changed the store, let that program open it once"
+        )
+    refuse_other_log(path)
+
+
+def refuse_other_log(path: Path) -> None:
+    """A log or an index that is not the store's own: SQLite would read and write it."""
+    real = os.path.realpath(path)
+    owner = os.stat(real).st_uid if os.path.exists(real) else None
+    for companion in (Path(f"{real}-wal"), Path(f"{real}-shm")):
+        found = _refuse_other_than_file(companion)
+        if found is None:
+            continue
+        if found.st_nlink > 1:
+            raise Unsupported(f"{companion} has a second name (a hard link), and would be written")
+        if owner not in (None, found.st_uid):
+            raise Unsupported(
+                f"{companion} belongs to user {found.st_uid}, and {path} to user {owner}; a store "
+                "and its log must have the same owner"
+            )
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -59,14 +89,70 @@ def refuse_unwritable(path: Path) -> None:
             raise ReadOnly(str(path), reason=file_system.refusal(what))
 
 
-def _refuse_other_than_file(path: Path) -> None:
+def _refuse_other_than_file(path: Path) -> os.stat_result | None:
     """A pipe would make SQLite wait for ever, and a link lead its writes somewhere else."""
     try:
-        mode = path.lstat().st_mode
+        found = path.lstat()
     except OSError:
-        return
-    if not stat.S_ISREG(mode):
+        return None
+    if not stat.S_ISREG(found.st_mode):
         raise Unsupported(f"{path} must be a file, and no link, folder or pipe")
+    return found
+
+
+Id = tuple[int, int]  # device and inode: which file it is, whatever it is called
+
+
+def which(path: str) -> Id | None:
+    """The file that has this name now; None: there is none.
+
+    It is only looked at: closing a descriptor of it would drop the locks that SQLite has on it.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_TICK_NS = 20_000_000  # the clock of a file system may be that coarse
+_WHOLE_SECONDS_NS = 2_000_000_000  # and this coarse where it counts in seconds
+
+
+def is_settled(time_ns: int) -> bool:
+    """Whether a file's time is so long ago that another change would not leave the same time."""
+    coarse = time_ns % 1_000_000_000 == 0
+    return abs(time.time_ns() - time_ns) > (_WHOLE_SECONDS_NS if coarse else _TICK_NS)
+
+
+class Names:
+    """The files of a store, by their names, as they were found: `gone` tells when one is another.
+
+    That is asked in every transaction, so it costs one look at most times: a name cannot be taken
+    away or given to another file without a new time of the folder.
+    """
+
+    def __init__(self, path: Path, files: Iterable[tuple[str, Id | None]]) -> None:
+        self.files = tuple(files)
+        self._folder = str(path.parent)
+        self._is_link = path.is_symlink()  # it may be led elsewhere, in whatever folder it is
+        self._seen: tuple[int, int, int] | None = None
+
+    def gone(self) -> str | None:
+        """The first name that does not lead any more to the file that it did."""
+        try:
+            folder = os.stat(self._folder)
+        except OSError:
+            return self.files[0][0]
+        seen = (folder.st_dev, folder.st_ino, folder.st_ctime_ns)
+        if seen == self._seen:
+            return None
+        for name, known in self.files:
+            if which(name) != known:
+                return name
+        if is_settled(seen[2]) and not self._is_link:
+            self._seen = seen
+        return None
 
 
 def library_version() -> int:
@@ -148,5 +234,5 @@ def _refusal(path: Path, library: int, safe: bool) -> str:
     version = f"{library // 1_000_000}.{library // 1000 % 1000}.{library % 1000}"
     return (
         f"SQLite {version} can corrupt a store that several processes write, and {path} is in use "
-        "by another one; install the apsw wheel, which brings 3.51.3 or newer"
+        "by another one; install the apsw wheel, which brings 3.53.3 or newer"
     )

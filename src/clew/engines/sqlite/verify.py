@@ -19,13 +19,13 @@ from clew.core.lease_rules import LeaseState
 from clew.core.model import Entry, Move, Origin, Problem
 from clew.engines.shared import audit
 from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread, Rest
-from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, rows
 from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Row, fetch_blob
 from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs, leases
 from clew.engines.sqlite.connections import UNREADABLE
+from clew.engines.sqlite.schema import differences
 
 PAGE_ROWS = 200
 
@@ -62,7 +62,6 @@ def check(
     work.meter.end()
 
 
-_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
 _RECORDS = (
     "SELECT count(*) FROM (SELECT no FROM threads WHERE {} AND shelf < 3) t CROSS JOIN records r"
     f" ON r.no BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX}"
@@ -96,17 +95,9 @@ class _Check:
     # --- the file ---
 
     def schema(self) -> Iterator[Problem]:
-        """The text of the schema is data too: a changed name in it makes rows unreadable."""
-        model = apsw.Connection(":memory:")
-        try:
-            model.execute(schema("sqlite"))
-            wanted = {row[:3]: row[3] for row in model.execute(_SCHEMA)}
-        finally:
-            model.close()
-        found = {row[:3]: row[3] for row in self._db.execute(_SCHEMA)}
-        for key in sorted(wanted.keys() | found.keys()):
-            if wanted.get(key) != found.get(key):
-                yield audit.unlike_schema(key[0], key[1])
+        foreign, changed = differences(self._db)
+        for kind, name, _ in sorted({*foreign, *changed}):
+            yield audit.unlike_schema(kind, name)
 
     def namespaces(self) -> Iterator[Problem]:
         default = namespaces.DEFAULT

@@ -29,24 +29,27 @@ from clew.engines.shared.file_system import refuse_network
 from clew.engines.shared.migrations import migrations
 from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.connections import SIDES, Connections, translate
-from clew.engines.sqlite.schema import is_older, recognise
+from clew.engines.sqlite.connections import SIDES, Connections, StoreConnection, translate
+from clew.engines.sqlite.schema import harden, is_older, recognise, refuse_foreign
 
 _LOG_HEADER_BYTES = 32  # a log that is no longer holds nothing
-_TICK_NS = 20_000_000  # the clock of a file system may be that coarse
-_WHOLE_SECONDS_NS = 2_000_000_000  # and this coarse where it counts in seconds
 _PRAGMAS = {"temp_store": 2, "cache_size": -8192}
 
 
 class View(Struct, frozen=True):
-    """How the file of a store lies there: which one it is, and whether there is a log beside it.
+    """How the file of a store lies there: which one it is, and which log is beside it.
 
-    `looks` are size and time of the file, as far as they matter: with a log they do not.
+    `log` are the log and its index, if there is a log. `looks` are size and time of the file, as
+    far as they matter: with a log they do not.
     """
 
-    inode: int
-    logged: bool
+    main: place.Id
+    log: tuple[place.Id | None, ...]
     looks: tuple[int, int] | None
+
+    @property
+    def logged(self) -> bool:
+        return bool(self.log)
 
 
 def look(path: Path, patience_seconds: float) -> View:
@@ -55,12 +58,6 @@ def look(path: Path, patience_seconds: float) -> View:
     path = Path(os.path.realpath(path))  # SQLite puts a log beside the file that a link leads to
     while True:
         found = os.stat(path)
-        if _size(path, "-journal"):
-            raise Unavailable(
-                f"{path} was left in the middle of a write, which {path.name}-journal would take "
-                f"back; {_elsewhere(path, '-journal')}",
-                retryable=False,
-            )
         if _size(path, "-wal") > _LOG_HEADER_BYTES:
             if not path.with_name(f"{path.name}-shm").exists():
                 raise Unavailable(
@@ -69,18 +66,18 @@ def look(path: Path, patience_seconds: float) -> View:
                     f"{_elsewhere(path, '-wal')}",
                     retryable=False,
                 )
-            return View(found.st_ino, True, None)
+            log = tuple(place.which(f"{path}{end}") for end in ("-wal", "-shm"))
+            return View((found.st_dev, found.st_ino), log, None)
         # A file that was written this very moment could be written again and look the same.
-        coarse = found.st_mtime_ns % 1_000_000_000 == 0
-        age_ns = abs(time.time_ns() - found.st_mtime_ns)
-        if age_ns > (_WHOLE_SECONDS_NS if coarse else _TICK_NS):
-            return View(found.st_ino, False, (found.st_size, found.st_mtime_ns))
+        if place.is_settled(found.st_mtime_ns):
+            looks = (found.st_size, found.st_mtime_ns)
+            return View((found.st_dev, found.st_ino), (), looks)
         if time.monotonic() >= deadline:
             raise _changing(path)
         time.sleep(0.005)
 
 
-class ViewConnection(apsw.Connection):
+class ViewConnection(StoreConnection):
     """A connection that can read, and can do nothing else; with the view that it was opened for.
 
     `beside_writer`: this process has the store open for writing too, and so its index in memory.
@@ -96,6 +93,7 @@ class ViewConnection(apsw.Connection):
             uri = f"{path.as_uri()}?{index if view.logged else 'immutable=1'}"
             super().__init__(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=vfs)
             self.set_busy_handler(patience(busy_seconds))
+            harden(self)
             self.pragma("schema_version")  # the index is opened when something is read first
 
 
@@ -104,10 +102,19 @@ class ReadOnlyConnections(Connections):
 
     readonly = True
 
-    def __init__(self, path: Path, *, busy_seconds: float, vfs: str | None = None) -> None:
-        super().__init__(path, synchronous="", busy_seconds=busy_seconds, vfs=vfs, create=False)
+    def __init__(
+        self, path: Path, *, busy_seconds: float, vfs: str | None = None, any_schema: bool = False
+    ) -> None:
+        super().__init__(
+            path,
+            synchronous="",
+            busy_seconds=busy_seconds,
+            vfs=vfs,
+            create=False,
+            any_schema=any_schema,
+        )
 
-    def writer(self) -> apsw.Connection:
+    def writer(self) -> StoreConnection:
         raise ReadOnly(str(self.path), operation="a write")
 
     @contextmanager
@@ -126,7 +133,7 @@ class ReadOnlyConnections(Connections):
         if self._has_changed(view):
             raise _changing(self.path)
 
-    def _take(self) -> apsw.Connection:
+    def _take(self) -> StoreConnection:
         while True:
             view = self._look()
             db = super()._take()
@@ -136,7 +143,7 @@ class ReadOnlyConnections(Connections):
             self._give_back(None)  # it is from before a writer came, or has gone
             db.close()
 
-    def _open(self) -> apsw.Connection:
+    def _open(self) -> StoreConnection:
         try:
             view = self._look()
             with SIDES.lock:
@@ -154,7 +161,11 @@ class ReadOnlyConnections(Connections):
         refuse_network(self.path.parent)
         db = self._open()
         try:
+            assert isinstance(db, ViewConnection)
+            self.main = db.view.main
             recognise(db, self.path, create=False)
+            if not self._any_schema:
+                refuse_foreign(db, self.path)
             if is_older(db, self.path):
                 raise Unsupported(
                     f"{self.path} has format {db.pragma('user_version')}, and this Clew needs "
@@ -168,6 +179,8 @@ class ReadOnlyConnections(Connections):
 
     def _look(self) -> View:
         try:
+            if self.main is not None and place.which(str(self.path)) != self.main:
+                raise self._gone(str(self.path))
             return look(self.path, self._busy_seconds)
         except OSError as error:
             text = f"{self.path} cannot be read: {error.strerror}"
@@ -180,7 +193,8 @@ class ReadOnlyConnections(Connections):
             found = os.stat(self.path)
         except OSError:
             return True
-        return (found.st_ino, (found.st_size, found.st_mtime_ns)) != (view.inode, view.looks)
+        main, looks = (found.st_dev, found.st_ino), (found.st_size, found.st_mtime_ns)
+        return (main, looks) != (view.main, view.looks)
 
     def _explain(self, error: apsw.Error) -> ClewError:
         if isinstance(error, apsw.CantOpenError | apsw.PermissionsError):

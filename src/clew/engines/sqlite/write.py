@@ -9,7 +9,7 @@ import apsw
 from msgspec import UnsetType
 from msgspec.structs import astuple
 
-from clew.core.errors import InvalidInput, NotFound
+from clew.core.errors import Corrupt, InvalidInput, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Draft, Entry, Fact, Origin, Record, ThreadDraft, ThreadInfo
@@ -46,6 +46,8 @@ def append(
     row = one(db, _HEAD, (space, thread))
     if row is None:
         raise NotFound("thread", thread)
+    if not 0 < row[0] <= rows.THREAD_NO_MAX:
+        raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
     no, lineage = row[0], () if row[1] is None else lineages.of(db, row[1])
     decided = plan(
         Head(*row[3:10]),

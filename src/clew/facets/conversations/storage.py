@@ -85,6 +85,7 @@ def compact_storage(store: Store, at: FacetKey, drop_branches: bool) -> Reclaime
             thread.leases.release(lease)
         raise
     purged = store.engine.purge(thread.id)  # and the lease with it
+    store.searcher.forget([thread.id])
     settle(store, at)
     return Reclaimed(
         key=at.key,

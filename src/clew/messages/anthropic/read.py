@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.messages.neutral import (
+    About,
     Media,
     Message,
     Other,
@@ -33,6 +34,7 @@ from clew.messages.shared.read import (
     role_of,
     split_results,
     string,
+    text,
     tokens,
     tokens_in,
 )
@@ -65,16 +67,21 @@ def read(body: Any) -> list[Message]:
         raise Malformed("content is neither a text nor a list of blocks", ".content")
     if role == "user":
         return split_results(Message(role=role, parts=parts, format=NAME))
-    usage, model = body.get("usage"), body.get("model")
+    said = about(body)
     return [
         Message(
             role=role,
             parts=parts,
             format=NAME,
-            usage=read_usage(usage),
-            model=model if isinstance(model, str) else None,
+            usage=read_usage(said.usage),
+            model=text(said.model),
         )
     ]
+
+
+def about(body: Block) -> About:
+    """What a message tells of its call; only one that is a whole response does."""
+    return About(usage=body.get("usage"), model=body.get("model"), id=body.get("id"))
 
 
 def _read_block(block: Block) -> Part:
@@ -149,4 +156,5 @@ def read_usage(usage: Any) -> Usage | None:
         cache_read_tokens=tokens(usage, "cache_read_input_tokens"),
         cache_write_tokens=tokens(usage, "cache_creation_input_tokens"),
         reasoning_tokens=tokens_in(usage, "output_tokens_details", "thinking_tokens"),
+        cache_write_1h_tokens=tokens_in(usage, "cache_creation", "ephemeral_1h_input_tokens"),
     )

@@ -75,11 +75,11 @@ class _Judge(Judge):
         if role == "user":
             self._pairs.close()
         if role == "assistant" and blocks:
-            last = blocks[-1].get("type")
+            last = str(blocks[-1].get("type"))
             self.holds(last not in THINKING, "thinking_last", "a message ends with thinking")
 
     def _place(self, role: Any, block: Block) -> None:
-        kind = block.get("type")
+        kind = str(block.get("type"))  # it may be anything, also what no set can be asked for
         if role == "user":
             fits = kind not in ASSISTANT_ONLY
         elif role == "assistant":

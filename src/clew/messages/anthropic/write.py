@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from msgspec import Struct
 
 from clew.messages.neutral import (
     Media,
@@ -24,6 +26,13 @@ CACHE_MARKS_MAX = 4
 Block = dict[str, Any]
 
 
+class _Mark(Struct, frozen=True, gc=False):
+    """The neutral message that a mark came with, and the way to the block that carries it."""
+
+    index: int
+    place: tuple[Any, ...]
+
+
 def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
     """Request messages, from messages in normal form."""
     return Writer().write(messages, unicode=unicode)
@@ -36,13 +45,16 @@ class Writer(Writing):
     def __init__(self) -> None:
         super().__init__()
         self._system: list[Block] = []
-        # Where blocks carry a mark for the cache: neutral message, list of blocks, place in it.
-        self._system_marks: list[tuple[int, list[Any], int]] = []
-        self._marks: list[tuple[int, list[Any], int]] = []
+        # Where blocks carry a mark for the cache.
+        self._system_marks: list[_Mark] = []
+        self._marks: list[_Mark] = []
 
     def take(self, message: Message) -> int | None:
         if message.role == "system":
-            self._add(self._system, self._texts(message), self._system_marks)
+            for block in self._texts(message):
+                if block.get("cache_control"):
+                    self._system_marks.append(_Mark(self.index, (len(self._system),)))
+                self._system.append(block)
             return None
         if message.role == "assistant":
             role, blocks = "assistant", self._assistant(message)
@@ -53,25 +65,31 @@ class Writer(Writing):
         # Always a list, also of one text: as a string it would change when more is said.
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": []})
-        self._add(self.messages[-1]["content"], blocks, self._marks)
-        return len(self.messages) - 1
+        place = len(self.messages) - 1
+        content: list[Block] = self.messages[place]["content"]
+        for block in blocks:
+            for inner in _marked(block):
+                self._marks.append(_Mark(self.index, (place, "content", len(content), *inner)))
+            content.append(block)
+        return place
 
     def finish(self) -> None:
-        if self._system:
-            only = self._system[0] if len(self._system) == 1 else {}
-            self.system = only["text"] if only.keys() == {"type", "text"} else self._system
+        only = self._system[0] if len(self._system) == 1 else {}
+        is_bare = only.keys() == {"type", "text"}
+        system_marks = len(self._system_marks)
         marks = self._system_marks + self._marks
-        for self.index, blocks, place in marks[:-CACHE_MARKS_MAX]:
+        for number, mark in enumerate(marks[:-CACHE_MARKS_MAX]):
             # A request may carry so many marks; a thread whose every message was sent with one
             # has more. The last ones reach the longest prefix.
+            self.index = mark.index
             self.lose("cache_control_dropped", "a mark for the cache was over the limit")
-            blocks[place] = {k: v for k, v in blocks[place].items() if k != "cache_control"}
-
-    def _add(self, blocks: list[Any], new: list[Block], marks: list[Any]) -> None:
-        for block in new:
-            if block.get("cache_control"):
-                marks.append((self.index, blocks, len(blocks)))
-            blocks.append(block)
+            if number < system_marks:
+                self._system = _without_mark(self._system, mark.place)
+            else:
+                place, *inner = mark.place
+                self.messages[place] = _without_mark(self.messages[place], inner)
+        if self._system:
+            self.system = only["text"] if is_bare else self._system
 
     # --- by role ----------------------------------------------------------------------------
 
@@ -180,10 +198,8 @@ class Writer(Writing):
         content = block.get("content")
         if isinstance(content, list):
             kept = [b for b in content if b.get("type") != "text" or b["text"].strip()]
-            marked = any(inner.get("cache_control") for inner in kept)
-            if marked or len(kept) < len(content):
-                content = []
-                self._add(content, kept, self._marks)
+            if len(kept) < len(content):
+                content = kept
                 block = {**block, "content": content}
         silent = not content or (isinstance(content, str) and content.isspace())
         return {**block, "content": NO_OUTPUT} if silent and block.get("is_error") else block
@@ -191,6 +207,26 @@ class Writer(Writing):
     def _media(self, part: Media) -> Block:
         block = part.raw if self.owns(part) else _media_block(part)
         return _text(self.replace_media(part)) if block is None else block
+
+
+def _marked(block: Block) -> Iterator[tuple[Any, ...]]:
+    """Where a block carries a mark: in a result, and at itself."""
+    content = block.get("content")
+    if block.get("type") == "tool_result" and isinstance(content, list):
+        for place, inner in enumerate(content):
+            if isinstance(inner, dict) and inner.get("cache_control"):
+                yield ("content", place)
+    if block.get("cache_control"):
+        yield ()
+
+
+def _without_mark(value: Any, place: Sequence[Any]) -> Any:
+    """The value with another block at a place: the block that is there may be shared."""
+    if not place:
+        return {k: v for k, v in value.items() if k != "cache_control"}
+    other = value.copy()
+    other[place[0]] = _without_mark(value[place[0]], place[1:])
+    return other
 
 
 def _media_block(part: Media) -> Block | None:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from clew.messages.neutral import (
+    About,
     Media,
     Message,
     Other,
@@ -37,6 +38,7 @@ from clew.messages.shared.read import (
     role_of,
     split_results,
     string,
+    text,
     tokens,
 )
 
@@ -80,13 +82,22 @@ def _read_response(body: Block) -> Message:
         parts = _read_parts(content)
     except Malformed as error:
         raise error.under(".candidates[0].content") from None
-    model = _either(body, "modelVersion", "model_version")
+    said = about(body)
     return Message(
         role="assistant",
         parts=parts,
         format=NAME,
-        usage=read_usage(_either(body, "usageMetadata", "usage_metadata")),
-        model=model if isinstance(model, str) else None,
+        usage=read_usage(said.usage),
+        model=text(said.model),
+    )
+
+
+def about(body: Block) -> About:
+    """What a response tells of its call."""
+    return About(
+        usage=_either(body, "usageMetadata", "usage_metadata"),
+        model=_either(body, "modelVersion", "model_version"),
+        id=_either(body, "responseId", "response_id"),
     )
 
 

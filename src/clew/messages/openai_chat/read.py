@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.messages.neutral import (
+    About,
     Media,
     Message,
     Other,
@@ -32,6 +33,7 @@ from clew.messages.shared.read import (
     optional,
     role_of,
     string,
+    text,
 )
 
 NAME = "openai-chat"
@@ -63,13 +65,17 @@ def _read_completion(body: Block) -> list[Message]:
     choices = elements(body, "choices")
     if not choices or not isinstance(choices[0], dict):
         raise Malformed("a completion without a choice", ".choices")
-    model = body.get("model")
-    usage = read_usage(body.get("usage"))
+    said = about(body)
     try:
         message = fields(choices[0], "message")
-        return [_read_message(message, usage, model if isinstance(model, str) else None)]
+        return [_read_message(message, read_usage(said.usage), text(said.model))]
     except Malformed as error:
         raise error.under(".choices[0].message") from None
+
+
+def about(body: Block) -> About:
+    """What a completion tells of its call."""
+    return About(usage=body.get("usage"), model=body.get("model"), id=body.get("id"))
 
 
 def read_usage(usage: Any) -> Usage | None:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from clew.messages.neutral import (
+    About,
     Media,
     Message,
     Other,
@@ -36,6 +37,7 @@ from clew.messages.shared.read import (
     optional,
     role_of,
     string,
+    text,
 )
 
 NAME = "openai-responses"
@@ -72,12 +74,18 @@ def read(body: Any) -> list[Message]:
 
 def _read_response(body: Block) -> list[Message]:
     found = _read_items(elements(body, "output"), ".output")
-    usage = read_usage(body.get("usage"))
-    model = body.get("model")
+    said = about(body)
     # A response may hold several messages, but it was one call: the last one tells what it cost.
     last = found.pop() if found else Message(role="assistant", parts=(), format=NAME)
-    last = replace(last, usage=usage, model=model if isinstance(model, str) else None)
+    last = replace(last, usage=read_usage(said.usage), model=text(said.model))
     return [*found, last]
+
+
+def about(body: Block) -> About:
+    """What a response tells of its call; items, alone or in a list, tell nothing."""
+    if "output" not in body:
+        return About()
+    return About(usage=body.get("usage"), model=body.get("model"), id=body.get("id"))
 
 
 def read_usage(usage: Any) -> Usage | None:

@@ -86,21 +86,21 @@ def each(
 ) -> tuple[Part, ...]:
     """The parts of a list of blocks."""
     # No check of each block first: nearly all of them are good, and reading a thread is mostly
-    # this loop.
+    # this loop. What is bad is not read again to find its place: blocks lie in blocks, and to read
+    # twice at every level would double with each.
+    parts: list[Part] = []
     try:
-        return tuple([read(block) for block in values])
-    except (Malformed, TypeError, AttributeError):
-        # Something is wrong; look again, more slowly, for its place.
-        return tuple([_one(block, read, f"{path}[{index}]") for index, block in enumerate(values)])
-
-
-def _one(block: Any, read: Callable[[dict[str, Any]], Part], path: str) -> Part:
-    if not isinstance(block, dict):
-        raise Malformed(f"a block {_instead(block)} an object", path)
-    try:
-        return read(block)
+        for block in values:
+            parts.append(read(block))
     except Malformed as error:
-        raise error.under(path) from None
+        raise error.under(f"{path}[{len(parts)}]") from None
+    except (TypeError, AttributeError):
+        bad = values[len(parts)]
+        if isinstance(bad, dict):
+            raise
+        reason = f"a block {_instead(bad)} an object"
+        raise Malformed(reason, f"{path}[{len(parts)}]") from None
+    return tuple(parts)
 
 
 def role_of(body: Any, roles: dict[str, Role]) -> Role:
@@ -130,6 +130,11 @@ def split_results(message: Message) -> list[Message]:
         return [answer]
     rest = tuple([part for part in parts if not isinstance(part, ToolResult)])
     return [answer, Message(role="user", parts=rest, format=message.format)]
+
+
+def text(value: Any) -> str | None:
+    """A text that says something, or None: what is beside the content may be anything."""
+    return value if isinstance(value, str) and value else None
 
 
 def tokens(usage: dict[str, Any], key: str) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Any, Self
 
 from blake3 import blake3
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from clew.messages.neutral import (
@@ -38,7 +39,11 @@ class Limits(Struct, frozen=True):
 
 
 class Writing:
-    """A list of messages in the making. Formats subclass it and implement `take`."""
+    """A list of messages in the making. Formats subclass it and implement `take`.
+
+    A writer that took some messages can take more later. What `take` writes is changed in one way
+    only: more is appended to the last message, and to `system`.
+    """
 
     NAME: str
     LIMITS: Limits
@@ -51,13 +56,34 @@ class Writing:
         self.index = 0  # of the neutral message at hand
 
     def write(self, messages: Sequence[Message], *, unicode: bool) -> Written:
-        for self.index, message in enumerate(messages):
+        self.take_all(messages, unicode=unicode)
+        return self.finished()
+
+    def take_all(self, messages: Iterable[Message], *, unicode: bool) -> None:
+        for message in messages:
+            self.index = len(self.places)
             if not unicode and not all(map(_is_unicode, message.parts)):
                 # Lone surrogates: tools print them, and no request can carry them.
                 self.lose("text_changed", "characters that are not Unicode were replaced")
                 parts = [part if _is_unicode(part) else _repaired(part) for part in message.parts]
                 message = replace(message, parts=tuple(parts))
             self.places.append(self.take(message))
+
+    def branch(self) -> Self:
+        """Another writer that goes on from here. What it takes, and its end, leave this one alone.
+
+        The messages are shared but for the last, which may grow.
+        """
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (list, dict, set)):
+                setattr(other, name, value.copy())
+        other.messages[-1:] = to_builtins(self.messages[-1:])
+        other.system = to_builtins(self.system)
+        return other
+
+    def finished(self) -> Written:
+        """What was written. Nothing can be taken after it."""
         self.finish()
         return Written(self.messages, self.places, self.system, tuple(self.losses))
 
@@ -66,7 +92,7 @@ class Writing:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Called after the last message."""
+        """Called after the last message. Makes a new one in place of a message that it changes."""
 
     def owns(self, part: Part) -> bool:
         """Whether a part was read from a block of this very format."""

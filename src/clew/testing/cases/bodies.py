@@ -6,7 +6,8 @@ from typing import Any
 
 from clew.core import codec
 from clew.core.errors import InvalidInput, NotFound
-from clew.testing.cases.base import Cases, Place, entry, refused, thread, whole
+from clew.core.model import EntryDraft
+from clew.testing.cases.base import T0, Cases, Place, entry, refused, thread, whole
 
 CASES = Cases()
 
@@ -116,6 +117,46 @@ def sweeping_asks_what_to_keep(place: Place) -> None:
     assert engine.sweep(grace_seconds=0, keep=keep).blobs == 1
     assert asked == [{wanted, other}]
     assert place.reopen(engine).has_blobs([wanted, other]) == {wanted}
+
+
+@CASES
+def what_is_used_while_a_sweep_decides_stays(place: Place) -> None:
+    """Nobody waits for it: it asks what to keep before it keeps writers away."""
+    engine = place.open()
+    engine.create(thread())
+    body = b'"' + b"x" * 100_000 + b'"'
+    data = [b"named" * 99, b"put" * 99, b"renewed" * 99, b"nothing" * 99, body]
+    named, put, renewed, nothing, spilled = engine.put_blobs(data)
+    asked: list[str] = []
+
+    def keep(candidates: set[str]) -> set[str]:
+        asked.extend(candidates)
+        engine.append("t", [entry("a", blobs=[named])])
+        engine.put_blobs([b"put" * 99])
+        assert engine.renew_blobs([renewed, codec.digest(b"never put")]) == {renewed}
+        engine.append("t", [EntryDraft(id="b", kind="event", data=body, time_us=T0)])
+        return {spilled}
+
+    assert engine.sweep(grace_seconds=0, keep=keep).blobs == 1
+    assert set(asked) == {named, put, renewed, nothing, spilled}
+    engine = place.reopen(engine)
+    assert engine.has_blobs([named, put, renewed, nothing]) == {named, put, renewed}
+    assert [one.data for one in engine.path("t")][1:] == [body]
+    whole(engine)
+    engine.sweep(grace_seconds=0)
+    kept = engine.has_blobs([named, put, renewed])
+    assert kept == {named}, "what was renewed is young for the grace, and no longer"
+
+
+@CASES
+def sweeping_reaches_everything(place: Place) -> None:
+    """Also what does not fit into one of the batches that it removes."""
+    engine = place.open()
+    hashes = engine.put_blobs([b"%d" % n * 50 for n in range(1000)])
+    swept = engine.sweep(grace_seconds=0, keep=lambda blobs: set(hashes[::10]) & blobs)
+    assert (swept.blobs, engine.stats().blobs) == (900, 100)
+    assert engine.has_blobs(hashes) == set(hashes[::10])
+    whole(engine)
 
 
 @CASES

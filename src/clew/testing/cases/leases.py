@@ -153,6 +153,24 @@ def a_thread_made_anew_is_not_leased(place: Place) -> None:
 
 
 @CASES
+def a_thread_made_anew_gives_no_fence_again(place: Place) -> None:
+    engine = place.open()
+    given: list[int] = []
+    for n in range(3):
+        engine.create(thread("t", at=T0 + n))
+        lease = acquire(engine)
+        for fence in given:  # a writer of the thread that was here before
+            with refused(LeaseLost):
+                engine.append("t", [entry("a")], fence=fence)
+            with refused(LeaseLost):
+                engine.lease("t", Renew(fence, 60))
+        given.append(lease.fence)
+        engine.purge("t")
+        engine = place.reopen(engine)
+    assert given == sorted(set(given))
+
+
+@CASES
 def nonsense_times_are_refused(place: Place) -> None:
     engine = place.open()
     engine.create(thread())

@@ -189,6 +189,9 @@ def lists_filter(place: Place) -> None:
     assert listed(engine, status="busy") == ["tagged"]
     assert listed(engine, parent="plain") == ["child"]
     assert listed(engine, origin="plain") == ["fork"]
+    assert listed(engine, roots=True) == ["tagged", "plain"]
+    assert listed(engine, roots=True, archived=None) == ["tagged", "filed", "plain"]
+    assert listed(engine, roots=True, limit=1) == ["tagged"]
     assert listed(engine, prefix="t") == ["tagged"]
     assert listed(engine, after_us=T0, before_us=T0 + 3) == ["tagged"]
     assert listed(engine, tag="nobody") == []
@@ -338,3 +341,34 @@ def a_purged_id_is_free_again(place: Place) -> None:
     engine = place.reopen(engine)
     assert (ids(engine.path("t")), ids(engine.path("f"))) == (["x"], ["a"])
     whole(engine)
+
+
+@CASES
+def heads_tell_how_far_each_thread_has_come(place: Place) -> None:
+    engine = place.open()
+    for id in ("a", "deleted", "purged"):
+        engine.create(thread(id))
+        grow(engine, id, f"{id}-1", f"{id}-2")
+    engine.append("deleted", fact("deleted_us", T0))
+    fork_of(engine, "purged", "purged-2", "fork")
+    engine.purge("purged")
+    before = {head.thread: head for head in engine.heads()}
+    assert {id: head.seq for id, head in before.items()} == {"a": 2, "deleted": 3, "fork": 0}
+    grow(engine, "a", "a-3")
+    engine = place.reopen(engine)
+    after = {head.thread: head for head in engine.heads()}
+    assert after["a"].seq == 3
+    assert after["deleted"] == before["deleted"]
+
+
+@CASES
+def a_thread_that_takes_the_id_of_a_purged_one_has_another_birth(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread("t"))
+    engine.create(thread("other"))
+    [before] = [head for head in engine.heads() if head.thread == "t"]
+    engine.purge("t")
+    engine.create(thread("t"))
+    [after] = [head for head in engine.heads() if head.thread == "t"]
+    assert (after.thread, after.seq) == (before.thread, before.seq)
+    assert after.birth != before.birth

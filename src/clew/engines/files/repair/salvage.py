@@ -217,7 +217,8 @@ class _Thread:
     def _find(self, data: bytes) -> list[_Piece]:
         start = data.find(b"\n") + 1
         end = self._end(data, start) if start else len(data)
-        sound: dict[int, _Piece] = {}
+        sound: dict[int, list[_Piece]] = {}
+        seen: set[tuple[int, str]] = set()
         bad: list[tuple[int, int, int, int]] = []
         last = 0
         for number, at, text in _lines(data, start, end):
@@ -226,7 +227,16 @@ class _Thread:
                 bad.append((last, number, at, at + len(text)))
             else:
                 last = line.seq
-                sound.setdefault(line.seq, _Piece(line.seq, number, at, at + len(text), True))
+                if (line.seq, line.hash) in seen:
+                    continue  # the very same line once more
+                seen.add((line.seq, line.hash))
+                doubled = sound.setdefault(line.seq, [])
+                doubled.append(_Piece(line.seq, number, at, at + len(text), True))
+                if len(doubled) == 2:
+                    self._salvage.notes.append(
+                        f"{self.place} has two different records {line.seq}, of two writers at "
+                        "once; both are kept, entries as branches"
+                    )
                 if line.spilled is not None:
                     self.bodies.add(line.spilled)
         return self._in_order(sound, bad)
@@ -250,18 +260,18 @@ class _Thread:
             return None
 
     def _in_order(
-        self, sound: dict[int, _Piece], bad: list[tuple[int, int, int, int]]
+        self, sound: dict[int, list[_Piece]], bad: list[tuple[int, int, int, int]]
     ) -> list[_Piece]:
         """Sound lines by their seq; a lost one takes the next seq that nothing sound has."""
         taken = dict(sound)
         for after, number, start, end in bad:
             seq = after + 1
-            while seq in taken and not taken[seq].sound:
+            while seq in taken and not taken[seq][0].sound:
                 seq += 1
             if seq not in taken:
-                taken[seq] = _Piece(seq, number, start, end, False)
+                taken[seq] = [_Piece(seq, number, start, end, False)]
             # Otherwise its seq is there: it was a piece of a line, or came twice.
-        return [taken[seq] for seq in sorted(taken)]
+        return [piece for seq in sorted(taken) for piece in taken[seq]]
 
 
 def _lines(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:

@@ -50,6 +50,7 @@ class FilesWorkshop:
             raise
 
     def _hold(self, folder: Path) -> None:
+        place.check_rooms(folder)
         (folder / "locks").mkdir(mode=0o700, exist_ok=True)
         self._locks += alone([Place(folder)])
 

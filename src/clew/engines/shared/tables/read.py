@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -16,12 +17,15 @@ from clew.core.model import (
     Record,
     Segment,
     Stats,
+    ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, each, every, one, value
-from clew.engines.shared.thread_list import UNLISTED_MAX, page_of, scans
+from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
+from clew.engines.shared.thread_list import PURGED, UNLISTED_MAX, page_of, scans
+
+_log = logging.getLogger("clew")
 
 
 def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -> list[Record]:
@@ -130,14 +134,41 @@ def too_many_unlisted(db: apsw.Connection, space: int) -> bool:
 
 
 def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadInfo]:
-    """Ordered index scans, merged: the cost is the page, not the store."""
+    """Ordered index scans, merged: the cost is the page, not the store.
+
+    A thread that cannot be read is passed over, and named in the log: it hides no other one.
+    """
     column = f"{query.order}_us"
     found: list[ThreadRow] = []
     for scan in scans(query):
         sql, bindings = _select(space, query, column, *scan)
-        found.extend(ThreadRow(*row) for row in each(db, sql, bindings))
+        while True:
+            raw = every(db, sql, bindings)
+            readable = [row for row in map(_readable, raw) if row is not None]
+            enough = len(readable) > query.limit or len(raw) < bindings["limit"]
+            if enough or len(readable) == len(raw):
+                break
+            bindings["limit"] += len(raw) - len(readable)  # others stand behind these
+        found.extend(readable)
     found.sort(key=lambda row: (-getattr(row, column), row.id))
-    return page_of(query, found, lambda row: row.info(db))
+    facts = rows.facts_of_all(db, [row.no for row in found[: query.limit]])
+    return page_of(query, found, lambda row: _info(db, row, facts[row.no]))
+
+
+def _readable(row: rows.Row) -> ThreadRow | None:
+    try:
+        return rows.to_thread(row)
+    except Corrupt as error:
+        _log.warning("%s; it is not listed: run clew verify", error)
+        return None
+
+
+def _info(db: apsw.Connection, row: ThreadRow, facts: rows.Facts) -> ThreadInfo | None:
+    try:
+        return row.info(db, facts)
+    except Corrupt as error:
+        _log.warning("thread %r is not listed: %s; run clew verify", row.id, error)
+        return None
 
 
 def _select(
@@ -155,6 +186,8 @@ def _select(
         if value is not None:
             clauses.append(f"{name} = :{name}")
             bindings[name] = value
+    if query.roots:
+        clauses.append("parent IS NULL AND origin IS NULL")
     if query.tag is not None:
         clauses.append("no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
         bindings["tag"] = query.tag
@@ -184,6 +217,11 @@ def after_prefix(prefix: str) -> str | None:
             # Surrogates are no characters: after U+D7FF comes U+E000.
             return prefix[: end - 1] + chr(0xE000 if point == 0xD800 else point)
     return None
+
+
+def heads(db: apsw.Connection, space: int) -> list[ThreadHead]:
+    sql = "SELECT id, no, seq FROM threads WHERE space = ? AND shelf < ?"
+    return [ThreadHead(id, str(no), seq) for id, no, seq in every(db, sql, (space, PURGED))]
 
 
 def stats(db: apsw.Connection, space: int | None) -> Stats:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any
 
 import apsw
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
 from clew.core.errors import Corrupt, NotFound
+from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.engines.shared.compression import unpack
 
 ENTRY, MOVE, FACT = 0, 1, 2
 SEQ_MAX = 0xFFFF_FFFF
+THREAD_NO_MAX = (1 << 31) - 1  # so that the numbers of its records have 63 bits
 
 Range = tuple[int, int]  # the numbers of the first and the last record
 
@@ -39,7 +42,30 @@ def number(thread: int, seq: int) -> int:
 # --- one record -----------------------------------------------------------------------------
 
 
+_TEXT, _BYTES, _NUMBER = (str, NoneType), (bytes, NoneType), (int, NoneType)
+_TYPES = (
+    *((int,), (int,), (str,), (int,), (bytes,), _TEXT, _TEXT, _TEXT, _TEXT, _BYTES),
+    *(_TEXT, _BYTES, _NUMBER, _BYTES),
+)
+# Combinations of types that were found right: looking one up is all that a record costs.
+_right: set[tuple[type, ...]] = set()
+
+
+def _check_types(thread: str, row: Row) -> None:
+    """A file that others made may hold anything in any column, whatever its schema says."""
+    types = tuple(map(type, row))
+    if types not in _right:
+        for value, allowed in zip(row, _TYPES, strict=True):
+            if type(value) not in allowed:
+                what = f"record no. {row[0]!r} of {thread!r}"
+                raise Corrupt(what, f"it has a {type(value).__name__} where none can be")
+        _right.add(types)
+    if not TIME_US_MIN <= row[3] <= TIME_US_MAX:
+        raise Corrupt(f"record no. {row[0]} of {thread!r}", f"its time is {row[3]} µs")
+
+
 def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
+    _check_types(thread, row)
     no, type, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = row
     seq, hash = no & SEQ_MAX, "b3:" + hash.hex()  # written out: it is done for every record read
     if type == MOVE:
@@ -48,6 +74,8 @@ def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
         if blob is None:
             raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
         body = fetch_blob(db, blob)
+    if kind is None or (type == ENTRY and own is None):
+        raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
     if type == FACT:
         return Fact(thread, seq, id, time_us, hash, kind, body)
     own = "b3:" + own.hex()
@@ -192,14 +220,21 @@ THREAD = (
 )
 
 
-class ThreadRow(Struct, frozen=True):
+Number = Annotated[int, Meta(ge=1, le=THREAD_NO_MAX)]
+Time = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]
+
+
+Facts = tuple[dict[str, bytes], dict[str, str]]  # those that can be read; the others, and why not
+
+
+class ThreadRow(Struct, frozen=True, array_like=True):
     """A thread's row. `origin_no` is the last record of the path that it shares."""
 
-    no: int
+    no: Number
     id: str
-    created_us: int
-    updated_us: int
-    seq: int
+    created_us: Time
+    updated_us: Time
+    seq: Annotated[int, Meta(ge=0, le=SEQ_MAX)]
     leaf: str | None
     parent: str | None
     origin: str | None
@@ -207,11 +242,12 @@ class ThreadRow(Struct, frozen=True):
     origin_hash: str | None
     origin_no: int | None
 
-    def info(self, db: apsw.Connection) -> ThreadInfo:
+    def info(self, db: apsw.Connection, known: Facts | None = None) -> ThreadInfo:
+        """What it says of its thread; `known` are its facts, if they were read already."""
         origin = None
         if self.origin is not None:
             origin = Origin(self.origin, self.origin_entry, self.origin_hash)
-        facts, lost = facts_of(db, self.no)
+        facts, lost = facts_of(db, self.no) if known is None else known
         return ThreadInfo(
             self.id,
             self.created_us,
@@ -225,33 +261,61 @@ class ThreadRow(Struct, frozen=True):
         )
 
 
+def to_thread(row: Row) -> ThreadRow:
+    try:
+        return convert(row, ThreadRow)
+    except ValidationError as error:
+        raise Corrupt(f"thread {row[1]!r}", f"its row cannot be read: {error}") from error
+
+
 def thread_row(db: apsw.Connection, space: int, id: str) -> ThreadRow:
     query = f"SELECT {THREAD} FROM threads WHERE space = ? AND id = ? AND shelf < 3"
     row = one(db, query, (space, id))
     if row is None:
         raise NotFound("thread", id)
-    return ThreadRow(*row)
+    return to_thread(row)
 
 
-def facts_of(db: apsw.Connection, thread: int) -> tuple[dict[str, bytes], dict[str, str]]:
+def facts_of(db: apsw.Connection, thread: int) -> Facts:
     """The latest values, and of those that are not there any more why: they hide no other one."""
-    facts: dict[str, bytes] = {}
-    lost: dict[str, str] = {}
+    made: Facts = {}, {}
     try:
-        found = every(db, _FACTS, (thread,))
+        found = every(db, f"{_FACTS} WHERE f.thread = ? ORDER BY f.key", (thread,))
     except Corrupt as error:
-        return facts, {"": error.fields["reason"]}
-    for key, body, blob in found:
-        try:
-            facts[key] = body if body is not None else fetch_blob(db, blob)
-        except Corrupt as error:
-            lost[key] = str(error)
-    return facts, lost
+        return {}, {"": error.fields["reason"]}
+    for _, key, body, blob in found:
+        _add_fact(db, made, key, body, blob)
+    return made
+
+
+def facts_of_all(db: apsw.Connection, threads: Sequence[int]) -> dict[int, Facts]:
+    """The same for a page of threads, by one statement."""
+    made: dict[int, Facts] = {thread: ({}, {}) for thread in threads}
+    where = "WHERE f.thread IN (SELECT value FROM json_each(?)) ORDER BY f.thread, f.key"
+    try:
+        found = every(db, f"{_FACTS} {where}", (f"[{','.join(map(str, threads))}]",))
+    except Corrupt:  # one by one: what is damaged must hide no other thread
+        return {thread: facts_of(db, thread) for thread in threads}
+    for thread, key, body, blob in found:
+        _add_fact(db, made[thread], key, body, blob)
+    return made
+
+
+def _add_fact(db: apsw.Connection, made: Facts, key: Any, body: Any, blob: Any) -> None:
+    facts, lost = made
+    try:
+        value = body if body is not None else fetch_blob(db, blob)
+    except Corrupt as error:
+        lost[key] = str(error)
+        return
+    if isinstance(key, str) and isinstance(value, bytes):
+        facts[key] = value
+    else:
+        lost[str(key)] = "it is not a key and JSON"
 
 
 _FACTS = (
-    "SELECT f.key, r.body, r.blob FROM facts f LEFT JOIN records r ON r.no = f.record"
-    " WHERE f.thread = ? ORDER BY f.key"
+    "SELECT f.thread, f.key, r.body, r.blob FROM facts f LEFT JOIN records r ON r.no = f.record"
 )
 
 

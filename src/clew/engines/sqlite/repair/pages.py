@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 
 from clew.engines.shared.migrations import migrations
+from clew.engines.sqlite.schema import harden
 
 Bytes = bytes | mmap.mmap
 PAGE_BYTES = 4096
@@ -155,6 +156,7 @@ def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
 
 def _is_sound(path: Path) -> bool:
     db = apsw.Connection(str(path))
+    harden(db)
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return bool(db.execute("PRAGMA integrity_check(1)").get == "ok")

@@ -15,13 +15,13 @@ from clew.core.maintenance import Salvage
 from clew.engines.shared import clock, swap
 from clew.engines.shared.migrations import migrations
 from clew.engines.shared.tables.rows import Row
-from clew.engines.sqlite import leases
+from clew.engines.sqlite import leases, place
 from clew.engines.sqlite.connections import UNREADABLE, translate
 from clew.engines.sqlite.doctor import SQLiteMaintenance
 from clew.engines.sqlite.engine import SQLiteEngine
 from clew.engines.sqlite.repair.pages import PAGE_BYTES, child_pointers, rescue
 from clew.engines.sqlite.repair.salvage import SQLiteSalvage
-from clew.engines.sqlite.schema import APPLICATION_ID
+from clew.engines.sqlite.schema import APPLICATION_ID, harden
 
 _LEASE = f"thread, {leases.NAMES}, hash"
 
@@ -32,9 +32,10 @@ class SQLiteWorkshop:
     def __init__(self, path: Path) -> None:
         self._path = path = path.absolute()
         self.place = str(path)
-        self._swap = swap.Swap(path, companions=("-wal", "-shm"))
+        self._swap = swap.Swap(path, companions=("-wal", "-shm", "-journal"))
         if not path.is_file() and not swap.note_of(path).exists():
             raise NotFound("store", str(path))
+        place.refuse_other_log(path)
         # A lock that is there says that this is a store of ours: then it may stay.
         self._swapped = path.with_name(path.name + "-lock").exists()
         self._lock = _alone(path)
@@ -111,7 +112,10 @@ class SQLiteWorkshop:
         if wal.exists() and wal.stat().st_size:
             raise Unavailable(f"the log of {self._new} was not emptied; nothing was changed")
         self._swapped = True
-        return self._swap.run(self._new)
+        kept = self._swap.run(self._new)
+        # The index of words was made of the other file; the next search makes it anew.
+        shutil.rmtree(f"{os.path.realpath(self._path)}-search", ignore_errors=True)
+        return kept
 
     def keep(self) -> str:
         return self._swap.keep()
@@ -146,7 +150,7 @@ def _alone(path: Path) -> int:
     import fcntl
 
     lock = path.with_name(path.name + "-lock")
-    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -159,6 +163,7 @@ def _alone(path: Path) -> int:
 
 def _open(path: Path) -> apsw.Connection:
     db = apsw.Connection(str(path))
+    harden(db)
     db.set_busy_timeout(0)
     return db
 

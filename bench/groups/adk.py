@@ -1,0 +1,204 @@
+"""adk: sessions of Google's ADK in Clew and in ADK's own SqliteSessionService, in the same run.
+
+Both through ADK's interface and one event loop, both synced at each event. ADK's file is measured
+as it ships, with a rollback journal, and in WAL mode, which is what Clew's file is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import clew
+from bench.figures import Figure, milliseconds, rate, ratio
+from bench.messages import messages
+from bench.progress import say
+from bench.timing import in_rounds, per_second, seconds
+from bench.workshop import Workshop
+
+_EVENTS = 10_000
+_SESSIONS = 10_000
+_WARM = 500
+_SLICE = 60
+_CROWD = 16
+_EACH = 8
+_GETS = 10
+_ROUNDS = 9
+_NEWEST = 10
+_PAGE = 50
+_APP: dict[str, Any] = {"app_name": "bench"}
+_USER: dict[str, Any] = {"app_name": "bench", "user_id": "user"}
+
+
+def measure(workshop: Workshop) -> Iterable[Figure]:
+    try:
+        import google.adk  # noqa: F401
+    except ImportError:
+        say("google-adk is not installed: left out")
+        return
+    with asyncio.Runner() as runner:
+        yield from _appends(workshop, runner)
+        yield from _crowds(workshop, runner)
+        yield from _newest(workshop, runner)
+        yield from _lists(workshop, runner)
+
+
+def _appends(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
+    from bench.peers.google_adk import GoogleADK, GoogleADKInWAL
+    from clew.adapters.google_adk import ClewSessionService
+
+    say("appending events")
+    service = ClewSessionService(workshop.open())
+    session = runner.run(service.create_session(**_USER))
+    peers = [kind(workshop.new_path()) for kind in (GoogleADK, GoogleADKInWAL)]
+    events = iter(peers[0].prepare(messages(3 * (_WARM + _SLICE * (_ROUNDS + 1)))))
+
+    async def append(batch: list[Any]) -> None:
+        for event in batch:
+            await service.append_event(session, event)
+
+    ways = [lambda batch: runner.run(append(batch)), *(peer.append_all for peer in peers)]
+
+    def one_round(count: int = _SLICE) -> tuple[float, ...]:
+        return tuple(_rate(way, list(islice(events, count))) for way in ways)
+
+    one_round(_WARM)  # until the logs have their size, as they have in a store that is in use
+    ours, theirs, in_wal = in_rounds(_ROUNDS, one_round)
+    for peer in peers:
+        peer.close()
+    name = "adk: append_event, Clew / SqliteSessionService"
+    yield ratio(f"{name}, rate", ours, theirs, at_least=5)
+    yield ratio(f"{name} in WAL mode, rate", ours, in_wal)
+    yield rate("adk: append_event, Clew", ours)
+    yield rate("adk: append_event, SqliteSessionService", theirs)
+
+
+def _rate(way: Callable[[list[Any]], object], batch: list[Any]) -> float:
+    return per_second(len(batch), lambda: way(batch))
+
+
+def _crowds(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
+    """What a server does: many sessions at once."""
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    from bench.peers.google_adk import GoogleADK
+    from clew.adapters.google_adk import ClewSessionService
+
+    say(f"appending to {_CROWD} sessions at once")
+    services = [
+        ClewSessionService(workshop.open()),
+        SqliteSessionService(str(workshop.new_path())),
+    ]
+    crowds = [[runner.run(one.create_session(**_USER)) for _ in range(_CROWD)] for one in services]
+    count = _CROWD * _EACH
+    events = iter(GoogleADK.prepare(None, messages(2 * count * (_ROUNDS + 1))))  # type: ignore[arg-type]
+
+    async def write(service: Any, session: Any, batch: list[Any]) -> None:
+        for event in batch:
+            await service.append_event(session, event)
+
+    async def write_all(service: Any, crowd: list[Any], batch: list[Any]) -> None:
+        parts = [batch[n::_CROWD] for n in range(_CROWD)]
+        tasks = [write(service, *pair) for pair in zip(crowd, parts, strict=True)]
+        await asyncio.gather(*tasks)
+
+    def one_round() -> tuple[float, ...]:
+        return tuple(
+            _rate(
+                lambda batch: runner.run(write_all(service, crowd, batch)),  # noqa: B023
+                list(islice(events, count)),
+            )
+            for service, crowd in zip(services, crowds, strict=True)
+        )
+
+    ours, theirs = in_rounds(_ROUNDS, one_round)
+    name = f"adk: append_event to {_CROWD} sessions at once, Clew"
+    yield ratio(f"{name} / SqliteSessionService, rate", ours, theirs)
+    yield rate(name, ours)
+
+
+def _newest(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
+    from google.adk.sessions.base_session_service import GetSessionConfig
+
+    say(f"building a session of {_EVENTS:,} events in each")
+    theirs, ours = _built(workshop, runner, _fill_events)
+    config = GetSessionConfig(num_recent_events=_NEWEST)
+
+    async def get(service: Any) -> None:
+        for _ in range(_GETS):
+            found = await service.get_session(**_USER, session_id="s0", config=config)
+            assert len(found.events) == _NEWEST, "another number of events came back"
+
+    def one_round() -> tuple[float, ...]:
+        return tuple(seconds(lambda: runner.run(get(one))) / _GETS for one in (ours, theirs))  # noqa: B023
+
+    quick, slow = in_rounds(_ROUNDS, one_round)
+    name = f"adk: get_session, last {_NEWEST} of {_EVENTS:,} events"
+    yield ratio(f"{name}, SqliteSessionService / Clew, time", slow, quick, at_least=20)
+    yield milliseconds(f"{name}, Clew", quick)
+    yield milliseconds(f"{name}, SqliteSessionService", slow)
+
+
+def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
+    say(f"building {_SESSIONS:,} sessions in each")
+    theirs, ours = _built(workshop, runner, _fill_sessions)
+
+    def every(service: Any) -> None:
+        found = runner.run(service.list_sessions(**_APP)).sessions
+        assert len(found) == _SESSIONS, "another number of sessions came back"
+
+    def page() -> None:
+        assert len(runner.run(ours.list_page(**_APP, limit=_PAGE)).sessions) == _PAGE
+
+    first, whole, slow = in_rounds(
+        _ROUNDS,
+        lambda: (seconds(page), seconds(lambda: every(ours)), seconds(lambda: every(theirs))),
+    )
+    name = f"adk: list {_SESSIONS:,} sessions"
+    page_name = f"Clew's first page of {_PAGE}"
+    yield ratio(f"{name}, SqliteSessionService / {page_name}, time", slow, first)
+    yield ratio(f"{name} whole, SqliteSessionService / Clew, time", slow, whole, at_least=10)
+    yield milliseconds(f"{name}, {page_name}", first)
+    yield milliseconds(f"{name} whole, Clew", whole)
+    yield milliseconds(f"{name} whole, SqliteSessionService", slow)
+
+
+def _built(workshop: Workshop, runner: asyncio.Runner, fill: Any) -> tuple[Any, Any]:
+    """ADK's service on a file that was filled past it, and ours on what was imported from it."""
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    from clew.adapters.google_adk import ClewSessionService, import_sqlite
+
+    path, place = workshop.new_path(), workshop.new_path()
+    theirs = SqliteSessionService(str(path))
+    runner.run(theirs.create_session(**_USER, session_id="s0"))
+    fill(path)
+    with clew.open(place, durability="relaxed") as store:
+        report = import_sqlite(path, store)
+        assert report.left == [], report.left
+    return theirs, ClewSessionService(workshop.open(place))
+
+
+def _fill_events(path: Path) -> None:
+    from bench.peers.google_adk import GoogleADK
+
+    events = GoogleADK.prepare(None, messages(_EVENTS))  # type: ignore[arg-type]
+    rows = [
+        ("s0", event.id, "turn", event.timestamp, event.model_dump_json(exclude_none=True))
+        for event in events
+    ]
+    sql = "INSERT INTO events VALUES (?2, 'bench', 'user', ?1, ?3, ?4, ?5)"
+    with sqlite3.connect(path) as file:
+        file.executemany(sql, rows)
+
+
+def _fill_sessions(path: Path) -> None:
+    state = '{"title": "A journey", "step": 3}'
+    rows = [(f"s{n}", state, 1.7e9 + n) for n in range(1, _SESSIONS)]
+    sql = "INSERT INTO sessions VALUES ('bench', 'user', ?1, ?2, ?3, ?3)"
+    with sqlite3.connect(path) as file:
+        file.executemany(sql, rows)

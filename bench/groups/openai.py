@@ -1,0 +1,141 @@
+"""openai: ClewSession beside the sessions that the Agents SDK ships, as its runner calls them.
+
+Both sync every append: SQLiteSession sets no `synchronous`, and SQLite's own default is FULL,
+which is asked for here all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Figure, milliseconds, rate, ratio
+from bench.messages import messages
+from bench.progress import say
+from bench.timing import in_rounds, per_second, seconds
+from bench.workshop import Workshop
+
+_ROUNDS = 25
+_ITEMS = 40  # that each session appends in a round
+_SESSIONS = 16  # at once: a server that answers several users
+_LONG = 16_000
+_TURNS = _LONG // 4
+_BRANCH_ROUNDS = 9
+
+
+def measure(workshop: Workshop) -> Iterable[Figure]:
+    from agents import SQLiteSession
+    from agents.extensions.memory import AdvancedSQLiteSession
+
+    from clew.adapters.openai_agents import ClewSession
+
+    class FullSQLiteSession(SQLiteSession):
+        """With the durability of Clew said in so many words."""
+
+        @staticmethod
+        def _configure_connection(conn: sqlite3.Connection) -> None:
+            SQLiteSession._configure_connection(conn)
+            conn.execute("PRAGMA synchronous = FULL")
+
+    with asyncio.Runner() as runner:
+        for count in (1, _SESSIONS):
+            store = workshop.open()
+            path = workshop.new_path()
+            ours = [ClewSession(f"s{n}", store=store) for n in range(count)]
+            theirs = [FullSQLiteSession(f"s{n}", path) for n in range(count)]
+            yield from _appends(runner, ours, theirs)
+            for session in theirs:
+                session.close()
+        yield from _branches(
+            runner,
+            ClewSession("long", store=workshop.open()),
+            lambda path: AdvancedSQLiteSession(session_id="long", db_path=path, create_tables=True),
+            workshop.new_path(),
+        )
+
+
+# --- appending ------------------------------------------------------------------------------
+
+
+def _appends(runner: asyncio.Runner, ours: list[Any], theirs: list[Any]) -> Iterable[Figure]:
+    say(f"appending to {len(ours)} at once, in turns")
+    items = _items(_ITEMS)
+
+    async def append(session: Any) -> None:
+        for item in items:
+            await session.add_items([item])
+
+    async def append_to_all(sessions: list[Any]) -> None:
+        await asyncio.gather(*map(append, sessions))
+
+    def measured(sessions: list[Any]) -> float:
+        count = _ITEMS * len(sessions)
+        return per_second(count, lambda: runner.run(append_to_all(sessions)))
+
+    mine, peers = in_rounds(_ROUNDS, lambda: (measured(ours), measured(theirs)))
+    name = "one session" if len(ours) == 1 else f"{len(ours)} sessions at once"
+    yield ratio(f"openai: append, {name}, / SQLiteSession, rate", mine, peers, at_least=2)
+    yield rate(f"openai: append, {name}", mine)
+    yield rate(f"openai: append, {name}, SQLiteSession", peers)
+
+
+def _items(count: int) -> list[dict[str, Any]]:
+    """Items of the Responses API with the words of the usual messages: question, call, answers."""
+    found = []
+    for number, message in enumerate(messages(count)):
+        text, call = str(message.get("content") or message.get("tool_calls")), f"c{number // 4}"
+        found.append(
+            (
+                {"role": "user", "content": text},
+                {"type": "function_call", "call_id": call, "name": "look", "arguments": text},
+                {"type": "function_call_output", "call_id": call, "output": text},
+                {"role": "assistant", "content": text},
+            )[number % 4]
+        )
+    return found
+
+
+# --- branches -------------------------------------------------------------------------------
+
+
+def _branches(
+    runner: asyncio.Runner, ours: Any, make: Callable[[Path], Any], path: Path
+) -> Iterable[Figure]:
+    """Branch off at the end of a long session, and come back."""
+    say(f"building sessions of {_LONG:,} items")
+    items = _items(_LONG)
+
+    async def fill(session: Any) -> None:
+        for start in range(0, _LONG, 1000):
+            await session.add_items(items[start : start + 1000])
+
+    async def again(session: Any, branch: Callable[[], Awaitable[Any]]) -> None:
+        await branch()
+        await session.switch_to_branch("main")
+
+    with closing(make(path)) as theirs:
+        for session in (ours, theirs):
+            runner.run(fill(session))
+        last = ours.thread.path(limit=2)[0].id
+        ways = (
+            (ours, lambda: ours.create_branch_from_item(last)),
+            (ours, lambda: ours.create_branch_from_turn(-1)),
+            (ours, lambda: ours.create_branch_from_turn(_TURNS)),
+            (theirs, lambda: theirs.create_branch_from_turn(_TURNS)),
+        )
+
+        def round_() -> tuple[float, ...]:
+            return tuple([seconds(partial(runner.run, again(*way))) for way in ways])
+
+        by_item, from_end, by_number, peer = in_rounds(_BRANCH_ROUNDS, round_)
+    name = f"openai: branch at {_LONG:,} items"
+    yield ratio(f"{name}, AdvancedSQLiteSession / from an item, time", peer, by_item, at_least=50)
+    yield ratio(f"{name}, … / from the last turn", peer, from_end)
+    yield ratio(f"{name}, … / from turn {_TURNS:,}, counted from the first", peer, by_number)
+    yield milliseconds(f"{name}, from an item", by_item)
+    yield milliseconds(f"{name}, AdvancedSQLiteSession", peer)

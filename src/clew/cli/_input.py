@@ -1,0 +1,59 @@
+"""What comes in: text and JSON from a file, or from standard input, which is called -."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from clew.cli._exits import UsageError
+from clew.cli._screen import Screen
+
+INPUT_BYTES_MAX = 256 * 1024 * 1024
+
+
+def read_text(screen: Screen, name: str) -> str:
+    """The text of a file. One that is no text, is empty or endless is a mistake."""
+    try:
+        if name == "-":
+            if sys.stdin is None or sys.stdin.closed:
+                raise UsageError("standard input is closed")
+            if sys.stdin.isatty():
+                screen.note("type the text; Ctrl-D at the beginning of a line ends it")
+            data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
+        else:
+            with open(name, "rb") as file:
+                data = file.read(INPUT_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}") from None
+    what = "standard input" if name == "-" else name
+    if len(data) > INPUT_BYTES_MAX:
+        raise UsageError(f"{what} is larger than {INPUT_BYTES_MAX // 1024**2} MB")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} is not UTF-8 text, from byte {error.start:,} on") from None
+    if not text.strip():
+        raise UsageError(f"{what} is empty, and nothing was written")
+    return text
+
+
+def read_json(screen: Screen, name: str) -> list[Any]:
+    """JSON values: one a line, or one that fills the file; the values of a list one by one."""
+    text = read_text(screen, name)
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):  # not one value: then it is one a line
+        return [_value(line, number) for number, line in _lines(text)]
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    return [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def _value(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"line {number:,} is not JSON ({error}); nothing was written") from None

@@ -1,0 +1,116 @@
+"""Examples to train a model with: the branches of a thread, each as one line of chat messages.
+
+The lines are those of OpenAI's fine-tuning of chat models: `messages`, and `tools` where they are
+known. A turn that did not come to its end is in none, nor is thinking. What compactions stand for
+is there itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from clew import messages
+from clew.context.projection import edited
+from clew.context.window import MESSAGE_KINDS
+from clew.core.codec import digest_fields, render
+from clew.core.model import Entry
+from clew.interchange.delivery import context_of, json_line, path_of, tools_of, written_tools
+from clew.interchange.export import Writing
+from clew.messages.neutral import tool_ids
+from clew.thread import Thread
+
+_FORMAT = "openai-chat"
+_ENDED_BADLY = frozenset({"failed", "aborted", "waiting"})
+
+
+def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
+    """A line for each branch. One that goes no further than another is in that one."""
+    # Branches share entries: each is cleaned once, and what is told of it is told once.
+    mine = Writing(writing.form, _once(writing.clean))
+    examples = [_example(thread, mine, leaf) for leaf in thread.leaves()]
+    writing.changes += dict.fromkeys(mine.changes)
+    marks = [_marks(example) for example in examples]
+    written: set[str] = set()
+    for number, example in enumerate(examples):
+        if not marks[number]:
+            continue
+        end = marks[number][-1]
+        others = marks[:number] + marks[number + 1 :]
+        if end not in written and not any(end in other[:-1] for other in others):
+            written.add(end)
+            yield json_line(example)
+
+
+def _once(clean: Callable[[Entry], Entry]) -> Callable[[Entry], Entry]:
+    known: dict[str, Entry] = {}
+
+    def clean_once(entry: Entry) -> Entry:
+        if entry.id not in known:
+            known[entry.id] = clean(entry)
+        return known[entry.id]
+
+    return clean_once
+
+
+def _marks(example: dict[str, Any]) -> list[str]:
+    """How an example goes, message by message: each mark stands for all up to there."""
+    marks: list[str] = []
+    for message in example["messages"]:
+        marks.append(digest_fields(marks[-1] if marks else None, render(message)))
+    return marks
+
+
+def _example(thread: Thread, writing: Writing, leaf: str) -> dict[str, Any]:
+    path = path_of(thread, writing, leaf)
+    whole: list[Entry] = []
+    gone = edited(path)
+    for turn in _turns(path):
+        if _is_complete([entry for entry in turn if entry.id not in gone]):
+            whole += turn
+        else:
+            said = [entry for entry in turn if entry.kind in MESSAGE_KINDS]
+            whole += [entry for entry in turn if entry.kind not in MESSAGE_KINDS]
+            text = f"{len(said)} messages of a turn that did not come to its end are left out"
+            writing.change("incomplete_turn", text, said[0].id)
+    context = context_of(whole, _FORMAT, writing, compacted=False)
+    spoken = any(message["role"] == "assistant" for message in context.messages)
+    example = {"messages": context.messages if spoken else []}
+    tools = written_tools(tools_of(context.tools, writing), _FORMAT)
+    return {**example, "tools": tools} if tools else example
+
+
+def _turns(path: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """The path in pieces that each begin with what the user, or the host, has said."""
+    turn: list[Entry] = []
+    has_reply = False
+    for entry in path:
+        if has_reply and entry.kind in ("user_message", "system_message") and not _answers(entry):
+            yield turn
+            turn, has_reply = [], False
+        has_reply = has_reply or entry.kind in ("assistant_message", "tool_call", "tool_result")
+        turn.append(entry)
+    if turn:
+        yield turn
+
+
+def _answers(entry: Entry) -> bool:
+    """Whether a message has results in it beside the words."""
+    return bool(tool_ids(messages.view(entry.format, entry.body))[1])
+
+
+def _is_complete(turn: Sequence[Entry]) -> bool:
+    """Whether a turn has no messages, or ends with a reply that waits for nothing."""
+    said = [entry for entry in turn if entry.kind in MESSAGE_KINDS]
+    if all(entry.kind == "system_message" for entry in said):
+        return True
+    markers = [entry.body for entry in turn if entry.kind == "turn_marker"]
+    if any(isinstance(body, dict) and body.get("status") in _ENDED_BADLY for body in markers):
+        return False
+    if said[-1].meta.get("partial"):
+        return False
+    views = [message for entry in said for message in messages.view(entry.format, entry.body)]
+    calls, results = tool_ids(views)
+    # A result that answers no call of the turn is in no example, and may come when it likes.
+    heard = [view for view in views if view.role != "tool" or not tool_ids([view])[1] - calls]
+    return calls <= results and bool(heard) and heard[-1].role == "assistant"

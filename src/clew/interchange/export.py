@@ -1,0 +1,160 @@
+"""Export: one thread as one file, in the form that its reader wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from clew.core.errors import AlreadyExists, InvalidInput, Unsupported
+from clew.core.lines import file_stem
+from clew.core.model import Entry
+from clew.thread import Thread
+
+if TYPE_CHECKING:
+    from clew.interchange.redaction.redactor import Redactor
+
+
+class Form(Struct, frozen=True):
+    """A form by its name: the module that writes it, how its files end, and what it is.
+
+    The module is one of this folder. Where a form needs a layer above, such as the viewer's, it is
+    the whole name, and the layer is only loaded when the form is asked for.
+    """
+
+    module: str
+    ending: str
+    about: str
+    is_for_people: bool = False  # then secrets are replaced unless one says otherwise
+
+
+FORMS = {
+    "clew": Form("clew_lines", ".jsonl", "every record, exactly; the default"),
+    "bundle": Form("clew_lines", ".bundle.jsonl", "the same with all blobs; for another store"),
+    "openai": Form("message_lists", ".json", "a request to OpenAI's Chat Completions"),
+    "openai-responses": Form("message_lists", ".json", "a request to OpenAI's Responses"),
+    "anthropic": Form("message_lists", ".json", "a request to Anthropic"),
+    "gemini": Form("message_lists", ".json", "a request to Gemini"),
+    "atif": Form("atif", ".atif.json", "a trajectory with its sub-agents, for evaluation"),
+    "training": Form("examples", ".training.jsonl", "an example for each branch, for fine-tuning"),
+    "claude-code": Form("claude_code_file", ".jsonl", "a session that Claude Code resumes"),
+    "codex": Form("codex_file", ".jsonl", "a rollout that Codex resumes"),
+    "pi": Form("pi_file", ".jsonl", "a session that pi goes on with"),
+    "opencode": Form("opencode_file", ".json", "what `opencode import` takes"),
+    "markdown": Form("markdown", ".md", "a transcript to read", is_for_people=True),
+    "html": Form("clew.server.share", ".html", "a page to share", is_for_people=True),
+}
+
+
+class Change(Struct, frozen=True):
+    """Something that is not in the file as it is in the thread, and where."""
+
+    name: str  # of the case: "secret", "thinking", "tool_name"
+    entry: str | None
+    text: str
+
+
+class Writing:
+    """One export under way: how entries are cleaned on the way out, and what was changed.
+
+    With a `redactor` the thread that is written is one without secrets, so that hashes are not the
+    stored ones. What the thread only refers to, such as a blob, is left for the writer to look at.
+    """
+
+    def __init__(self, form: str, clean: Callable[[Entry], Entry] = lambda entry: entry) -> None:
+        self.form = form
+        self.clean = clean
+        self.redactor: Redactor | None = None
+        self.changes: list[Change] = []
+
+    def change(self, name: str, text: str, entry: str | None = None) -> None:
+        self.changes.append(Change(name, entry, text))
+
+
+class Writer(Protocol):
+    """What a module has that writes a form."""
+
+    def write(self, thread: Thread, writing: Writing) -> Iterator[bytes]:
+        """The file, piece by piece. Every entry goes through `writing.clean` first."""
+        ...
+
+
+@cache
+def writer_of(form: str) -> Writer:
+    if form not in FORMS:
+        raise InvalidInput("form", f"{form!r} is not one of {', '.join(FORMS)}")
+    name = FORMS[form].module
+    try:
+        found: Writer = import_module(name if "." in name else f"clew.interchange.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "clew":
+            raise
+        raise Unsupported(
+            f"the form {form} needs {error.name}: pip install 'clew[viewer]'"
+        ) from None
+    return found
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """Where a thread was written to, how long that is, and what is not there as it was."""
+
+    path: Path
+    size: int
+    changes: list[Change]
+
+
+def start(
+    thread: Thread, form: str, *, redact: bool | None = None, entropy: bool = False
+) -> tuple[Writing, Iterator[bytes]]:
+    """An export under way, and the pieces of its file; `changes` is whole after the last piece.
+
+    `redact` replaces secrets; by default it does so in forms for people. `entropy` takes for a
+    secret whatever looks random enough, too: it finds more, much of which is none.
+    """
+    writer = writer_of(form)
+    is_redacted = FORMS[form].is_for_people if redact is None else redact
+    writing = Writing(form)
+    if is_redacted:
+        from clew.interchange.redaction.clean_store import clean_thread
+        from clew.interchange.redaction.redactor import Redactor, Replaced
+
+        def tell(one: Replaced) -> None:
+            writing.change("secret", f"{one.rule} at {one.place}", one.entry)
+
+        writing.redactor = Redactor(entropy=entropy, tell=tell)
+        thread = clean_thread(thread, writing.redactor)
+    return writing, writer.write(thread, writing)
+
+
+def export(
+    thread: Thread,
+    path: str | os.PathLike[str] | None = None,
+    form: str = "clew",
+    *,
+    redact: bool | None = None,
+    entropy: bool = False,
+) -> Exported:
+    """Write a thread to a new file; without a path, named by the thread, in the current folder.
+
+    `redact` and `entropy` are those of `start`. AlreadyExists: there is something at the path.
+    When it raises, no file is left behind.
+    """
+    writing, pieces = start(thread, form, redact=redact, entropy=entropy)
+    target = Path(f"{file_stem(thread.id)}{FORMS[form].ending}" if path is None else path)
+    try:
+        # Only a file that is not there yet, and for its owner alone: what it holds may be private.
+        descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        raise AlreadyExists("file", str(target)) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            size = sum(map(file.write, pieces))
+    except BaseException:
+        target.unlink()
+        raise
+    return Exported(path=target, size=size, changes=writing.changes)

@@ -1,0 +1,164 @@
+"""Each page in a real browser: it looks as it should, nobody is kept out, keys work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.conftest import until
+
+from clew.store import Store
+
+AXE = Path(__file__).parents[2] / ".venv/npm/node_modules/axe-core/axe.min.js"
+PAGES = {
+    "threads": "/",
+    "conversation": "/thread?id=slug-accents",
+    "tree": "/tree?id=slug-accents",
+    "context": "/context?id=slug-accents",
+    "compare": "/compare?id=slug-accents&other=slug-library",
+    "files": "/files?id=slug-accents",
+    "timeline": "/timeline?id=slug-accents",
+    "search": "/search?q=accents",
+    "usage": "/usage?by=model&days=",
+    "health": "/health",
+    "blame": "/files/file?id=slug-accents&path=slug.py&blame=1&snapshot=",
+    "missing": "/thread?id=missing",
+}
+
+
+def settled(page: Any) -> Any:
+    page.wait_for_load_state("load")
+    page.evaluate("document.fonts.ready")
+    return page
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_keeps_nobody_out(
+    new_tab: Any, address: str, filled: Store, shots: Path, name: str, theme: str
+) -> None:
+    """Pictures at three widths, and axe-core's rules at the narrowest and the widest."""
+    tab = new_tab(address, color_scheme=theme)
+    newest = filled.get("slug-accents").snapshots.list()[0].id if name == "blame" else ""
+    for width in (390, 820, 1280):
+        tab.page.set_viewport_size({"width": width, "height": 900})
+        page = settled(tab.open(PAGES[name] + newest))
+        page.screenshot(path=shots / f"{name}-{width}-{theme}.png")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, "the page is wider than the screen"
+        broken = page.evaluate(
+            "[...document.querySelectorAll('.brand, .top nav a')]"
+            ".filter((one) => one.getBoundingClientRect().height > 40).length"
+        )
+        assert broken == 0, "a word of the frame is broken"
+        assert page.evaluate("document.querySelector('.top').offsetHeight") < 100
+        if AXE.exists() and width != 820:
+            page.evaluate(AXE.read_text("utf-8"))
+            found = page.evaluate("axe.run().then((found) => found.violations)")
+            assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+    if name == "missing":
+        tab.complaints.clear()  # the browser complains of the 404 that was asked for
+
+
+def test_the_theme_is_switched_and_remembered(tab: Any) -> None:
+    page = tab.open("/")
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("t")
+    after = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert before != after
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
+
+
+def test_a_thread_is_found_opened_and_left_with_keys_alone(tab: Any) -> None:
+    page = tab.open("/")
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("accents get")
+    until(page, "document.querySelectorAll('.row').length === 1")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/thread?id=slug-accents")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert "test_slugify" in page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("2")
+    page.wait_for_url("**/tree?id=slug-accents")
+    page.keyboard.press("g")
+    page.wait_for_url(tab.address + "/")
+
+
+def test_long_output_is_fetched_when_it_is_asked_for(tab: Any) -> None:
+    page = settled(tab.open("/thread?id=slug-accents"))
+    output = page.locator(".call").first
+    assert "line 59" not in output.inner_text()
+    output.locator(".fetch").click()
+    until(page, "document.querySelector('.call').innerText.includes('line 59')")
+
+
+def test_a_row_is_renamed_tagged_and_archived_in_place(tab: Any, filled: Store) -> None:
+    page = settled(tab.open("/?q=payment"))
+    row = page.locator(".row")
+    row.locator("summary").click()
+    row.get_by_role("button", name="Rename").click()
+    page.locator(".edit input[name=title]").fill("A payment test that <b>fails</b> at times")
+    page.keyboard.press("Enter")
+    page.get_by_text("A payment test that <b>fails</b> at times").wait_for()
+    title = filled.get("other-4").info.title
+    assert title is not None
+    assert title.text == "A payment test that <b>fails</b> at times"
+    row.locator("summary").click()
+    row.get_by_role("button", name="Archive").click()
+    page.locator(".row.archived").wait_for()
+    assert filled.get("other-4").info.archived
+
+
+def test_a_page_is_printed_without_its_frame(tab: Any) -> None:
+    page = settled(tab.open("/thread?id=slug-accents"))
+    page.emulate_media(media="print")
+    assert not page.locator(".top").is_visible()
+    assert page.locator(".card").first.is_visible()
+
+
+def test_rows_get_tokens_and_cost_after_the_list_is_shown(tab: Any, filled: Store) -> None:
+    page = settled(tab.open("/?q=accents"))
+    page.locator("#t-slug-accents .used").get_by_text("$").wait_for()
+    until(page, "document.querySelector('#t-slug-accents .used').title.includes(' in, ')")
+    body = {"model": "claude-sonnet-4-5", "input_tokens": 4_000_000, "output_tokens": 10}
+    before = page.evaluate("document.querySelector('#t-slug-accents .used').innerText")
+    thread = filled.get("slug-accents")
+    leaf = thread.leaf
+    thread.append("usage", body, format="anthropic")
+    until(page, f"document.querySelector('#t-slug-accents .used').innerText !== '{before}'")
+    thread.move(leaf)
+
+
+def test_blame_leads_to_the_entry_that_brought_a_line(tab: Any, filled: Store) -> None:
+    after = filled.get("slug-accents").snapshots.list()[0]
+    page = settled(tab.open(f"/files?id=slug-accents&a={after.id}"))
+    page.locator(".files-list").get_by_text("slug.py").click()
+    page.get_by_text("Who wrote each line").click()
+    page.locator(".blame tr", has_text="NFKD").locator("a.by").click()
+    page.locator(".card.found", has_text="edit_file").wait_for()
+
+
+def test_files_and_contexts_unfold_what_they_name(tab: Any, filled: Store) -> None:
+    after = filled.get("slug-accents").snapshots.list()[0]
+    page = settled(tab.open(f"/files?id=slug-accents&a={after.id}"))
+    page.locator(".change summary").first.click()
+    page.locator(".change .added").first.wait_for()
+    page = settled(tab.open("/context?id=slug-accents"))
+    page.locator(".segments summary").nth(1).click()
+    page.locator(".segments .code").first.wait_for()
+    page.locator("select[name=format]").select_option("gemini")
+    page.wait_for_url("**format=gemini**")
+
+
+def test_the_store_is_proved_whole_with_a_bar_that_ends(tab: Any) -> None:
+    page = settled(tab.open("/health"))
+    page.get_by_role("button", name="Verify everything").click()
+    page.get_by_text("All is whole").wait_for()
