@@ -30,12 +30,12 @@ from pathlib import Path
 import clew
 from clew.interchange.tree import bring_all
 with clew.open(sys.argv[1]) as store:
-    begin = time.perf_counter()
+    begin, worked = time.perf_counter(), time.process_time()
     report = bring_all(store, [Path(sys.argv[2])])
-    seconds = time.perf_counter() - begin
+    seconds, worked = time.perf_counter() - begin, time.process_time() - worked
 assert not report.left
 unit = 1 if sys.platform == "darwin" else 1024
-print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)
+print(seconds, worked, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6)
 """
 
 
@@ -45,28 +45,32 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     size = _write(big, _BYTES)
     command = [sys.executable, "-c", _PROGRAM, str(folder / "big.db"), str(big)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, memory = map(float, done.stdout.split())
-    yield Figure("interchange: Claude Code JSONL", size / 1e6 / seconds, "MB/s", 20.0, ">=")
+    seconds, worked, memory = map(float, done.stdout.split())
+    # Beside each, the time of the processor alone: where others work too, only that can be judged.
+    name = "interchange: Claude Code JSONL"
+    yield Figure(name, size / 1e6 / seconds, "MB/s", 20.0, ">=")
+    yield Figure(f"{name}, of the processor", size / 1e6 / worked, "MB/s", 20.0, ">=")
     yield megabytes("interchange: memory for a file of 100 MB", memory, at_most=300)
-    yield milliseconds(
-        "interchange: a page of 10,000 entries", _page(folder / "page.db"), at_most=3000
-    )
+    name = "interchange: a page of 10,000 entries"
+    taken = _page(folder / "page.db")
+    yield milliseconds(name, [seconds for seconds, _ in taken], at_most=3000)
+    yield milliseconds(f"{name}, of the processor", [worked for _, worked in taken], at_most=3000)
     yield milliseconds(
         f"interchange: {_FILES} files that have not changed", _again(folder / "tree"), at_most=500
     )
 
 
-def _page(path: Path) -> list[float]:
-    """A thread of 10,000 entries as one page, without its secrets."""
+def _page(path: Path) -> list[tuple[float, float]]:
+    """A thread of 10,000 entries as one page, without its secrets: by the clock, and worked."""
     found = []
     with clew.open(path, durability="relaxed") as store:
         thread = store.create("long", title="A thread of 10,000 entries")
         thread.append([draft for n in range(_ENTRIES // 4) for draft in _exchange(n)])
         for _ in range(_PAGES):
-            begin = time.perf_counter()
+            begin, worked = time.perf_counter(), time.process_time()
             pieces = start(thread, "html")[1]
             assert sum(map(len, pieces)) > 1_000_000
-            found.append(time.perf_counter() - begin)
+            found.append((time.perf_counter() - begin, time.process_time() - worked))
     return found
 
 

@@ -60,9 +60,9 @@ def clean(text: str) -> str:
 def markdown(text: str) -> Markup:
     text = clean(text)
     if len(text) > MARKDOWN_CHARACTERS_MAX:
-        return Markup('<pre class="plain">{}</pre>').format(text)
+        return Markup(f'<pre class="plain">{escape(text)}</pre>')
     if not _MARKED.search(text):
-        return Markup("<p>{}</p>\n").format(text)
+        return Markup(f"<p>{escape(text)}</p>\n")  # `Markup.format` takes ten times as long
     return Markup(_sanitiser().clean(_parser(bool(_RARE.search(text))).render(text)))
 
 
