@@ -11,14 +11,13 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
-from msgspec.structs import replace
 from samples import bring
 
 import clew
 from clew.cli import main
 from clew.core.lines import Header, header_line, summed
-from clew.core.model import Entry, ThreadDraft
-from clew.interchange.export import Writing, writer_of
+from clew.core.model import ThreadDraft
+from clew.interchange.export import Writing, start, writer_of
 from clew.interchange.tree import bring_all
 from clew.store import Store
 from clew.thread import Thread
@@ -257,32 +256,34 @@ def test_another_thread_of_the_same_id_and_a_deleted_one_are_left_alone(
 # --- secrets ---
 
 
-def without_secrets(entry: Entry) -> Entry:
-    return replace(entry, data=entry.data.replace(b"s3cret", b"[gone]"))
+SECRET = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
 
 
-def test_a_cleaned_bundle_has_no_secret_and_is_whole_in_itself(
+def test_a_redacted_bundle_has_no_secret_and_is_whole_in_itself(
     store: Store, source: Store, tmp_path: Path
 ) -> None:
     folder = tmp_path / "tree"
     folder.mkdir()
-    (folder / "key").write_text("a s3cret")
-    thread = source.create("t", title="about s3cret")
-    blobs = source.engine.put_blobs([b"s3cret", b"other"])
+    (folder / "key").write_text(f"a {SECRET}")
+    thread = source.create("t", title=f"about {SECRET}")
+    blobs = source.engine.put_blobs([SECRET.encode(), b"other"])
     thread.append("event", "before")
-    thread.append("event", {"key": "s3cret"}, blobs=blobs)
+    thread.append("event", {"key": SECRET}, blobs=blobs)
     thread.append("event", "after")
     thread.snapshots.take(folder)
-    writing = Writing("bundle", without_secrets)
     path = tmp_path / "t.jsonl"
-    path.write_bytes(b"".join(writer_of("bundle").write(thread, writing)))
-    assert b"s3cret" not in path.read_bytes()
-    assert [change.name for change in writing.changes] == ["blob", "blob"]
+    writing, pieces = start(thread, "bundle", redact=True)
+    path.write_bytes(b"".join(pieces))
+    assert SECRET.encode() not in path.read_bytes()
+    assert [change.name for change in writing.changes].count("blob") == 2
     report = bring(store, path)
     assert report.status == "imported", report.reason
     assert list(store.verify()) == []
     before, key, _, _ = store.get("t").path()
-    assert (before.hash, key.body) == (thread.path()[0].hash, {"key": "[gone]"})
+    assert (before.hash, key.body) == (
+        thread.path()[0].hash,
+        {"key": "[redacted: github-pat 1]"},
+    )
     assert key.blobs == (blobs[1],)
 
 

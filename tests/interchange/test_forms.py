@@ -10,12 +10,11 @@ import hypothesis.strategies as st
 import pytest
 from atif import Trajectory
 from hypothesis import HealthCheck, given, settings
-from msgspec.structs import replace
 
 import clew
 from clew.core.errors import InvalidInput
-from clew.core.model import Entry, ThreadDraft
-from clew.interchange.export import Change, Writing, writer_of
+from clew.core.model import ThreadDraft
+from clew.interchange.export import Change, start
 from clew.messages import validate
 from clew.thread import Thread
 
@@ -34,12 +33,9 @@ def store() -> Iterator[clew.Store]:
         yield opened
 
 
-def written(
-    thread: Thread, form: str, clean: Any = lambda entry: entry
-) -> tuple[str, list[Change]]:
-    writing = Writing(form, clean)
-    made = b"".join(writer_of(form).write(thread, writing)).decode()
-    return made, writing.changes
+def written(thread: Thread, form: str, *, redact: bool = False) -> tuple[str, list[Change]]:
+    writing, pieces = start(thread, form, redact=redact)
+    return b"".join(pieces).decode(), writing.changes
 
 
 def trajectory(thread: Thread) -> tuple[Any, list[Change]]:
@@ -136,17 +132,15 @@ def test_a_tool_that_is_only_named_is_told_and_not_invented(store: clew.Store) -
 
 
 @pytest.mark.parametrize("form", ["openai", "openai-responses", "anthropic", "gemini", "atif"])
-def test_a_request_has_no_secret_that_was_cleaned_away(store: clew.Store, form: str) -> None:
+def test_a_request_has_no_secret_that_was_replaced(store: clew.Store, form: str) -> None:
     thread = talk(store)
-    thread.set(title="a s3cret")
-    thread.append_message({"role": "user", "content": "the s3cret is out"})
-
-    def clean(entry: Entry) -> Entry:
-        return replace(entry, data=entry.data.replace(b"s3cret", b"[gone]"))
-
-    made, _ = written(thread, form, clean)
-    assert "s3cret" not in made
-    assert "[gone] is out" in made
+    secret = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
+    thread.set(title=f"about {secret}")
+    thread.append_message({"role": "user", "content": f"{secret} is out"})
+    made, changes = written(thread, form, redact=True)
+    assert secret not in made
+    assert "[redacted: github-pat 1] is out" in made
+    assert "secret" in [change.name for change in changes]
 
 
 # --- trajectories ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import spoil
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -146,20 +147,15 @@ def test_no_field_of_a_thread_makes_a_heading(text: str) -> None:
     assert all(one.count("<") == 2 for one in tags if one.startswith("<summary>"))
 
 
-def test_a_damaged_entry_is_named_and_the_rest_is_told(store: Store) -> None:
-    from msgspec.structs import replace
-
-    from clew.interchange import markdown
-    from clew.interchange.export import Writing
-
-    thread = store.create()
-    thread.append_message({"role": "user", "content": "before"})
-    bad = thread.append_message({"role": "user", "content": "lost"})
-    thread.append_message({"role": "user", "content": "after"})
-    writing = Writing(
-        "markdown", lambda entry: replace(entry, data=b"{") if entry.id == bad.id else entry
-    )
-    text = b"".join(markdown.write(thread, writing)).decode()
+def test_a_damaged_entry_is_named_and_the_rest_is_told(tmp_path: Path) -> None:
+    with clew.open(tmp_path / "a.db") as store:
+        thread = store.create()
+        thread.append_message({"role": "user", "content": "before"})
+        bad = thread.append_message({"role": "user", "content": "lost"})
+        thread.append_message({"role": "user", "content": "after"})
+        spoil(tmp_path / "a.db", bad.id)
+        writing, pieces = start(thread, "markdown")
+        text = b"".join(pieces).decode()
     assert "> before" in text
     assert "> after" in text
     assert "it is damaged" in text

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
+from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from damage import spoil
 from server.test_injection import wrong
 from server.viewer_store import png
 
@@ -56,15 +57,14 @@ def test_what_is_too_large_is_left_out_and_named(
     ]
 
 
-def test_damage_is_named_and_the_rest_is_shown(store: Store) -> None:
-    thread = store.create("t")
-    thread.append_message({"role": "user", "content": "before"})
-    bad = thread.append_message({"role": "user", "content": "lost"})
-    thread.append_message({"role": "user", "content": "after"})
-    writing = Writing(
-        "html", lambda entry: replace(entry, data=b"{") if entry.id == bad.id else entry
-    )
-    html = b"".join(share.write(thread, writing)).decode()
+def test_damage_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    with clew.open(tmp_path / "a.db") as store:
+        thread = store.create("t")
+        thread.append_message({"role": "user", "content": "before"})
+        bad = thread.append_message({"role": "user", "content": "lost"})
+        thread.append_message({"role": "user", "content": "after"})
+        spoil(tmp_path / "a.db", bad.id)
+        html, writing = page(thread)
     assert "before" in html
     assert "after" in html
     assert "this entry is damaged" in html

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import spoil
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -333,3 +334,14 @@ def test_a_file_that_is_read_from_its_beginning_again_brings_nothing_twice(tmp_p
         assert (first.entries, second.entries, second.known) == (2, 1, 1)
         assert first.is_whole
         assert first.notes["redacted"] == 1
+
+
+@pytest.mark.parametrize("form", ["clew", "bundle", "markdown", "html"])
+def test_a_secret_in_a_damaged_entry_does_not_get_out_either(tmp_path: Path, form: str) -> None:
+    with clew.open(tmp_path / "a.db") as store:
+        thread = store.create("t")
+        bad = thread.append_message({"role": "user", "content": "before it was damaged"})
+        spoil(tmp_path / "a.db", bad.id, b'{"content":"\xff' + GITHUB.encode())
+        writing, pieces = start(thread, form, redact=True)
+        assert GITHUB.encode() not in b"".join(pieces)
+    assert "secret" in [change.name for change in writing.changes]

@@ -17,7 +17,7 @@ from clew.context.window import MESSAGE_KINDS
 from clew.core.codec import render
 from clew.core.errors import InvalidInput
 from clew.core.model import Entry, ThreadInfo, rfc3339
-from clew.interchange.delivery import clean_value, json_line, path_of, tools_of, written_tools
+from clew.interchange.delivery import json_line, tools_of, written_tools
 from clew.interchange.export import Writing
 from clew.messages import replies
 from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
@@ -46,7 +46,7 @@ def _trajectory(thread: Thread, writing: Writing, seen: set[str]) -> dict[str, A
     """A thread; None if it has no steps. `seen` are the threads that are in the document."""
     info = thread.info
     steps = _Steps(thread.id, writing)
-    for entry in path_of(thread, writing):
+    for entry in thread.path():
         steps.take(entry)
     steps.finish()
     if not steps.made:
@@ -68,7 +68,7 @@ def _trajectory(thread: Thread, writing: Writing, seen: set[str]) -> dict[str, A
         "agent": _agent(info, steps, writing),
         "steps": steps.made,
         "final_metrics": steps.totals(),
-        "extra": _extra(info, writing),
+        "extra": _extra(info),
     }
     # The oldest first: that is how they were called.
     return {**found, "subagent_trajectories": below[::-1]} if below else found
@@ -88,7 +88,7 @@ def _agent(info: ThreadInfo, steps: _Steps, writing: Writing) -> dict[str, Any]:
     return {**made, "tool_definitions": tools} if tools else made
 
 
-def _extra(info: ThreadInfo, writing: Writing) -> dict[str, Any]:
+def _extra(info: ThreadInfo) -> dict[str, Any]:
     title = None if info.title is None else info.title.text
     told = {
         "thread": info.id,
@@ -99,7 +99,7 @@ def _extra(info: ThreadInfo, writing: Writing) -> dict[str, Any]:
         "created": rfc3339(info.created_at),
     }
     told = {key: value for key, value in told.items() if value is not None}
-    return {"clew": clean_value(told, writing, info.id, "facts")}
+    return {"clew": told}
 
 
 class _Steps:

@@ -7,36 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from clew import messages
 from clew.context.normalise import CONTINUE
 from clew.context.projection import project
 from clew.context.request import Context
-from clew.core.codec import decode, digest, encode
 from clew.core.model import Entry
 from clew.interchange.export import Writing
 from clew.messages.neutral import text_of
-from clew.thread import Thread
-
-
-def path_of(thread: Thread, writing: Writing, leaf: str | UnsetType | None = UNSET) -> list[Entry]:
-    """The path to a leaf, as the export may show it."""
-    return [writing.clean(entry) for entry in thread.path(leaf)]
-
-
-def clean_data(data: bytes, writing: Writing, thread: str, name: str) -> bytes:
-    """JSON that is no body of an entry, such as a title, as the export may show it.
-
-    It goes through the same door as the entries: as the body of one that nobody stores.
-    """
-    made = Entry(thread, 0, name, 0, "", None, "custom", data, digest(data))
-    return writing.clean(made).data
-
-
-def clean_value(value: Any, writing: Writing, thread: str, name: str) -> Any:
-    """The same for a value that was decoded already."""
-    return decode(clean_data(encode(value), writing, thread, name))
 
 
 def context_of(

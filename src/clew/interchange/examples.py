@@ -7,7 +7,7 @@ is there itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clew import messages
@@ -15,7 +15,7 @@ from clew.context.projection import edited
 from clew.context.window import MESSAGE_KINDS
 from clew.core.codec import digest_fields, render
 from clew.core.model import Entry
-from clew.interchange.delivery import context_of, json_line, path_of, tools_of, written_tools
+from clew.interchange.delivery import context_of, json_line, tools_of, written_tools
 from clew.interchange.export import Writing
 from clew.messages.neutral import tool_ids
 from clew.thread import Thread
@@ -26,8 +26,7 @@ _ENDED_BADLY = frozenset({"failed", "aborted", "waiting"})
 
 def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     """A line for each branch. One that goes no further than another is in that one."""
-    # Branches share entries: each is cleaned once, and what is told of it is told once.
-    mine = Writing(writing.form, _once(writing.clean))
+    mine = Writing(writing.form)  # branches share entries, of which each thing is told once
     examples = [_example(thread, mine, leaf) for leaf in thread.leaves()]
     writing.changes += dict.fromkeys(mine.changes)
     marks = [_marks(example) for example in examples]
@@ -42,17 +41,6 @@ def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
             yield json_line(example)
 
 
-def _once(clean: Callable[[Entry], Entry]) -> Callable[[Entry], Entry]:
-    known: dict[str, Entry] = {}
-
-    def clean_once(entry: Entry) -> Entry:
-        if entry.id not in known:
-            known[entry.id] = clean(entry)
-        return known[entry.id]
-
-    return clean_once
-
-
 def _marks(example: dict[str, Any]) -> list[str]:
     """How an example goes, message by message: each mark stands for all up to there."""
     marks: list[str] = []
@@ -62,7 +50,7 @@ def _marks(example: dict[str, Any]) -> list[str]:
 
 
 def _example(thread: Thread, writing: Writing, leaf: str) -> dict[str, Any]:
-    path = path_of(thread, writing, leaf)
+    path = thread.path(leaf)
     whole: list[Entry] = []
     gone = edited(path)
     for turn in _turns(path):

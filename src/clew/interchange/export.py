@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from clew.core.errors import AlreadyExists, InvalidInput, Unsupported
 from clew.core.lines import file_stem
-from clew.core.model import Entry
 from clew.thread import Thread
 
 if TYPE_CHECKING:
@@ -60,15 +59,14 @@ class Change(Struct, frozen=True):
 
 
 class Writing:
-    """One export under way: how entries are cleaned on the way out, and what was changed.
+    """One export under way, and what is not in it as it is in the thread.
 
     With a `redactor` the thread that is written is one without secrets, so that hashes are not the
     stored ones. What the thread only refers to, such as a blob, is left for the writer to look at.
     """
 
-    def __init__(self, form: str, clean: Callable[[Entry], Entry] = lambda entry: entry) -> None:
+    def __init__(self, form: str) -> None:
         self.form = form
-        self.clean = clean
         self.redactor: Redactor | None = None
         self.changes: list[Change] = []
 
@@ -80,7 +78,7 @@ class Writer(Protocol):
     """What a module has that writes a form."""
 
     def write(self, thread: Thread, writing: Writing) -> Iterator[bytes]:
-        """The file, piece by piece. Every entry goes through `writing.clean` first."""
+        """The file, piece by piece."""
         ...
 
 

@@ -175,12 +175,12 @@ def raw_line(entry: Entry) -> bytes:
 def pieces(thread: Thread, agent: str, seat: Seat, writing: Writing, *, target: str) -> list[Piece]:
     """What goes into the file, in order. `target` is the format whose normal form is wanted."""
     format = format_of(agent).Reader.format
-    path = [writing.clean(entry) for entry in thread.path()]
+    path = thread.path()
     if not seat.is_own:
         if not any(entry.kind in MESSAGE_KINDS for entry in path):
             raise InvalidInput("thread", "has no messages that an agent could go on from")
         return _mixed(path, format, target, writing)
-    entries = [writing.clean(entry) for entry in thread.entries()]
+    entries = list(thread.entries())
     if any(e.format not in (format, TEXT_FORMAT) for e in entries if e.kind in MESSAGE_KINDS):
         return _mixed(path, format, target, writing)
     own = [entry for entry in entries if entry.format in (format, TEXT_FORMAT)]

@@ -36,7 +36,7 @@ _ABOUT = "command cmd file_path path pattern query url prompt description".split
 
 def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     """The title and what the thread is, then what was said on its current path."""
-    path = [writing.clean(entry) for entry in thread.path()]
+    path = thread.path()
     yield _encoded("\n".join(_head(thread, path)))
     others = len({entry.id for entry in thread.entries()} - {entry.id for entry in path})
     if others:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from clew.interchange.delivery import context_of, json_line, path_of, tools_of, written_tools
+from clew.interchange.delivery import context_of, json_line, tools_of, written_tools
 from clew.interchange.export import Writing
 from clew.thread import Thread
 
@@ -25,7 +25,7 @@ def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     Only that nothing is put into the user's mouth at the end, so that the model may go on.
     """
     format, messages, system = _FORMATS[writing.form]
-    context = context_of(path_of(thread, writing), format, writing)
+    context = context_of(thread.path(), format, writing)
     body: dict[str, Any] = {}
     if context.system is not None:
         body[system] = context.system

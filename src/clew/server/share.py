@@ -89,7 +89,7 @@ def _policy() -> dict[str, str]:
 def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     """The page, piece by piece."""
     info = thread.info
-    entries = [_readable(writing.clean(entry), writing) for entry in thread.entries()]
+    entries = [_readable(entry, writing) for entry in thread.entries()]
     runs = split(entries, info.leaf)
     bounds = _Bounds(writing)
     values: dict[str, Any] = {

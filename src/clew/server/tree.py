@@ -251,7 +251,7 @@ def _marks(
     for id, name in info.labels.items():
         marks[id].append((name, ""))
     for entry in found:
-        if entry.kind == "snapshot" and is_snapshot(entry):  # it reads the body
+        if is_snapshot(entry):
             marks[entry.id].append(("files", url("/files", id=thread.id, a=entry.id)))
         elif entry.kind == "compaction":
             marks[entry.id].append(("compaction", ""))

@@ -64,8 +64,10 @@ def from_entry(entry: Entry) -> Snapshot:
 
 def is_snapshot(entry: Entry) -> bool:
     """Whether an entry is one of ours; others may have written entries of that kind."""
+    if entry.kind != "snapshot":  # before the body is looked at, which may be long, or damaged
+        return False
     body = entry.body
-    return entry.kind == "snapshot" and isinstance(body, dict) and "tree" in body
+    return isinstance(body, dict) and "tree" in body
 
 
 def own(info: ThreadInfo) -> list[Snapshot]:

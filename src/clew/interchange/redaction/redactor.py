@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clew.core.codec import decode, digest, encode
+from clew.core.errors import Corrupt
 from clew.core.model import Entry
 from clew.interchange.redaction.rules import Found, matcher
 
@@ -83,7 +84,11 @@ class Redactor:
         return self._clean(value, key, _Place(entry, place))
 
     def _bytes(self, data: bytes, entry: str | None, place: str, key: str = "") -> bytes:
-        value = decode(data)
+        try:
+            value = decode(data)
+        except Corrupt:  # it is a text then; that it is damaged is for the reader to tell
+            text = data.decode("utf-8", "surrogateescape")
+            return self._text(text, key, _Place(entry, place)).encode("utf-8", "surrogateescape")
         cleaned = self.value(value, entry, place, key)
         return data if cleaned is value else encode(cleaned)
 
