@@ -51,3 +51,79 @@ def test_an_export_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["export", str(tmp_path / "a.db"), "t", "--out", str(out)]) == 2
     assert "nothing was written" in capsys.readouterr().err
     assert out.read_text() == "mine"
+
+
+def told(path: Path) -> list[str]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line["messages"][-1]["content"] for line in lines]
+
+
+def talk(store: clew.Store, id: str, agent: str, word: str) -> clew.Thread:
+    thread = store.create(id, facts={"agent": agent})
+    thread.append_message({"role": "user", "content": "go on"})
+    thread.append_message({"role": "assistant", "content": word})
+    return thread
+
+
+def test_examples_of_a_whole_store_are_one_file_with_none_of_them_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = str(tmp_path / "a.db")
+    with clew.open(address) as store:
+        first = talk(store, "first", "pi", "one")
+        talk(store, "second", "codex", "two")
+        store.get("second").set(archived=True)
+        talk(store, "same", "codex", "two")
+        fork = first.fork(id="fork")
+        fork.append_message({"role": "user", "content": "and?"})
+        fork.append_message({"role": "assistant", "content": "three"})
+        talk(store, "gone", "pi", "deleted")
+        store.delete("gone")
+    out = tmp_path / "all.jsonl"
+    command = ["export", address, "--all", "--as", "training", "--out"]
+    assert main([*command, str(out)]) == 0
+    assert sorted(told(out)) == ["three", "two"]
+    assert "exported 4 threads" in capsys.readouterr().out
+    assert main([*command, str(tmp_path / "some.jsonl"), "--agent", "codex", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["threads"] == 2
+    assert told(tmp_path / "some.jsonl") == ["two"]
+    assert main([*command, str(out)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_each_thread_of_a_store_becomes_a_file_and_one_that_cannot_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = str(tmp_path / "a.db")
+    with clew.open(address) as store:
+        talk(store, "first", "pi", "one")
+        talk(store, "second", "codex", "two")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "first.md").write_text("mine")
+    assert main(["export", address, "--all", "--as", "markdown", "--out", str(folder)]) == 1
+    assert "first.md is there already" in capsys.readouterr().out
+    assert (folder / "first.md").read_text() == "mine"
+    assert "> two" in (folder / "second.md").read_text()
+    assert main(["export", address, "--all", "--as", "markdown"]) == 2
+    assert "--out FOLDER" in capsys.readouterr().err
+    assert main(["export", address, "first", "--tag", "x"]) == 2
+    assert "say --all" in capsys.readouterr().err
+
+
+def test_a_damaged_thread_keeps_no_other_one_out_of_the_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import apsw
+
+    with clew.open(tmp_path / "a.db") as store:
+        talk(store, "bad", "pi", "one")
+        talk(store, "good", "pi", "two")
+        last = store.get("bad").path()[-1].id
+    with apsw.Connection(str(tmp_path / "a.db")) as db:
+        db.execute("UPDATE records SET body = x'7b' WHERE id = ?", (last,))
+    out = tmp_path / "all.jsonl"
+    address = str(tmp_path / "a.db")
+    assert main(["export", address, "--all", "--as", "training", "--out", str(out)]) == 1
+    assert "thread bad: " in capsys.readouterr().err
+    assert told(out) == ["two"]

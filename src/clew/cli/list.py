@@ -15,19 +15,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
 from clew.cli import _exits
-from clew.cli._arguments import add_json, add_store, count, moment
+from clew.cli._arguments import add_json, add_store, count
+from clew.cli._filters import add_filters, filtered
 from clew.cli._json import json_value, thread_value
 from clew.cli._screen import Part, Screen
-from clew.cli._stores import open_to_look, resolve, short_id
+from clew.cli._stores import open_to_look, short_id
 from clew.cli._text import ago, cells, cut, one_line, pad
 from clew.core.errors import ClewError
-from clew.core.model import PAGE_MAX, ThreadInfo, encode_cursor
+from clew.core.model import ThreadInfo, encode_cursor
 from clew.store import Store
 from clew.usage.model import Used, money, short
 
@@ -45,15 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="archived threads as well")
     parser.add_argument("--deleted", action="store_true", help="the deleted threads instead")
-    parser.add_argument("--tag", metavar="T", help="only threads with this tag")
-    parser.add_argument("--workspace", metavar="W", help="only threads of this workspace")
-    parser.add_argument("--agent", metavar="A", help="only threads of this agent")
-    parser.add_argument("--status", metavar="S", help="only threads with this status")
-    parser.add_argument("--parent", metavar="THREAD", help="only the sub-agents of this thread")
-    parser.add_argument("--origin", metavar="THREAD", help="only the forks of this thread")
-    parser.add_argument("--roots", action="store_true", help="no forks and no sub-agents")
-    parser.add_argument("--since", type=moment, metavar="TIME", help="used after this time")
-    parser.add_argument("--until", type=moment, metavar="TIME", help="used before this time")
+    add_filters(parser)
     parser.add_argument("--tree", action="store_true", help="forks and sub-agents below theirs")
     parser.add_argument("--cursor", metavar="C", help="go on after a page, with what it printed")
     parser.add_argument("--limit", type=count, default=50, metavar="N", help="default: 50")
@@ -63,7 +54,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_to_look(options.store, options.namespace) as store, screen.paged():
         # One more than is shown, to know whether there are more.
-        found = list(islice(_threads(store, options), options.limit + 1))
+        options.roots = options.roots or options.tree
+        threads = filtered(
+            store,
+            options,
+            order=options.order,
+            archived=None if options.all else False,
+            deleted=options.deleted,
+            cursor=options.cursor,
+            limit=options.limit + 1,
+        )
+        found = list(islice(threads, options.limit + 1))
         shown = found[: options.limit]
         more = _cursor(shown[-1], options.order) if len(found) > options.limit else None
         leads: dict[str, str] = {}
@@ -82,38 +83,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     return _exits.OK
 
 
-def _threads(store: Store, options: argparse.Namespace) -> Iterator[ThreadInfo]:
-    now = store.now()
-    cursor = options.cursor
-    while True:
-        page = store.list(
-            order=options.order,
-            archived=None if options.all else False,
-            deleted=options.deleted,
-            tag=options.tag,
-            workspace=options.workspace,
-            status=options.status,
-            parent=options.parent and resolve(store, options.parent, deleted=True).id,
-            origin=options.origin and resolve(store, options.origin, deleted=True).id,
-            roots=options.roots or options.tree,
-            after=_time(options.since, now),
-            before=_time(options.until, now),
-            limit=min(options.limit + 1, PAGE_MAX),
-            cursor=cursor,
-        )
-        yield from (info for info in page.items if options.agent in (None, info.agent))
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
 def _cursor(last: ThreadInfo, order: str) -> str:
     """Where the next page begins: a page of the store may have more than was shown."""
     return encode_cursor(last.created_us if order == "created" else last.updated_us, last.id)
-
-
-def _time(given: timedelta | datetime | None, now: datetime) -> datetime | None:
-    return now - given if isinstance(given, timedelta) else given
 
 
 def _with_relatives(

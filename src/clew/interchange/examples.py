@@ -7,45 +7,85 @@ is there itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+
+from blake3 import blake3
 
 from clew import messages
 from clew.context.projection import edited
 from clew.context.window import MESSAGE_KINDS
-from clew.core.codec import digest_fields, render
+from clew.core.codec import render_bytes
+from clew.core.errors import Corrupt
 from clew.core.model import Entry
 from clew.interchange.delivery import context_of, json_line, tools_of, written_tools
-from clew.interchange.export import Writing
+from clew.interchange.export import THREAD_LEFT_OUT, Writing
 from clew.messages.neutral import tool_ids
 from clew.thread import Thread
 
 _FORMAT = "openai-chat"
+_IN_MEMORY_BYTES = 16 * 1024 * 1024
 _ENDED_BADLY = frozenset({"failed", "aborted", "waiting"})
 
 
 def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     """A line for each branch. One that goes no further than another is in that one."""
-    mine = Writing(writing.form)  # branches share entries, of which each thing is told once
-    examples = [_example(thread, mine, leaf) for leaf in thread.leaves()]
-    writing.changes += dict.fromkeys(mine.changes)
-    marks = [_marks(example) for example in examples]
-    written: set[str] = set()
-    for number, example in enumerate(examples):
-        if not marks[number]:
-            continue
-        end = marks[number][-1]
-        others = marks[:number] + marks[number + 1 :]
-        if end not in written and not any(end in other[:-1] for other in others):
-            written.add(end)
-            yield json_line(example)
+    with SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+        examples = _Examples(writing, file)
+        examples.add(thread)
+        yield from examples.lines()
 
 
-def _marks(example: dict[str, Any]) -> list[str]:
+def write_all(threads: Iterable[Thread], writing: Writing) -> Iterator[bytes]:
+    """The same for many threads: what a fork shares with its origin is no example of its own.
+
+    A thread that cannot be read is left out and told.
+    """
+    with SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES) as file:
+        examples = _Examples(writing, file)
+        for thread in threads:
+            try:
+                examples.add(thread)
+            except Corrupt as error:
+                writing.change(THREAD_LEFT_OUT, f"thread {thread.id}: {error}")
+        yield from examples.lines()
+
+
+class _Examples:
+    """Examples, until it is known which of them go further than others."""
+
+    def __init__(self, writing: Writing, file: IO[bytes]) -> None:
+        self._writing = writing
+        self._file = file
+        self._ends: list[tuple[bytes, int]] = []  # of the lines there, and how long each is
+        self._inner: set[bytes] = set()  # marks behind which an example goes on
+
+    def add(self, thread: Thread) -> None:
+        mine = Writing(self._writing.form)  # branches share entries, of which all is told once
+        for leaf in thread.leaves():
+            example = _example(thread, mine, leaf)
+            marks = _marks(example)
+            if marks:
+                self._inner.update(marks[:-1])
+                self._ends.append((marks[-1], self._file.write(json_line(example))))
+        self._writing.changes += dict.fromkeys(mine.changes)
+
+    def lines(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        for end, size in self._ends:
+            line = self._file.read(size)
+            if end not in self._inner:
+                self._inner.add(end)
+                yield line
+
+
+def _marks(example: dict[str, Any]) -> list[bytes]:
     """How an example goes, message by message: each mark stands for all up to there."""
-    marks: list[str] = []
+    marks: list[bytes] = []
     for message in example["messages"]:
-        marks.append(digest_fields(marks[-1] if marks else None, render(message)))
+        before = marks[-1] if marks else b""
+        marks.append(blake3(before + render_bytes(message)).digest(16))
     return marks
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +48,9 @@ FORMS = {
     "markdown": Form("markdown", ".md", "a transcript to read", is_for_people=True),
     "html": Form("clew.server.share", ".html", "a page to share", is_for_people=True),
 }
+
+
+THREAD_LEFT_OUT = "thread_left_out"  # the name of a change: a whole thread is not in the file
 
 
 class Change(Struct, frozen=True):
@@ -115,18 +118,43 @@ def start(
     secret whatever looks random enough, too: it finds more, much of which is none.
     """
     writer = writer_of(form)
-    is_redacted = FORMS[form].is_for_people if redact is None else redact
+    writing = _begun(form, redact, entropy)
+    return writing, writer.write(_shown(thread, writing), writing)
+
+
+def start_all(
+    threads: Iterable[Thread], form: str, *, redact: bool | None = None, entropy: bool = False
+) -> tuple[Writing, Iterator[bytes]]:
+    """The same for many threads as one file: for forms whose lines speak for themselves.
+
+    InvalidInput for another form. A thread that is damaged is left out: see THREAD_LEFT_OUT.
+    """
+    write_all = getattr(writer_of(form), "write_all", None)
+    if write_all is None:
+        raise InvalidInput("form", f"a file of the form {form} has one thread; write one for each")
+    writing = _begun(form, redact, entropy)
+    return writing, write_all((_shown(thread, writing) for thread in threads), writing)
+
+
+def _begun(form: str, redact: bool | None, entropy: bool) -> Writing:
     writing = Writing(form)
-    if is_redacted:
-        from clew.interchange.redaction.clean_store import clean_thread
+    if redact is True or (redact is None and FORMS[form].is_for_people):
         from clew.interchange.redaction.redactor import Redactor, Replaced
 
         def tell(one: Replaced) -> None:
             writing.change("secret", f"{one.rule} at {one.place}", one.entry)
 
         writing.redactor = Redactor(entropy=entropy, tell=tell)
-        thread = clean_thread(thread, writing.redactor)
-    return writing, writer.write(thread, writing)
+    return writing
+
+
+def _shown(thread: Thread, writing: Writing) -> Thread:
+    """The thread as the export may show it."""
+    if writing.redactor is None:
+        return thread
+    from clew.interchange.redaction.clean_store import clean_thread
+
+    return clean_thread(thread, writing.redactor)
 
 
 def export(
@@ -143,7 +171,28 @@ def export(
     When it raises, no file is left behind.
     """
     writing, pieces = start(thread, form, redact=redact, entropy=entropy)
-    target = Path(f"{file_stem(thread.id)}{FORMS[form].ending}" if path is None else path)
+    return _put(writing, pieces, Path(file_name(thread, form) if path is None else path))
+
+
+def export_all(
+    threads: Iterable[Thread],
+    path: str | os.PathLike[str],
+    form: str = "training",
+    *,
+    redact: bool | None = None,
+    entropy: bool = False,
+) -> Exported:
+    """Write many threads to one new file, as `start_all` says; otherwise the same."""
+    writing, pieces = start_all(threads, form, redact=redact, entropy=entropy)
+    return _put(writing, pieces, Path(path))
+
+
+def file_name(thread: Thread, form: str) -> str:
+    """How the file of a thread is called, if nobody says otherwise."""
+    return f"{file_stem(thread.id)}{FORMS[form].ending}"
+
+
+def _put(writing: Writing, pieces: Iterator[bytes], target: Path) -> Exported:
     try:
         # Only a file that is not there yet, and for its owner alone: what it holds may be private.
         descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
