@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interchange.handovers import AGENTS, asked, bring, conversation, go_on
+from interchange.handovers import AGENTS, asked, bring, conversation, go_on, helped
+from msgspec.structs import replace
 
 import clew
 from clew.interchange.mend import mend
@@ -110,7 +111,9 @@ def pi(done: Resumed, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def codex(done: Resumed, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def codex(
+    done: Resumed, home: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool = True
+) -> list[str]:
     server = subprocess.Popen(
         [str(program("codex")), "app-server"], cwd=done.workspace, env=surroundings(home),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -135,7 +138,8 @@ def codex(done: Resumed, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[st
     try:
         ask(0, "initialize", clientInfo={"name": "clew", "version": "1"})
         tell({"method": "initialized"})
-        assert done.session in [thread["id"] for thread in ask(1, "thread/list")["data"]]
+        if listed:
+            assert done.session in [thread["id"] for thread in ask(1, "thread/list")["data"]]
         ask(2, "thread/resume", threadId=done.session)
         thread = ask(3, "thread/read", threadId=done.session, includeTurns=True)["thread"]
     finally:
@@ -156,15 +160,21 @@ def opencode(done: Resumed, home: Path, monkeypatch: pytest.MonkeyPatch) -> list
     folder, binary = Path(done.workspace), str(program("opencode"))
     assert done.session in run([binary, "import", str(done.path)], home, folder)
     assert done.session in run([binary, "session", "list"], home, folder)
+    messages = exported(done, home)["messages"]
+    parts = [part for message in messages for part in message["parts"]]
+    return [part["text"] for part in parts if part["type"] == "text"]
+
+
+def exported(done: Resumed, home: Path) -> Any:
+    """A session of opencode, as it tells it itself."""
+    folder, binary = Path(done.workspace), str(program("opencode"))
     out = home / "export.json"
     with out.open("w") as file:  # through a pipe it may lose its end
         subprocess.run(
             [binary, "export", done.session], cwd=folder, env=surroundings(home), stdout=file,
             stderr=subprocess.DEVNULL, timeout=WAIT_SECONDS, check=True,
         )  # fmt: skip
-    messages = json.loads(out.read_text("utf-8"))["messages"]
-    parts = [part for message in messages for part in message["parts"]]
-    return [part["text"] for part in parts if part["type"] == "text"]
+    return json.loads(out.read_text("utf-8"))
 
 
 OWN = {"claude-code": claude_code, "codex": codex, "pi": pi, "opencode": opencode}
@@ -213,3 +223,40 @@ def test_the_agent_itself_opens_a_mended_session(
     assert [finding.name for finding in found.findings] == ["glued", "torn"]
     os.replace(copy, done.path)
     assert OWN[agent](done, tmp_path, monkeypatch) == WORDS
+
+
+# --- sub-agents ---
+
+
+def test_claude_itself_finds_the_sub_agents_of_a_session(
+    store: clew.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = pytest.importorskip("claude_agent_sdk", reason="needs claude-agent-sdk")
+    done = carried(helped(store), "claude-code", tmp_path)
+    assert claude_code(done, tmp_path, monkeypatch) == WORDS
+    names = [path.stem.removeprefix("agent-") for path in done.helpers]
+    assert sorted(sdk.list_subagents(done.session, directory=done.workspace)) == sorted(names)
+    first, *_ = sdk.get_subagent_messages(done.session, names[0], directory=done.workspace)
+    assert first.message["content"] == "child, look at it"
+
+
+def test_codex_itself_reads_the_rollout_of_a_sub_agent(
+    store: clew.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = carried(helped(store), "codex", tmp_path)
+    assert codex(done, tmp_path, monkeypatch) == WORDS
+    child = replace(done, path=done.helpers[0], session=done.helpers[0].stem[-36:])
+    words = codex(child, tmp_path, monkeypatch, listed=False)
+    assert words == ["child, look at it", "Seen."]
+
+
+def test_opencode_itself_knows_whom_a_sub_agent_works_for(
+    store: clew.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = carried(helped(store), "opencode", tmp_path)
+    for command in done.before:
+        run([str(program(command[0])), *command[1:]], tmp_path, Path(done.workspace))
+    child = replace(done, path=done.helpers[0], session=done.helpers[0].stem)
+    found = exported(child, tmp_path)
+    assert found["info"]["parentID"] == done.session
+    assert [part["text"] for part in found["messages"][0]["parts"]] == ["child, look at it"]

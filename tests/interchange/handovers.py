@@ -61,6 +61,20 @@ def conversation(store: clew.Store, id: str = "mine") -> clew.Thread:
     return thread
 
 
+def helped(store: clew.Store) -> clew.Thread:
+    """A thread with a sub-agent, and one that works for that one."""
+    thread = conversation(store)
+    for id, parent, call in (("child", "mine", "toolu_1"), ("grandchild", "child", None)):
+        below = store.create(id, parent=parent, workspace="/home/me/project")
+        below.set(agent_role="explorer")
+        if call is not None:
+            below.set(tool_call=call)
+        below.append_message({"role": "user", "content": f"{id}, look at it"}, format="anthropic")
+        below.append_message({"role": "assistant", "content": "Seen."}, format="anthropic")
+    store.create("silent", parent="mine")
+    return thread
+
+
 def said(thread: clew.Thread) -> list[tuple[str, str]]:
     """Who said what, with calls and their results."""
     found = []

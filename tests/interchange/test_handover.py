@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handovers import AGENTS, MESSAGES, asked, bring, conversation, go_on, said
+from handovers import AGENTS, MESSAGES, asked, bring, conversation, go_on, helped, said
 from samples import SAMPLES, needs_samples, sample_files, write_lines
 
 import clew
@@ -311,3 +311,107 @@ def test_no_session_id_that_was_stored_leads_out_of_the_agents_folder(
     assert id == "" or id not in done.line
     assert done.path.resolve().is_relative_to(tmp_path)
     assert done.session in done.path.name
+
+
+# --- sub-agents ---
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "opencode"])
+def test_sub_agents_go_with_the_thread_that_they_work_for(
+    agent: str, store: clew.Store, elsewhere: clew.Store, tmp_path: Path
+) -> None:
+    thread = helped(store)
+    done = carried(thread, agent, tmp_path)
+    assert len(done.helpers) == 2
+    assert [c.text for c in done.changes if c.name == "subagents_left_out"] == [
+        "sub-agent 'silent': has no messages that an agent could go on from"
+    ]
+    main = bring(elsewhere, done.path).thread
+    child, grandchild = [elsewhere.get(bring(elsewhere, p).thread or "") for p in done.helpers]
+    assert said(child) == [("user", "child, look at it"), ("assistant", "Seen.")]
+    assert said(grandchild)[0] == ("user", "grandchild, look at it")
+    # Claude Code has all of them beside the session; the others name the one above them.
+    above = main if agent == "claude-code" else child.id
+    assert (child.info.parent, grandchild.info.parent) == (main, above)
+    if agent == "claude-code":
+        facts = child.info.facts
+        assert (facts["agent_role"], facts["tool_call"]) == ("explorer", "toolu_1")
+        (first, *_) = records_of(done.helpers[0])
+        assert first["isSidechain"] is True
+        assert done.helpers[0].name == f"agent-{first['agentId']}.jsonl"
+        assert done.helpers[0].parent == done.path.with_suffix("") / "subagents"
+    again = carried(thread, agent, tmp_path)
+    assert (again.is_new, again.path, again.helpers) == (False, done.path, done.helpers)
+    # Here, where they were written, they are what they were made of.
+    for path, id in zip(done.helpers, ("child", "grandchild"), strict=True):
+        assert (bring(store, path).thread, bring(store, path).entries) == (id, 0)
+
+
+def test_a_place_without_sub_agents_is_told(store: clew.Store, tmp_path: Path) -> None:
+    done = carried(helped(store), "pi", tmp_path)
+    assert done.helpers == []
+    assert [c.text for c in done.changes if c.name == "subagents_left_out"] == [
+        "pi has no place for sub-agents: 2 of them; carry them on by themselves"
+    ]
+
+
+def projects(home: Path) -> tuple[Path, Path]:
+    """A session of Claude Code with a sub-agent, as that writes them."""
+    session = "0b0b0b0b-0000-4000-8000-000000000001"
+    main = home / ".claude" / "projects" / "-home-me-project" / f"{session}.jsonl"
+    below = main.with_suffix("") / "subagents" / "agent-a1b2c3.jsonl"
+    for path, ids in ((main, ("m1", "m2")), (below, ("s1", "s2"))):
+        about = {"sessionId": session, "cwd": "/home/me/project", "version": "2.1.199"}
+        if path == below:
+            about |= {"isSidechain": True, "agentId": "a1b2c3"}
+        asks = {"role": "user", "content": f"asked in {ids[0]}"}
+        answer = {"role": "assistant", "content": [{"type": "text", "text": "Yes."}], "id": ids[1]}
+        write_lines(path, [
+            {"parentUuid": None, "uuid": ids[0], "type": "user", "message": asks, **about},
+            {"parentUuid": ids[0], "uuid": ids[1], "type": "assistant", "message": answer, **about},
+        ])  # fmt: skip
+    below.with_name("agent-a1b2c3.meta.json").write_text(
+        '{"agentType":"Explore","toolUseId":"toolu_9"}'
+    )
+    return main, below
+
+
+def test_what_claude_code_lost_comes_back_with_its_sub_agents(
+    store: clew.Store, tmp_path: Path
+) -> None:
+    main, below = projects(tmp_path / "old")
+    thread = bring(store, main).thread
+    child = bring(store, below).thread
+    done = resume(store.get(thread or ""), "claude-code", home=tmp_path / "new", environ={})
+    old, new = (tmp_path / name / ".claude" / "projects" for name in ("old", "new"))
+    assert done.path.relative_to(new) == main.relative_to(old)
+    assert [path.relative_to(new) for path in done.helpers] == [below.relative_to(old)]
+    for before, after in ((main, done.path), (below, done.helpers[0])):
+        assert records_of(after) == records_of(before)
+    told = json.loads(done.helpers[0].with_name("agent-a1b2c3.meta.json").read_text())
+    assert (told["agentType"], told["toolUseId"]) == ("Explore", "toolu_9")
+    # By itself the sub-agent is a session of its own, and never takes the place of the main one.
+    done.path.unlink()
+    alone = resume(store.get(child or ""), "claude-code", home=tmp_path / "new", environ={})
+    assert alone.session != done.session
+    assert not done.path.exists()
+
+
+def test_a_sub_agent_of_the_origin_goes_with_a_fork_that_shares_its_call(
+    store: clew.Store, tmp_path: Path
+) -> None:
+    thread = helped(store)
+    first, *_, last = thread.path()
+    assert len(carried(thread.fork(id="late", at=last.id), "codex", tmp_path).helpers) == 2
+    assert carried(thread.fork(id="early", at=first.id), "codex", tmp_path).helpers == []
+
+
+def test_no_stored_path_leads_out_of_the_session(store: clew.Store, tmp_path: Path) -> None:
+    thread = helped(store)
+    thread.set(agent="claude-code")
+    store.get("child").set(agent="claude-code")
+    for told in ("subagents/../../../x", "/etc/x", "subagents/agent-../x", "other/agent-1"):
+        store.get("child").set(subpath=told)
+        done = carried(thread, "claude-code", tmp_path)
+        folder = done.path.with_suffix("") / "subagents"
+        assert {path.parent for path in done.helpers} == {folder}

@@ -2,7 +2,8 @@
 
 The session is written where the agent looks for its own, and nothing that is there is overwritten:
 if the session is there and has gone on, the thread becomes another one. What the agent cannot hold,
-such as the thinking of another model, is left out or put otherwise, and that is said. Afterwards
+such as the thinking of another model, is left out or put otherwise, and that is said. Sub-agents go
+with the thread that they worked for, where the agent has a place for them (pi has none). Afterwards
 clew import, or clew watch, brings back what the agent has added, as a fork of the thread.
 
 --run starts the agent; without it the command is printed.
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                 "line": done.line,
                 "is_new": done.is_new,
                 "changes": json_value(done.changes),
+                "helpers": [str(path) for path in done.helpers],
             }
         )
     else:
@@ -93,4 +95,6 @@ def _tell(done: Resumed, screen: Screen) -> None:
         screen.note(f"{name.replace('_', ' ')}: {plural(len(texts), 'time')}; {texts[0]}")
     verb = "wrote" if done.is_new else "is there already:"
     screen.note(f"{verb} {done.path}")
+    if done.helpers:
+        screen.note(f"and {plural(len(done.helpers), 'file')} of sub-agents")
     screen.line(done.line, fit=False)

@@ -7,19 +7,25 @@ by a boundary and the summary. Ids follow from the entries that records are made
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from clew import messages
+from clew.core.codec import encode
 from clew.interchange.claude_code import AGENT, project_key
 from clew.interchange.export import Writing
 from clew.interchange.handover import (
     Fold,
+    Helper,
     Piece,
     Raw,
     Said,
     Seat,
+    beside,
     line,
     pieces,
     raw_line,
@@ -33,6 +39,8 @@ from clew.messages.neutral import Message, Usage
 from clew.thread import Thread
 
 VERSION = "2.1.219"  # whose records these are like
+# Of a sub-agent's file, as an import has told it: stored text, and a part of a path.
+_SUBPATH = re.compile(r"subagents(?:/[A-Za-z0-9][A-Za-z0-9_-]{0,127}){1,4}")
 Record = dict[str, Any]
 
 
@@ -40,13 +48,39 @@ def seat(thread: Thread, workspace: str | None = None, fresh: int | None = None)
     return seat_of(thread, AGENT, workspace=workspace, fresh=fresh)
 
 
+def sub_seat(thread: Thread, main: Seat, helper: Helper) -> Seat:
+    """A sub-agent has no session of its own: its file lies in the folder of the one above it."""
+    fresh = None if main.is_own else 0
+    made = seat_of(thread, AGENT, workspace=beside(main, thread), fresh=fresh, helper=helper)
+    told = thread.info.facts.get("subpath")
+    known = isinstance(told, str) and _SUBPATH.fullmatch(told) is not None
+    return replace(
+        made,
+        session=main.session,
+        is_own=made.is_own and known and made.session == main.session,
+        subpath=told if known else f"subagents/agent-a{uuid_of(f'agent{made.session}').hex[:16]}",
+    )
+
+
+def sidecar(seat: Seat, path: Path) -> tuple[Path, bytes] | None:
+    """What stands beside the file of a sub-agent about it."""
+    helper = seat.helper
+    if helper is None:
+        return None
+    told: Record = {"agentType": helper.role or "general-purpose", "spawnDepth": helper.depth}
+    if helper.call is not None:
+        told["toolUseId"] = helper.call
+    return path.with_name(f"{path.stem}.meta.json"), encode(told)
+
+
 def place(seat: Seat, home: Path, environ: Mapping[str, str]) -> Path:
-    """Where Claude Code looks for a session."""
+    """Where Claude Code looks for a session, or for what a sub-agent did in it."""
     base = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     folder = environ.get("CLAUDE_CODE_PROJECT_DIR_NAME") or project_key(
         os.path.realpath(seat.workspace)
     )
-    return base / "projects" / folder / f"{seat.session}.jsonl"
+    below = f"{seat.session}/{seat.subpath}" if seat.subpath else seat.session
+    return base / "projects" / folder / f"{below}.jsonl"
 
 
 def commands(seat: Seat, path: Path) -> list[list[str]]:
@@ -100,6 +134,11 @@ class _Records:
         self._writing = writing
         self._last: str | None = None  # the record that the next one hangs on
         self._written: set[str] = set()
+        # What a record of a sub-agent has beside its own.
+        self._aside: Record = {}
+        if seat.subpath is not None:
+            name = seat.subpath.rpartition("/")[2].removeprefix("agent-")
+            self._aside = {"isSidechain": True, "agentId": name}
 
     def of(self, found: list[Piece]) -> Iterator[Record]:
         for piece in found:
@@ -110,7 +149,7 @@ class _Records:
             elif isinstance(piece, Said):
                 yield from self._said(piece)
         seat = self._seat
-        if seat.title is not None and seat.title_source != "prompt":
+        if seat.title is not None and seat.title_source != "prompt" and seat.helper is None:
             kind, key = (
                 ("custom-title", "customTitle")
                 if seat.title_source == "host"
@@ -139,6 +178,8 @@ class _Records:
         record = {**record, KEY: self._seat.mark(piece.mark)}
         if "sessionId" in record:
             record["sessionId"] = self._seat.session
+        if "uuid" in record:
+            record |= self._aside
         if record.get("parentUuid") is not None and record["parentUuid"] not in self._written:
             record["parentUuid"] = self._last
         uuid = record.get("uuid")
@@ -153,6 +194,7 @@ class _Records:
         record = {
             "parentUuid": self._last,
             "isSidechain": False,
+            **self._aside,
             "userType": "external",
             "cwd": seat.workspace,
             "sessionId": seat.session,

@@ -16,10 +16,12 @@ from clew.interchange.codex import AGENT
 from clew.interchange.export import Writing
 from clew.interchange.handover import (
     Fold,
+    Helper,
     Piece,
     Raw,
     Said,
     Seat,
+    beside,
     line,
     pieces,
     raw_line,
@@ -38,6 +40,12 @@ Record = dict[str, Any]
 
 def seat(thread: Thread, workspace: str | None = None, fresh: int | None = None) -> Seat:
     return seat_of(thread, AGENT, workspace=workspace, fresh=fresh)
+
+
+def sub_seat(thread: Thread, main: Seat, helper: Helper) -> Seat:
+    """A sub-agent has a rollout of its own, which names the thread that it works for."""
+    fresh = None if main.is_own else 0
+    return seat_of(thread, AGENT, workspace=beside(main, thread), fresh=fresh, helper=helper)
 
 
 def place(seat: Seat, home: Path, environ: Mapping[str, str]) -> Path:
@@ -110,6 +118,18 @@ class _Records:
         }
         if seat.branch is not None:
             meta["git"] = {"branch": seat.branch}
+        if seat.helper is not None:
+            spawned = {
+                "parent_thread_id": seat.helper.session,
+                "depth": seat.helper.depth,
+                "agent_path": None,
+                "agent_nickname": None,
+                "agent_role": seat.helper.role,
+            }
+            meta["source"] = {"subagent": {"thread_spawn": spawned}}
+            meta["parent_thread_id"] = seat.helper.session
+            if seat.helper.role is not None:
+                meta["agent_role"] = seat.helper.role
         return {
             "timestamp": time_text(seat.time_us),
             "type": "session_meta",

@@ -37,8 +37,20 @@ NO_PLACE = "entry_left_out"
 _SESSION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,127}")
 
 
+class Helper(Struct, frozen=True, kw_only=True):
+    """What is known of a sub-agent: whose session it works for, for which call, as what."""
+
+    session: str
+    call: str | None = None
+    role: str | None = None
+    depth: int = 1  # of one that works for a sub-agent, 2
+
+
 class Seat(Struct, frozen=True, kw_only=True):
-    """Where a thread sits at an agent: its session and folder there. `is_own`: it came from it."""
+    """Where a thread sits at an agent: its session and folder there. `is_own`: it came from it.
+
+    `helper` is there if the thread is that of a sub-agent and sits beside the session it works for.
+    """
 
     thread: str
     leaf: str | None
@@ -50,6 +62,8 @@ class Seat(Struct, frozen=True, kw_only=True):
     title: str | None = None
     title_source: str = "host"
     time_us: int = 0  # when the thread was written last
+    helper: Helper | None = None
+    subpath: str | None = None  # where in the session's folder, if the agent has them there
 
     def mark(self, entry: str | None = None) -> dict[str, Any]:
         """What a record carries beside its own fields."""
@@ -113,6 +127,7 @@ def seat_of(
     *,
     workspace: str | None = None,
     fresh: int | None = None,
+    helper: Helper | None = None,
     name: Callable[[str], str] = lambda seed: str(uuid_of(seed)),
 ) -> Seat:
     """A place for a thread at an agent.
@@ -131,7 +146,10 @@ def seat_of(
         and workspace in (None, info.workspace)
         and info.origin is None
     )
-    session = str(own) if is_own else name(f"{agent}\n{thread.id}\n{info.leaf}\n{fresh or 0}")
+    seed = f"{agent}\n{thread.id}\n{info.leaf}\n{fresh or 0}"
+    if helper is not None:
+        seed += f"\n{helper.session}"
+    session = str(own) if is_own else name(seed)
     title = info.title
     branch, model = facts.get("git_branch"), facts.get("model")
     return Seat(
@@ -145,7 +163,13 @@ def seat_of(
         title=None if title is None or title.status != "ready" else title.text,
         title_source="host" if title is None else title.source,
         time_us=info.updated_us,
+        helper=helper,
     )
+
+
+def beside(main: Seat, thread: Thread) -> str | None:
+    """The folder that the thread of a sub-agent names at the seat of the one that it works for."""
+    return None if main.is_own and thread.info.workspace else main.workspace
 
 
 def uuid_of(seed: str) -> UUID:

@@ -13,7 +13,18 @@ from typing import Any
 
 from clew.core.codec import encode
 from clew.interchange.export import Writing
-from clew.interchange.handover import Fold, Piece, Raw, Said, Seat, pieces, seat_of, uuid_of
+from clew.interchange.handover import (
+    Fold,
+    Helper,
+    Piece,
+    Raw,
+    Said,
+    Seat,
+    beside,
+    pieces,
+    seat_of,
+    uuid_of,
+)
 from clew.interchange.marks import KEY
 from clew.interchange.opencode import AGENT
 from clew.messages.neutral import Media, Part, Text, Thinking, ToolCall, ToolResult, Usage
@@ -27,12 +38,22 @@ _MARKED = frozenset({"text", "reasoning", "tool"})  # parts that have metadata
 Row = dict[str, Any]
 
 
-def seat(thread: Thread, workspace: str | None = None, fresh: int | None = None) -> Seat:
+def seat(
+    thread: Thread,
+    workspace: str | None = None,
+    fresh: int | None = None,
+    helper: Helper | None = None,
+) -> Seat:
     def name(seed: str) -> str:
         # The newest session comes first in opencode's order, so the time counts downwards.
         return _id("ses", ~(thread.info.updated_us // 1000 * 0x1000), seed)
 
-    return seat_of(thread, AGENT, workspace=workspace, fresh=fresh, name=name)
+    return seat_of(thread, AGENT, workspace=workspace, fresh=fresh, helper=helper, name=name)
+
+
+def sub_seat(thread: Thread, main: Seat, helper: Helper) -> Seat:
+    """A sub-agent has a session of its own, whose parent is the one that it works for."""
+    return seat(thread, beside(main, thread), None if main.is_own else 0, helper)
 
 
 def place(seat: Seat, home: Path, environ: Mapping[str, str]) -> Path:
@@ -112,6 +133,8 @@ class _Messages:
             "version": VERSION,
             "time": {"created": first, "updated": seat.time_us // 1000},
         }
+        if seat.helper is not None:
+            info["parentID"] = seat.helper.session
         return {"info": info, "messages": self._made}
 
     def _said(self, piece: Said, calls: dict[str, Row]) -> None:
