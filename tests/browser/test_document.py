@@ -132,3 +132,78 @@ def test_a_page_of_thousands_of_entries_is_not_blank(opened: Any, tmp_path: Path
     until(page, "document.querySelector('.card:target').getBoundingClientRect().top < innerHeight")
     assert "Question 399" in page.locator(".card:target").inner_text()
     assert noted == []
+
+
+@pytest.fixture(scope="module")
+def branching(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Branches of branches, and another root; ids are any text."""
+    folder = tmp_path_factory.mktemp("branching")
+    with clew.open(folder / "threads.db", durability="relaxed") as store:
+        thread = store.create("t", title="Branches")
+
+        def say(id: str, after: str | None) -> None:
+            thread.move(after)
+            thread.append_message({"role": "user", "content": f"said at {id}"}, id=id)
+
+        for id, after in (
+            *(("root", None), ("100%", "root"), ("old", "100%"), ("older", "old")),
+            *(("inner", "100%"), ("inmost", "inner"), ("beside", "inner"), ("other", None)),
+            *(("new", "root"), ("newest", "new")),
+        ):
+            say(id, after)
+        return export(thread, folder / "branching.html", "html").path
+
+
+def visible(page: Any) -> list[str]:
+    seen = "[...document.querySelectorAll('.card')].filter((card) => card.offsetParent)"
+    found: list[str] = page.evaluate(f"{seen}.map((card) => card.dataset.entry)")
+    return found
+
+
+def test_the_path_to_each_leaf_is_read_by_itself(opened: Any, branching: Path) -> None:
+    page, noted = opened(branching)
+    assert visible(page) == ["root", "new", "newest"]
+    names = page.locator("#path option").all_inner_texts()
+    assert [name.split(":")[0] for name in names] == [
+        *("Current path", "Branch 1", "Branch 2", "Branch 3", "Branch 4", "All branches")
+    ]
+    paths = []
+    for number in range(5):
+        page.select_option("#path", str(number))
+        paths.append(visible(page))
+    assert paths == [
+        ["root", "new", "newest"],
+        ["root", "100%", "old", "older"],
+        ["root", "100%", "inner", "inmost"],
+        ["root", "100%", "inner", "beside"],
+        ["other"],
+    ]
+    page.select_option("#path", "all")
+    assert len(visible(page)) == 10
+    assert noted == []
+
+
+def test_a_row_of_the_tree_and_a_hit_lead_to_their_path(opened: Any, branching: Path) -> None:
+    page, noted = opened(branching)
+    rows = page.locator(".side li")
+    assert rows.count() == 10
+    rows.filter(has_text="said at beside").locator("a").click()
+    until(page, "document.getElementById('path').value === '3'")
+    assert visible(page) == ["root", "100%", "inner", "beside"]
+    assert page.locator(".side li.away").count() == 6
+    page.keyboard.press("/")
+    page.keyboard.type("said at older")
+    until(page, "document.getElementById('hits').textContent === '1 of 1'")
+    assert visible(page)[-1] == "older"
+    page.locator(".way a", has_text="Branch 2").click()
+    until(page, "document.getElementById('path').value === '2'")
+    page.locator(".branch:not(.off) a", has_text="Back to the current path").last.click()
+    until(page, "document.getElementById('path').value === '0'")
+    assert noted == []
+
+
+def test_without_scripts_all_branches_are_there(opened: Any, branching: Path) -> None:
+    page, _ = opened(branching, java_script_enabled=False)
+    for id in ("newest", "older", "inmost", "beside", "other"):
+        assert page.get_by_text(f"said at {id}").last.is_visible()
+    assert not page.locator("#path").is_visible()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from server.viewer_client import serving
-from server.viewer_store import fill
+from server.viewer_store import BEGAN, fill
 
 import clew
+from clew.interchange.export import export
 
 # A name that may stand in a picture.
 FOLDER = Path("/tmp/clew-pictures")
@@ -51,3 +53,21 @@ def test_a_picture_of_each_view(new_tab: Any, pictured: str, shots: Path, name: 
     picture = shots / f"docs-{name}.png"
     page.screenshot(path=picture)
     assert picture.stat().st_size < 150 * 1024, "too heavy for the documentation"
+
+
+def test_a_picture_of_the_page_that_is_shared(browser: Any, shots: Path) -> None:
+    folder = FOLDER.with_name("clew-shared")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with clew.open(folder / "threads.db", durability="relaxed") as store:
+        thread = fill(store, folder)
+        said = {"role": "user", "content": "the key is AKIA" + "Z7Q2XJ5LKDN3PQRS"}
+        thread.append_message(said, time=BEGAN + timedelta(minutes=10))
+        done = export(thread, folder / "page.html", "html")
+    page = browser.new_page(viewport={"width": 1280, "height": 500})
+    page.goto(done.path.as_uri())
+    picture = shots / "docs-share.png"
+    page.screenshot(path=picture)
+    assert picture.stat().st_size < 150 * 1024, "too heavy for the documentation"
+    page.close()
+    shutil.rmtree(folder)

@@ -88,3 +88,35 @@ def test_the_policy_has_the_hashes_of_what_is_in_the_page(store: Store) -> None:
         assert found is not None
         assert share._hash(found[1]).replace("+", "&#43;") in html.replace("+", "&#43;")
     assert "Nothing has been said yet" in html
+
+
+def test_the_tree_at_the_side_has_prompts_and_branches_as_a_few_paths(store: Store) -> None:
+    thread = store.create("t")
+    for n in range(200):
+        thread.append_message({"role": "user", "content": f"question {n}"}, id=f"q{n}")
+        thread.append_message({"role": "assistant", "content": "answer"}, id=f"a{n}")
+    thread.move("a50")
+    thread.append_message({"role": "user", "content": "otherwise"}, id="other")
+    html, _ = page(thread)
+    side = html[html.index('<nav class="side"') : html.index("</nav>")]
+    rows = re.findall(r'<li class="([^"]*)"><a href="#e-([^"]*)"', side)
+    assert len(rows) == 200 + 3  # where it parts, and both of its ends
+    assert [sort for sort, id in rows if id == "other"] == ["user current"]
+    assert [sort for sort, id in rows if id == "q199"] == ["user"]
+    assert side.count("<path ") <= 6
+    assert 'data-origin="0" data-after="e-a50"' in html
+
+
+def test_drafts_of_streamed_replies_are_no_branches(store: Store) -> None:
+    thread = store.create("t")
+    first = thread.append_message({"role": "user", "content": "go"})
+    for n in range(5):
+        meta = {"partial": "streaming", "stream": "s"}
+        message = {"role": "assistant", "content": "wor" * n}
+        thread.append_message(message, parent=first.id, meta=meta)
+    thread.append_message({"role": "assistant", "content": "words"}, parent=first.id)
+    html, writing = page(thread)
+    assert html.count("<article") == 2
+    assert [(one.name, one.text) for one in writing.changes] == [
+        ("draft", "5 saved drafts of streamed replies: left out")
+    ]

@@ -3,8 +3,10 @@
 Both are one page, which `clew export --as html` writes as well: all of the thread but its secrets,
 and nothing else of the store. Everything is in it: style, pictures, one script of ours. Its policy
 allows these by their hashes, no content is executed, nothing is loaded. Without the script it reads
-as well: the script only searches, folds and switches the theme. The current path comes first, then
-every other branch, each with a link from where it parts. The browser draws what is looked at.
+as well: the script only searches, folds, switches the theme, and shows one path at a time. The
+current path comes first, then every other branch, each with a link from where it parts; so the path
+to any leaf reads from top to bottom once what is not on it is left out. At the side is the tree,
+with what the user said as its stops. The browser draws what is looked at.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from clew.interchange.export import Writing, start
 from clew.messages.neutral import Media, ToolResult
 from clew.server.cards import SAFE_IMAGES, Call, Card, cards, preview
 from clew.server.render import clean
-from clew.server.site import Ask, environment, title_of, url
+from clew.server.site import Ask, count, environment, title_of, url
+from clew.server.tree import LANE_PIXELS, ROW_PIXELS, Node, lay_out, telling, without_drafts
 from clew.thread import Thread
 from clew.usage.model import Used
 
@@ -40,8 +43,8 @@ RECORDS_MAX = 40_000
 OUTPUT_CHARACTERS_MAX = 200_000  # of one output; more is left out, and said
 PICTURE_CHARACTERS_MAX = 4 * 1024 * 1024  # of one picture, in base64
 PICTURES_CHARACTERS_MAX = 32 * 1024 * 1024  # of all
-PROMPTS_MAX = 5_000  # that the side names
-PROMPT_CHARACTERS = 90
+ROWS_MAX = 5_000  # of the tree at the side
+NAME_CHARACTERS = 60
 _PIECE = 400  # parts of a page that are written at once
 
 
@@ -89,7 +92,11 @@ def _policy() -> dict[str, str]:
 def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     """The page, piece by piece."""
     info = thread.info
-    entries = [_readable(entry, writing) for entry in thread.entries()]
+    entries, drafts = without_drafts(
+        [_readable(entry, writing) for entry in thread.entries()], info.leaf
+    )
+    if drafts:
+        writing.change("draft", f"{count(drafts, 'saved draft')} of streamed replies: left out")
     runs = split(entries, info.leaf)
     bounds = _Bounds(writing)
     values: dict[str, Any] = {
@@ -100,7 +107,8 @@ def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
         "cards_of": lambda run: bounds.cards(run.entries),
         "pictures": bounds.pictures,
         "ways": _ways(runs),
-        "prompts": [_prompts(run) for run in runs],
+        "names": {run.number: _name(run) for run in runs[1:]},
+        "tree": _tree(entries, info),
         "usage": _usage(thread, info),
         "secrets": sum(change.name == "secret" for change in writing.changes),
         "style": _style(),
@@ -152,6 +160,7 @@ class Run(Struct, frozen=True):
     number: int  # 0 is the current path
     after: str | None  # the entry that it goes on from
     entries: list[Entry]
+    origin: int | None = None  # the run that has that entry: one of those before this one
 
 
 def split(entries: Sequence[Entry], leaf: str | None) -> list[Run]:
@@ -161,16 +170,16 @@ def split(entries: Sequence[Entry], leaf: str | None) -> list[Run]:
     inner = set(parents.values())
     ends = [entry.id for entry in entries if entry.id not in inner and entry.id != leaf]
     runs: list[Run] = []
-    seen: set[str] = set()
+    seen: dict[str | None, int] = {}  # entries, and their runs
     for end in [leaf, *ends]:
         found: list[Entry] = []
         place = end
         while place is not None and place in by_id and place not in seen:
-            seen.add(place)
+            seen[place] = len(runs)
             found.append(by_id[place])
             place = parents[place]
         if found or end == leaf:
-            runs.append(Run(len(runs), place, found[::-1]))
+            runs.append(Run(len(runs), place, found[::-1], seen.get(place)))
     return runs
 
 
@@ -182,11 +191,52 @@ def _ways(runs: Sequence[Run]) -> dict[str | None, list[Run]]:
     return ways
 
 
-def _prompts(run: Run) -> list[tuple[Entry, str]]:
-    """What the user said on a branch, with how each begins."""
-    said = [entry for entry in run.entries if entry.kind == "user_message"]
-    asked = [(entry, preview(entry, PROMPT_CHARACTERS)) for entry in said[:PROMPTS_MAX]]
-    return [(entry, text) for entry, text in asked if text]
+def _name(run: Run) -> str:
+    """What a branch begins with: what the user said first on it, or else its first entry."""
+    asked = next((entry for entry in run.entries if entry.kind == "user_message"), run.entries[0])
+    return preview(asked, NAME_CHARACTERS)
+
+
+# --- the tree at the side -------------------------------------------------------------------
+
+
+class Tree(Struct, frozen=True):
+    """A drawing: rows of text, and the lines and dots before them, each sort of them as one path.
+
+    A path for each would be thousands of elements that a browser has to lay out.
+    """
+
+    nodes: list[Node]
+    left_out: int
+    width: int
+    height: int
+    lines: dict[str, str]
+    dots: dict[str, str]
+
+
+def _tree(entries: Sequence[Entry], info: ThreadInfo) -> Tree:
+    marks: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    if info.leaf is not None:
+        marks[info.leaf].append(("now", ""))
+    for id, label in info.labels.items():
+        marks[id].append((label, ""))
+    for entry in entries:
+        if entry.kind == "compaction":
+            marks[entry.id].append(("compacted", ""))
+    shown = telling(entries, marks) | {e.id for e in entries if e.kind == "user_message"}
+    nodes, edges = lay_out(entries, info.leaf, marks, shown, gaps=False)
+    drawn = nodes[:ROWS_MAX]
+    end = ROW_PIXELS * len(drawn)
+    lines: dict[str, str] = defaultdict(str)
+    dots: dict[str, str] = defaultdict(str)
+    for edge in edges:
+        if edge.y < end:
+            lines["current" if edge.is_current else ""] += edge.path
+    for node in drawn:
+        sort = node.sort if node.sort in ("user", "bad") else "entry"
+        dots[f"{sort} current" if node.is_current else sort] += f"M{node.x} {node.y}h0"
+    width = LANE_PIXELS * (1 + max((node.lane for node in drawn), default=0))
+    return Tree(drawn, len(nodes) - len(drawn), width, end, lines, dots)
 
 
 # --- what is bounded ------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class Node(Struct, kw_only=True):
 class Edge(Struct, frozen=True):
     path: str
     is_current: bool
+    y: int  # where it ends
 
 
 # --- pages ----------------------------------------------------------------------------------
@@ -144,10 +145,26 @@ def _rewind(thread: Thread, entry: Entry, *, files: bool, dry_run: bool, force: 
 def draw(
     thread: Thread, info: ThreadInfo, found: Sequence[Entry], whole: bool
 ) -> tuple[list[Node], list[Edge]]:
-    current = _current(found, info.leaf)
-    children = _children(found)
+    """All entries; not `whole`, those at which something happens, with the runs between them."""
     marks = _marks(thread, info, found)
-    shown: set[str] | None = None if whole else _telling(found, children, marks)
+    return lay_out(found, info.leaf, marks, None if whole else telling(found, marks))
+
+
+def lay_out(
+    found: Sequence[Entry],
+    leaf: str | None,
+    marks: Mapping[str, list[tuple[str, str]]],
+    shown: set[str] | None = None,
+    *,
+    gaps: bool = True,
+) -> tuple[list[Node], list[Edge]]:
+    """Nodes from top to bottom, and the lines between them.
+
+    `shown` are the entries that are drawn if not all are; with `gaps` there is a node for those
+    that are left out between two of them. Where branches part, all are drawn that part there.
+    """
+    current = _current(found, leaf)
+    children = _children(found)
     nodes: list[Node] = []
     edges: list[Edge] = []
     # An entry to draw, its lane, and the node that it hangs on.
@@ -157,14 +174,14 @@ def draw(
         hidden = 0
         while shown is not None and entry.id not in shown and len(children[entry.id]) == 1:
             entry, hidden = children[entry.id][0], hidden + 1
-        if hidden:
+        if hidden and gaps:
             above = _add(nodes, edges, _run(entry, lane, hidden, entry.id in current), above)
         node = Node(
             entry=entry,
             lane=lane,
             sort=_sort(entry),
             text=preview(entry),
-            marks=marks[entry.id],
+            marks=marks.get(entry.id, []),
             is_current=entry.id in current,
         )
         above = _add(nodes, edges, node, above)
@@ -194,7 +211,7 @@ def _add(nodes: list[Node], edges: list[Edge], node: Node, above: Node | None) -
             line += f"V{node.y}"
         else:
             line += f"V{node.y - 12}Q{above.x} {node.y} {node.x} {node.y}"
-        edges.append(Edge(line, node.is_current and above.is_current))
+        edges.append(Edge(line, node.is_current and above.is_current, node.y))
     return node
 
 
@@ -227,12 +244,9 @@ def _children(found: Sequence[Entry]) -> dict[str | None, list[Entry]]:
     return children
 
 
-def _telling(
-    found: Sequence[Entry],
-    children: Mapping[str | None, list[Entry]],
-    marks: Mapping[str, list[Any]],
-) -> set[str]:
+def telling(found: Sequence[Entry], marks: Mapping[str, list[Any]]) -> set[str]:
     """The entries that are drawn by themselves: where a run begins, parts, ends or is marked."""
+    children = _children(found)
     shown = {entry.id for entry in found if marks.get(entry.id) or entry.kind == "run_failure"}
     for siblings in list(children.values()):
         if len(siblings) > 1:

@@ -1,4 +1,5 @@
-// What a page by itself can do beside being read: search, unfold, switch the theme.
+// What a page by itself can do beside being read: search, unfold, switch the theme, and show the
+// path to one leaf instead of all branches.
 "use strict";
 document.documentElement.classList.add("js");
 const one = (id) => document.getElementById(id);
@@ -18,14 +19,52 @@ one("unfold").addEventListener("click", (event) => {
 });
 addEventListener("beforeprint", () => unfold(true));
 
-// What an address leads to may be folded away.
+// --- one path at a time ---
+
+// A branch stands behind the run that it goes on from, so a path is read from top to bottom when
+// all else is hidden: other branches, and what follows the places where this one parts.
+const path = one("path");
+const runs = [...document.querySelectorAll(".run")];
+const choose = (chosen) => {
+  if (!path) return;
+  path.value = chosen;
+  const ends = new Map();
+  for (let run = one(`b-${chosen}`), end = null; run; end = run.dataset.after, run = one(`b-${run.dataset.origin}`)) ends.set(run, end);
+  for (const run of runs) {
+    run.classList.toggle("off", chosen !== "all" && !ends.has(run));
+    const last = one(ends.get(run));
+    let near = false;
+    let past = false;
+    for (const part of run.children) {
+      past ||= near && !part.matches("span, .way"); // which belong to the card before them
+      near ||= part === last;
+      part.classList.toggle("off", past);
+    }
+  }
+  for (const row of document.querySelectorAll(".side li a")) row.parentElement.classList.toggle("away", !!find(row.hash)?.closest(".off"));
+};
+
+const find = (hash) => {
+  const name = hash.slice(1);
+  try { return one(name) ?? one(decodeURIComponent(name)); } catch { return null; } // an id may have a %
+};
+// What an address leads to may be on another path, or folded away.
 const reveal = (target) => {
+  if (target.closest(".off")) choose(target.closest(".run").dataset.run);
   for (let box = target; box; box = box.parentElement) if (box.tagName === "DETAILS") box.open = true;
 };
 const go = () => {
-  const target = one(decodeURIComponent(location.hash.slice(1)));
-  if (target) { reveal(target); target.scrollIntoView(); }
+  const target = find(location.hash);
+  if (!target) return;
+  if (target.matches(".run")) choose(target.dataset.run);
+  reveal(target);
+  target.scrollIntoView();
 };
+path?.addEventListener("change", () => {
+  choose(path.value);
+  one(`b-${path.value}`)?.scrollIntoView();
+});
+choose("0");
 addEventListener("hashchange", go);
 if (location.hash) go();
 
@@ -43,6 +82,7 @@ const show = (step) => {
   one("hits").textContent = field.value.trim() ? (hits.length ? `${at + 1} of ${hits.length}` : "nothing") : "";
   if (!hit) return;
   hit.classList.add("found");
+  reveal(hit);
   const wanted = field.value.trim().toLowerCase();
   for (const box of hit.querySelectorAll("details")) if (box.textContent.toLowerCase().includes(wanted)) box.open = true;
   hit.scrollIntoView({ block: "center" });
