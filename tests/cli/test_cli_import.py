@@ -118,3 +118,28 @@ def test_the_service_of_a_watch_names_the_store_and_nothing_of_it_is_run(
     unit = (tmp_path / "config" / "systemd" / "user" / "clew-watch.service").read_text()
     assert "watch --store 'my store 100%%.db'" in unit
     assert "systemctl --user enable --now clew-watch" in done.out
+
+
+def test_a_bomb_and_what_no_agent_knows_are_named_and_the_rest_is_done(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clew.interchange import values
+
+    monkeypatch.setattr(values, "UNPACKED_BYTES_ALWAYS", 100_000)
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    meta = b'{"timestamp":"2026-01-01T00:00:00Z","type":"session_meta","payload":{"id":"%s"}}\n'
+    event = b'{"timestamp":"2026-01-01T00:00:00Z","type":"event_msg","payload":{"type":"x"}}\n'
+    (folder / "rollout-good.jsonl").write_bytes(meta % b"good" + event + b"no JSON\n")
+    bomb = values._zstd().compress(meta % b"bomb" + event * 100_000)
+    (folder / "rollout-bomb.jsonl.zst").write_bytes(bomb)
+    (folder / "rollout-zeros.jsonl").write_bytes(b"\0" * 1000)
+    done = run("import", str(folder), "--store", str(tmp_path / "a.db"))
+    assert done.code == 1
+    assert "rollout-bomb.jsonl.zst: unpacks from" in done.out
+    assert "imported 3 entries of 1 file" in done.out
+    assert "unknown" not in done.out
+    assert "lines that are no JSON (1)" in done.err
+    assert "rollout-zeros.jsonl" in done.err
+    with clew.open(tmp_path / "a.db") as store:
+        assert [info.id for info in store.list().items] == ["codex:good"]

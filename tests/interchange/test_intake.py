@@ -161,7 +161,8 @@ def test_one_bad_file_keeps_no_other_from_being_brought(store: clew.Store, tmp_p
     failed = {Path(file.path).name: file.reason for file in report.left}
     assert "leads out" in str(failed.pop("link.jsonl"))
     assert failed == {} if os.geteuid() == 0 else failed.keys() == {"locked.jsonl"}
-    assert report.ignored == 2
+    assert report.ignored == 1
+    assert [Path(name).name for name in report.unknown] == ["own.jsonl"]
 
 
 def test_a_folder_and_a_file_that_are_no_agents_are_named(

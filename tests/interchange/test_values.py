@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 
 from clew.core.codec import encode
-from clew.interchange.values import Lines, Unreadable, Value, _zstd, open_values
+from clew.interchange import values
+from clew.interchange.values import Lines, Unreadable, Value, _zstd, check_unpacked, open_values
 
 OBJECTS = st.dictionaries(
     st.text(max_size=5),
@@ -103,17 +104,21 @@ def test_a_line_that_is_too_long_is_named_and_never_in_memory_and_the_rest_is_re
     assert file.most <= 1024 * 1024
 
 
-def test_a_compressed_file_reads_as_what_it_holds_and_a_bomb_is_refused(tmp_path: Path) -> None:
+def test_a_compressed_file_reads_as_what_it_holds_and_a_bomb_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = b'{"a":1}\n' + b'{"b":"' + b"x" * 1000 + b'"}\n'
     path = tmp_path / "rollout.jsonl.zst"
     path.write_bytes(_zstd().compress(data))
     with open_values(path) as file:
         assert [v.value["a"] for v in Lines(file, lambda n, p: None) if "a" in v.value] == [1]
-    with (
-        pytest.raises(Unreadable, match="more than a session"),
-        open_values(path, unpacked_max=500) as file,
-    ):
-        list(Lines(file, lambda name, place: None))
+    check_unpacked(path)
+    monkeypatch.setattr(values, "UNPACKED_BYTES_ALWAYS", 500)
+    check_unpacked(path)
+    path.write_bytes(_zstd().compress(data + b" " * 1_000_000))
+    with pytest.raises(Unreadable, match="more than a session"):
+        check_unpacked(path)
     path.write_bytes(_zstd().compress(data)[:-5])
+    check_unpacked(path)  # torn: its beginning is read
     with pytest.raises(Unreadable), open_values(path) as file:
         list(Lines(file, lambda name, place: None))

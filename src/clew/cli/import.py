@@ -40,6 +40,14 @@ _ADAPTERS = {
     "openai-sqlite": "openai_agents",
 }
 _SHOWN = 20  # files that are named; --json has all of them
+# What a file had that its agent would stumble over, and that an import keeps: as people call it.
+_ODD = {
+    "glued": "lines with several records",
+    "invalid_utf8": "lines that are not UTF-8",
+    "not_json": "lines that are no JSON",
+    "inexact": "records that JSON cannot carry exactly",
+    "loop": "records that hang on themselves",
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,11 +115,23 @@ def _tell(done: Report, options: argparse.Namespace, screen: Screen) -> None:
         screen.line(f"… and {len(done.left) - _SHOWN} more; --json names all of them")
     verb = "would import" if done.dry_run else "imported"
     for agent, sums in done.totals().items():
+        if not sums["imported"] and not sums["unchanged"]:
+            continue  # they were told above
         told = f"{verb} {plural(sums['entries'], 'entry')} of {plural(sums['files'], 'file')}"
         known = sums["known"]
-        told += f", {known:,} were there already" if known else ""
+        told += f", {known:,} {'was' if known == 1 else 'were'} there already" if known else ""
         told += f", {plural(sums['unchanged'], 'file')} unchanged" if sums["unchanged"] else ""
         screen.line((agent, "bold green"), f"  {told}")
+    odd: dict[str, int] = {}
+    for file in done.files:
+        for name in file.notes.keys() & _ODD.keys():
+            odd[name] = odd.get(name, 0) + file.notes[name]
+    if odd:
+        told = ", ".join(f"{_ODD[name]} ({number:,})" for name, number in sorted(odd.items()))
+        screen.note(f"kept as it stands: {told}; --json says where")
+    if done.unknown:
+        count = plural(len(done.unknown), "file")
+        screen.note(f"no agent that is known here: {count}, such as {done.unknown[0]}")
     replaced = sum(file.notes.get("redacted", 0) for file in done.files)
     if replaced:
         screen.line(f"replaced {plural(replaced, 'secret')}; --json says where")

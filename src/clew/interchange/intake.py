@@ -33,6 +33,7 @@ from clew.interchange.values import (
     Pieces,
     Unreadable,
     Value,
+    check_unpacked,
     open_values,
     read_document,
 )
@@ -95,6 +96,8 @@ class Intake:
             report.agent = line.agent
             if (line.size, line.mtime_ns) == (source.size, source.mtime_ns):
                 return report.fail("unchanged", "")
+        if source.path.suffix == ".zst":
+            check_unpacked(source.path)
         head = read_head(source.path) if source.head is None else source.head()
         found = detect(head, agent)
         if found is None:

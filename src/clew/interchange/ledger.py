@@ -40,11 +40,16 @@ def key_of(path: Path) -> str:
 
 
 def mark_of(path: Path, offset: int) -> str:
-    """The beginning of a file and what stands before an offset, as one hash."""
+    """The beginning of a file and what stands before an offset, as one hash.
+
+    A compressed file has none: it is not added to, and is read as a whole when it has changed.
+    """
+    if path.suffix == ".zst":
+        return ""
     with open_values(path) as file:
-        head = file.read(min(offset, _MARK_BYTES)) if hasattr(file, "read") else b""
+        head = file.read(min(offset, _MARK_BYTES))
     with open_values(path, max(0, offset - _MARK_BYTES)) as file:
-        tail = file.read(min(offset, _MARK_BYTES)) if hasattr(file, "read") else b""
+        tail = file.read(min(offset, _MARK_BYTES))
     return digest(b"%d\n" % offset + head + tail)
 
 

@@ -49,10 +49,15 @@ class FileReport(Struct, kw_only=True):
 
 
 class Report(Struct, kw_only=True):
-    """A whole import. `ignored` are files that no agent would call a session."""
+    """A whole import. `ignored` are files that no agent would call a session, by their names.
+
+    `unknown` are those that are called like one and that no agent knows: of another program, or
+    damaged from their beginning on.
+    """
 
     files: list[FileReport] = field(default_factory=list)
     ignored: int = 0
+    unknown: list[str] = field(default_factory=list)
     dry_run: bool = False
 
     @property
@@ -77,6 +82,7 @@ class Report(Struct, kw_only=True):
             "schema_version": 1,
             "dry_run": self.dry_run,
             "ignored": self.ignored,
+            "unknown": self.unknown,
             "agents": self.totals(),
             "files": [_as_json(file) for file in self.files if file.status != "unchanged"],
         }

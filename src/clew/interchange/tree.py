@@ -88,6 +88,8 @@ def bring_paths(
         elif file == root:
             trouble(file, "is no session of an agent that is known here")
             useful.add(root)
+        elif named_or_likely and not _is_empty(file):
+            report.unknown.append(str(file))
         else:
             report.ignored += 1
         if progress is not None:
@@ -123,3 +125,11 @@ def walk(root: Path, trouble: Trouble = lambda path, reason: None) -> Iterator[P
             yield path
     for folder in folders:
         yield from walk(folder, trouble)
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether a file has nothing in it, or has gone since: agents leave such ones behind."""
+    try:
+        return file.stat().st_size == 0
+    except OSError:
+        return True

@@ -22,6 +22,8 @@ from clew.core.errors import ClewError, InvalidInput
 
 LINE_BYTES_MAX = BODY_BYTES_MAX
 UNPACKED_BYTES_MAX = 4 * 1024 * 1024 * 1024  # of a compressed file; a bomb has more
+UNPACKED_RATIO_MAX = 200  # sessions shrink to a tenth or so; a bomb to less than a thousandth …
+UNPACKED_BYTES_ALWAYS = 256 * 1024 * 1024  # … which does no harm as long as it is not larger
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
 
@@ -200,25 +202,26 @@ class Unreadable(ClewError):
     code = "corrupt"
 
 
-class _Bounded:
-    """A stream that refuses to give more than so many bytes."""
+def check_unpacked(path: Path) -> None:
+    """Unreadable for a compressed file that holds more than a session can: before any is stored.
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream = stream
-        self._left = limit
-
-    def readline(self, size: int = -1) -> bytes:
-        found = self._stream.readline(size)
-        self._left -= len(found)
-        if self._left < 0:
-            raise Unreadable("unpacks to more than a session can have; the rest was not read")
-        return found
+    It unpacks the file once, into nothing, which takes a fraction of the time that reading it does.
+    """
+    packed = path.stat().st_size
+    limit = min(UNPACKED_BYTES_MAX, max(UNPACKED_BYTES_ALWAYS, packed * UNPACKED_RATIO_MAX))
+    try:
+        with open_values(path) as stream:
+            while limit >= 0 and (chunk := stream.read(_CHUNK)):
+                limit -= len(chunk)
+    except Unreadable:
+        return  # it is torn: what can be read of it is read, and the rest is told then
+    if limit < 0:
+        reason = f"unpacks from {packed:,} bytes to more than a session can have"
+        raise Unreadable(f"{reason}; it was not read")
 
 
 @contextmanager
-def open_values(
-    path: Path, start: int = 0, *, unpacked_max: int = UNPACKED_BYTES_MAX
-) -> Iterator[Any]:
+def open_values(path: Path, start: int = 0) -> Iterator[Any]:
     """A file to be read line by line from an offset; what is compressed is unpacked on the way."""
     if path.suffix == ".zst":
         zstd = _zstd()
@@ -227,7 +230,7 @@ def open_values(
                 left = start
                 while left > 0 and (chunk := stream.read(min(left, _CHUNK))):
                     left -= len(chunk)
-                yield _Bounded(stream, unpacked_max - start)
+                yield stream
         except (zstd.ZstdError, EOFError) as error:
             raise Unreadable(f"cannot be unpacked: {error}") from error
     else:
