@@ -275,6 +275,11 @@ def test_what_cannot_be_carried_on_is_refused(store: clew.Store, tmp_path: Path)
     empty = store.create("empty")
     with pytest.raises(InvalidInput, match="has no messages"):
         carried(empty, "pi", tmp_path)
+    blank = store.create("blank")
+    blank.append_message({"role": "user", "content": " "}, format="anthropic")
+    for agent in AGENTS:
+        with pytest.raises(InvalidInput, match="has no messages"):
+            carried(blank, agent, tmp_path)
     with pytest.raises(InvalidInput, match="not one of claude-code, codex, pi, opencode"):
         carried(empty, "emacs", tmp_path)
     with pytest.raises(InvalidInput, match="in which folder"):

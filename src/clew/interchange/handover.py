@@ -33,6 +33,7 @@ from clew.messages.neutral import Message, Text, text_of
 from clew.thread import Thread
 
 NO_PLACE = "entry_left_out"
+_TELLING = frozenset({*MESSAGE_KINDS, "compaction"})
 # What a session is called by its agent becomes a part of a path and of a command.
 _SESSION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,127}")
 
@@ -201,9 +202,11 @@ def pieces(thread: Thread, agent: str, seat: Seat, writing: Writing, *, target: 
     format = format_of(agent).Reader.format
     path = thread.path()
     if not seat.is_own:
-        if not any(entry.kind in MESSAGE_KINDS for entry in path):
+        found = _mixed(path, format, target, writing) if path else []
+        # Messages of which nothing is left in a context, such as blank ones, are none.
+        if not any(piece.entry.kind in _TELLING for piece in found):
             raise InvalidInput("thread", "has no messages that an agent could go on from")
-        return _mixed(path, format, target, writing)
+        return found
     entries = list(thread.entries())
     if any(e.format not in (format, TEXT_FORMAT) for e in entries if e.kind in MESSAGE_KINDS):
         return _mixed(path, format, target, writing)
@@ -289,6 +292,8 @@ def _said(path: list[Entry], format: str, target: str, writing: Writing) -> Iter
             made = Said(key=key, message=block.message, entry=entry, mark=entry.id)
             found.append((place, order, made))
     found.sort(key=lambda item: item[:2])
+    if not found:
+        return
     ends = [place for place, _, _ in found[1:]] + [len(path)]
     for (place, _, piece), end in zip(found, ends, strict=True):
         yield replace(piece, mark=path[end - 1].id) if end > place else piece
