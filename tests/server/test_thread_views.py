@@ -261,6 +261,17 @@ def test_a_turn_is_as_long_as_what_was_done_for_it(filled: Store, client: Client
     assert "at work" in client.get("/timeline?id=slug-accents").text
 
 
+def test_a_turn_counts_each_reply_once_however_many_records_tell_of_it(store: Store) -> None:
+    thread = store.create()
+    used = {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 7}
+    thread.append_message(user("Hello"))
+    for content in (text("I look."), call("c", "bash", command="ls")):
+        reply = {"id": "msg_1", "type": "message", "usage": used, **says(content)}
+        thread.append_message(reply, format="anthropic")
+    (turn,) = stretches(thread.path())
+    assert (turn.input_tokens, turn.output_tokens) == (95, 7)
+
+
 def test_verify_runs_and_says_that_all_is_whole(filled: Store) -> None:
     client = client_of(filled)
     assert "Verify everything" in client.get("/health").text
