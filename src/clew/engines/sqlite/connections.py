@@ -23,6 +23,7 @@ from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
+from clew.engines.sqlite.line import Line
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
 
 READERS_IDLE_MAX = 8
@@ -142,6 +143,7 @@ class Connections:
         self.pid = os.getpid()
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
+        self._line = Line(str(self.path), self._busy_seconds)
         self._writer: StoreConnection | None = None
         self._idle: list[StoreConnection] = []
         self._busy = 0
@@ -193,9 +195,18 @@ class Connections:
                 self.poison = f"{error}; open the store again"
                 db.close()
                 raise
+            db.set_busy_handler(self._line.is_busy)
             self._writer = db
             self._writer.set_wal_hook(self.log.grown)
         return self._writer
+
+    def in_turn(self, work: Callable[[StoreConnection], None]) -> None:
+        """Write something, when the processes that came before us have written.
+
+        The caller holds `write_lock`, and waits: a thread of the line may do the work.
+        """
+        db = self.writer()
+        self._line.run(lambda: work(db))
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
@@ -238,9 +249,8 @@ class Connections:
         if db is not None:
             db.close()
 
-    def checkpoint(self, mode: int) -> None:
-        """Bring the log back into the file; the caller holds `write_lock`."""
-        db = self.writer()
+    def checkpoint(self, db: StoreConnection, mode: int) -> None:
+        """Bring the log back into the file; called in a turn of ours."""
         self.confirm(db)
         self.log.copied(*db.wal_checkpoint(mode=mode))
 
@@ -370,6 +380,7 @@ class Connections:
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
         self._writer = None
+        self._line.close()
         return quiet
 
     def before_fork(self) -> None:

@@ -367,10 +367,13 @@ def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
     return unpack(*row)
 
 
-def patience(seconds: float) -> Callable[[int], bool]:
+def patience(
+    seconds: float, since: Callable[[], float] = time.monotonic
+) -> Callable[[int], bool]:
     """A busy handler: wait for other processes in short random naps, up to a limit.
 
-    SQLite's own backs off to 100 ms, which starves the process that has waited longest.
+    SQLite's own backs off to 100 ms, which starves the process that has waited longest. `since`
+    tells when the wait has begun, if that was before SQLite was asked first.
     """
     deadline = 0.0
 
@@ -378,7 +381,7 @@ def patience(seconds: float) -> Callable[[int], bool]:
         nonlocal deadline
         now = time.monotonic()
         if tries == 0:
-            deadline = now + seconds
+            deadline = since() + seconds
         if now >= deadline:
             return False
         time.sleep(random.uniform(0.0001, 0.002))
