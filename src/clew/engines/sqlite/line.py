@@ -53,8 +53,8 @@ class Line:
     def __init__(self, store: str, patience_seconds: float) -> None:
         self._store = store
         self._path = f"{store}-lock"
-        self._seconds = patience_seconds * _SHARE
-        self._patience = patience(patience_seconds, since=self._began)
+        self._seconds = patience_seconds
+        self._patience = patience(patience_seconds)
         self._waiting_since: float | None = None
         self._was_interrupted = False
         self._lock: _Lock | None = None  # opened when it is needed first
@@ -90,7 +90,7 @@ class Line:
         try:
             try:
                 if lock.hand_over(task):
-                    task.done.acquire(timeout=self._seconds)
+                    task.done.acquire(timeout=self._seconds * _SHARE)
             except BaseException:  # Ctrl-C
                 self._was_interrupted = True
                 self._withdraw(task)
@@ -118,14 +118,14 @@ class Line:
     def is_busy(self, tries: int) -> bool:
         """The busy handler of the connection that writes: whether to ask SQLite once more."""
         if tries == 0:
+            # The time in the line counts, so that a writer waits no longer than it was told to.
+            since = self._waiting_since
+            waited = 0.0 if since is None else time.monotonic() - since
+            self._patience = patience(self._seconds - waited)
             # That others write in our turn may mean that they stand in another line.
             found, known = place.which(self._path), self._lock and self._lock.identity
             self._moved = found is not None and found != known
         return not self._was_interrupted and self._patience(tries)
-
-    def _began(self) -> float:
-        """The time in the line counts, so that a writer waits no longer than it was told to."""
-        return time.monotonic() if self._waiting_since is None else self._waiting_since
 
     def _open(self) -> _Lock:
         self.close()
@@ -177,6 +177,8 @@ class _Lock:
         if sys.platform != "linux":
             return
         try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return
             owner = os.stat(store).st_uid
             flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             self.descriptor = os.open(path, flags)

@@ -367,13 +367,10 @@ def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
     return unpack(*row)
 
 
-def patience(
-    seconds: float, since: Callable[[], float] = time.monotonic
-) -> Callable[[int], bool]:
+def patience(seconds: float) -> Callable[[int], bool]:
     """A busy handler: wait for other processes in short random naps, up to a limit.
 
-    SQLite's own backs off to 100 ms, which starves the process that has waited longest. `since`
-    tells when the wait has begun, if that was before SQLite was asked first.
+    SQLite's own backs off to 100 ms, which starves the process that has waited longest.
     """
     deadline = 0.0
 
@@ -381,7 +378,7 @@ def patience(
         nonlocal deadline
         now = time.monotonic()
         if tries == 0:
-            deadline = since() + seconds
+            deadline = now + seconds
         if now >= deadline:
             return False
         time.sleep(random.uniform(0.0001, 0.002))
