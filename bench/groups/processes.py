@@ -52,12 +52,17 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     with ExitStack() as running:
         crews = {engine: _crew(running, address) for engine, address in addresses.items()}
         rounds = [
-            {(engine, count): _together(crew[:count]) for engine, crew in crews.items()
-             for count in _COUNTS}
+            {
+                (engine, count): _together(crew[:count])
+                for engine, crew in crews.items()
+                for count in _COUNTS
+            }
             for _ in range(1 + _ROUNDS)
         ][1:]
     for engine in addresses:
-        yield from _figures(engine, {count: [turns[engine, count] for turns in rounds] for count in _COUNTS})
+        yield from _figures(
+            engine, {count: [turns[engine, count] for turns in rounds] for count in _COUNTS}
+        )
 
 
 def _figures(engine: str, turns: dict[int, list[Turn]]) -> Iterable[Figure]:
@@ -77,8 +82,11 @@ def _figures(engine: str, turns: dict[int, list[Turn]]) -> Iterable[Figure]:
         at_most=2 if is_promised else None,
     )
     yield Figure(
-        f"{name} {_MANY}, least share of a process", _least_share(many), "x",
-        0.5 if is_promised else None, ">=",
+        f"{name} {_MANY}, least share of a process",
+        _least_share(many),
+        "x",
+        0.5 if is_promised else None,
+        ">=",
     )
     for count, those in turns.items():
         yield rate(f"{name} {count}", [turn.rate for turn in those])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 
@@ -24,6 +25,51 @@ def append(path: str, name: str, threads: str, count: str) -> None:
             handle = handles[n % len(handles)]
             entry = handle.append("event", {"from": name, "n": n})
             tell(f"{handle.id} {entry.id} {entry.seq}")
+
+
+def append_when_told(path: str, name: str, count: str) -> None:
+    """Open, say so, and append what `append` does once there is something to read."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        tell("ready")
+        sys.stdin.readline()
+        for n in range(int(count)):
+            entry = thread.append("event", {"from": name, "n": n})
+            tell(f"{entry.id} {entry.seq}")
+
+
+def stop_in_turn(path: str) -> None:
+    """Stop with the turn of the line, before SQLite is asked for anything."""
+    with clew.open(path) as store:
+        store.get("t").append("event", "before")
+        connections = store.engine._connections  # type: ignore[attr-defined]
+        connections._line.run(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        tell("went on")
+        sys.stdin.readline()
+
+
+def interrupt_in_line(path: str) -> None:
+    """Say what Ctrl-C did to an append that waits in the line, and to the one after it."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        tell("ready")
+        try:
+            thread.append("event", "interrupted")
+            tell("not interrupted")
+        except KeyboardInterrupt:
+            tell("interrupted")
+        thread.append("event", "after")
+        tell("written")
+
+
+def write_with_sqlite(path: str) -> None:
+    """Another program: hold SQLite's lock by SQLite's own means until told to let go."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    tell("holds it")
+    sys.stdin.readline()
+    db.execute("ROLLBACK")
+    db.close()
 
 
 def append_for_ever(path: str, name: str, begin: int) -> None:
@@ -122,12 +168,16 @@ ROLES = {
     role.__name__: role
     for role in (
         append,
+        append_when_told,
         crash_loop,
         fork_ids,
         get_or_create,
         hold_lease,
+        interrupt_in_line,
+        stop_in_turn,
         take_steps_and_hang,
         take_turn_and_hang,
+        write_with_sqlite,
     )
 }
 

@@ -282,7 +282,9 @@ class SQLiteEngine:
         with connections.write_lock:
             if not connections.usable:
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
-            with suppress(Unavailable):  # it cannot be opened any more, which the next call will say
+            with suppress(
+                Unavailable
+            ):  # it cannot be opened any more, which the next call will say
                 connections.in_turn(lambda db: self._copy_log(db, mode))
 
     def _copy_log(self, db: StoreConnection, mode: int) -> None:
