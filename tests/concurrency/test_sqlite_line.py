@@ -309,27 +309,28 @@ REPLACED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", REPLACED)
-def test_a_lock_that_is_replaced_under_writers_neither_stops_nor_breaks_them(
-    path: Path, kind: str
-) -> None:
-    count = amount(30, 300)
-    workers = [start("append_when_told", path, f"w{n}", count) for n in range(2)]
+def test_a_lock_that_is_replaced_under_writers_neither_stops_nor_breaks_them(path: Path) -> None:
+    count = amount(20, 300)
+    workers = [start("append_when_told", path, f"w{n}", count) for n in range(3)]
+    lock = Path(f"{path}-lock")
+    acknowledged: list[str] = []
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
-    lock = Path(f"{path}-lock")
-    lock.unlink()
-    REPLACED[kind](lock)
-    tell_all(workers)
-    acknowledged = {line for worker in workers for line in said(worker)}
-    if kind == "a folder":
-        lock.rmdir()
-    else:
-        lock.unlink(missing_ok=True)
+    for kind, replace in REPLACED.items():
+        lock.rename(lock.with_name(f"before {kind}"))
+        replace(lock)
+        tell_all(workers)
+        for worker in workers:
+            acknowledged.extend(iter(worker.stdout.readline, "done\n"))
+        if kind == "deleted":
+            lock.touch(0o600)
+    for worker in workers:
+        said(worker)
+    lock.rmdir()
     with clew.open(path) as store:
         entries = [e for e in store.get("t").read() if isinstance(e, Entry)]
-        assert [e.seq for e in entries] == list(range(1, 2 * count + 1))
-        assert {f"{e.id} {e.seq}" for e in entries} == acknowledged
+        assert [e.seq for e in entries] == list(range(1, len(REPLACED) * 3 * count + 1))
+        assert {f"{e.id} {e.seq}\n" for e in entries} == set(acknowledged)
         assert store.verify() == []
 
 

@@ -28,14 +28,15 @@ def append(path: str, name: str, threads: str, count: str) -> None:
 
 
 def append_when_told(path: str, name: str, count: str) -> None:
-    """Open, say so, and append what `append` does once there is something to read."""
+    """Open, say so, and for each line that is read append some entries, and say "done"."""
     with clew.open(path) as store:
         thread = store.get("t")
         tell("ready")
-        sys.stdin.readline()
-        for n in range(int(count)):
-            entry = thread.append("event", {"from": name, "n": n})
-            tell(f"{entry.id} {entry.seq}")
+        for _ in sys.stdin:
+            for n in range(int(count)):
+                entry = thread.append("event", {"from": name, "n": n})
+                tell(f"{entry.id} {entry.seq}")
+            tell("done")
 
 
 def stop_in_turn(path: str) -> None:
