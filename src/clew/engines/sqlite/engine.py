@@ -230,14 +230,15 @@ class SQLiteEngine:
                 # Tickets that had failed on their own keep their own error.
                 for ticket in batch:
                     ticket.error = ticket.error or self._explain(error)
-
-    def _take_turn(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
-        self._commits.admit(batch)
-        self._run(db, batch)
+                return
         # Read without the lock. A waiter that is missed here looks again after POLL_SECONDS.
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
+
+    def _take_turn(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
+        self._commits.admit(batch)
+        self._run(db, batch)
         if self._connections.log.is_long:
             # In the same turn: while others write, the log would not be copied to its end, and
             # could not start anew.
@@ -282,9 +283,7 @@ class SQLiteEngine:
         with connections.write_lock:
             if not connections.usable:
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
-            with suppress(
-                Unavailable
-            ):  # it cannot be opened any more, which the next call will say
+            with suppress(Unavailable):  # it cannot be opened again: the next call will say so
                 connections.in_turn(lambda db: self._copy_log(db, mode))
 
     def _copy_log(self, db: StoreConnection, mode: int) -> None:

@@ -221,8 +221,10 @@ class _Lock:
 def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
     """What the thread of a line does: wait for a turn, use it, and again."""
     while (task := tasks.get()) is not None:
-        with suppress(OSError):  # no more locks: SQLite's counts anyway
+        try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _TURN)
+        except OSError:
+            pass  # no more locks: SQLite's counts anyway
         task.do()
         _end_turn(descriptor)
         task.is_over = True
@@ -232,5 +234,7 @@ def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
 
 
 def _end_turn(descriptor: int) -> None:
-    with suppress(OSError):  # a turn that was never had
+    try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _END)
+    except OSError:
+        pass  # it was never had
