@@ -39,18 +39,18 @@ def append_when_told(path: str, name: str, count: str) -> None:
             tell("done")
 
 
-def stop_in_turn(path: str) -> None:
-    """Stop with the turn of the line, before SQLite is asked for anything."""
+def stop_at_front(path: str) -> None:
+    """Stop at the front of the queue, before SQLite is asked for anything."""
     with clew.open(path) as store:
         store.get("t").append("event", "before")
         connections = store.engine._connections  # type: ignore[attr-defined]
-        connections._line.run(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        connections._queue.run(lambda: os.kill(os.getpid(), signal.SIGSTOP))
         tell("went on")
         sys.stdin.readline()
 
 
-def interrupt_in_line(path: str) -> None:
-    """Say what Ctrl-C did to an append that waits in the line, and to the one after it."""
+def interrupt_in_queue(path: str) -> None:
+    """Say what Ctrl-C did to an append that waits in the queue, and to the one after it."""
     with clew.open(path) as store:
         thread = store.get("t")
         tell("ready")
@@ -174,8 +174,8 @@ ROLES = {
         fork_ids,
         get_or_create,
         hold_lease,
-        interrupt_in_line,
-        stop_in_turn,
+        interrupt_in_queue,
+        stop_at_front,
         take_steps_and_hang,
         take_turn_and_hang,
         write_with_sqlite,

@@ -23,8 +23,8 @@ from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.line import Line
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
+from clew.engines.sqlite.writer_queue import WriterQueue
 
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
@@ -143,7 +143,7 @@ class Connections:
         self.pid = os.getpid()
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
-        self._line = Line(str(self.path), self._busy_seconds)
+        self._queue = WriterQueue(str(self.path), self._busy_seconds)
         self._writer: StoreConnection | None = None
         self._idle: list[StoreConnection] = []
         self._busy = 0
@@ -195,18 +195,18 @@ class Connections:
                 self.poison = f"{error}; open the store again"
                 db.close()
                 raise
-            db.set_busy_handler(self._line.is_busy)
+            db.set_busy_handler(self._queue.is_busy)
             self._writer = db
             self._writer.set_wal_hook(self.log.grown)
         return self._writer
 
-    def in_turn(self, work: Callable[[StoreConnection], None]) -> None:
+    def at_front(self, work: Callable[[StoreConnection], None]) -> None:
         """Write something, when the processes that came before us have written.
 
-        The caller holds `write_lock`, and waits: a thread of the line may do the work.
+        The caller holds `write_lock`, and waits: a thread of the queue may do the work.
         """
         db = self.writer()
-        self._line.run(lambda: work(db))
+        self._queue.run(lambda: work(db))
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
@@ -250,7 +250,7 @@ class Connections:
             db.close()
 
     def checkpoint(self, db: StoreConnection, mode: int) -> None:
-        """Bring the log back into the file; called in a turn of ours."""
+        """Bring the log back into the file; called at the front of the queue."""
         self.confirm(db)
         self.log.copied(*db.wal_checkpoint(mode=mode))
 
@@ -380,7 +380,7 @@ class Connections:
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
         self._writer = None
-        self._line.close()
+        self._queue.close()
         return quiet
 
     def before_fork(self) -> None:

@@ -225,7 +225,7 @@ class SQLiteEngine:
         connections = self._connections
         with connections.write_lock:
             try:
-                connections.in_turn(lambda db: self._take_turn(db, batch))
+                connections.at_front(lambda db: self._commit(db, batch))
             except (apsw.Error, ClewError) as error:
                 # Tickets that had failed on their own keep their own error.
                 for ticket in batch:
@@ -236,11 +236,11 @@ class SQLiteEngine:
             with self._changed:
                 self._changed.notify_all()
 
-    def _take_turn(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
+    def _commit(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
         self._commits.admit(batch)
         self._run(db, batch)
         if self._connections.log.is_long:
-            # In the same turn: while others write, the log would not be copied to its end, and
+            # Before others go on: while they write, the log would not be copied to its end, and
             # could not start anew.
             self._copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
@@ -278,13 +278,13 @@ class SQLiteEngine:
         return failure
 
     def _checkpoint(self, mode: int) -> None:
-        """Bring the log back into the file, in a turn of its own."""
+        """Bring the log back into the file, while no other Clew writes."""
         connections = self._connections
         with connections.write_lock:
             if not connections.usable:
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
             with suppress(Unavailable):  # it cannot be opened again: the next call will say so
-                connections.in_turn(lambda db: self._copy_log(db, mode))
+                connections.at_front(lambda db: self._copy_log(db, mode))
 
     def _copy_log(self, db: StoreConnection, mode: int) -> None:
         """Whatever becomes of it: what was committed before is safe in the log."""

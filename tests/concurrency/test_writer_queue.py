@@ -1,4 +1,4 @@
-"""The line of processes that write one SQLite file: it orders them, and is never in their way."""
+"""The queue of processes that write one SQLite file: it orders them, and never stops them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from amounts import amount
 import clew
 from clew.core.model import Entry
 from clew.engines.shared import group_commit
-from clew.engines.sqlite import connections, line
+from clew.engines.sqlite import connections, writer_queue
 
 WORKERS = Path(__file__).with_name("workers.py")
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a line on Linux only")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a queue on Linux only")
 
 
 def start(role: str, *arguments: object) -> subprocess.Popen[str]:
@@ -53,14 +53,14 @@ def until(done: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def place_of(store: clew.Store) -> line.Line:
-    found: line.Line = store.engine._connections._line  # type: ignore[attr-defined]
+def place_of(store: clew.Store) -> writer_queue.WriterQueue:
+    found: writer_queue.WriterQueue = store.engine._connections._queue  # type: ignore[attr-defined]
     return found
 
 
 @contextmanager
-def turn_of_another(path: Path) -> Iterator[None]:
-    """Have the turn as docs/format.md says it: the first byte of the lock's file, for oneself."""
+def another_at_front(path: Path) -> Iterator[None]:
+    """Stand at the front as docs/format.md says: with the first byte of the lock's file locked."""
     descriptor = os.open(f"{path}-lock", os.O_RDWR)
     fcntl.fcntl(
         descriptor,
@@ -73,7 +73,7 @@ def turn_of_another(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def waiting_in_line(path: Path) -> int:
+def waiting(path: Path) -> int:
     """How many wait for the lock's file, as the kernel tells."""
     inode = f":{os.stat(f'{path}-lock').st_ino}"
     lines = [row.split() for row in Path("/proc/locks").read_text().splitlines()]
@@ -99,11 +99,11 @@ def in_thread(work: Callable[[], object]) -> Iterator[None]:
     assert failed == []
 
 
-def append_in_line(thread: clew.Thread, path: Path, body: str) -> None:
-    """Append something while another has the turn, which ends as soon as this waits for it."""
-    with ExitStack() as after, turn_of_another(path):
+def append_in_queue(thread: clew.Thread, path: Path, body: str) -> None:
+    """Append something while another is at the front, who leaves as soon as this waits."""
+    with ExitStack() as after, another_at_front(path):
         after.enter_context(in_thread(lambda: thread.append("event", body)))
-        until(lambda: waiting_in_line(path) == 1)
+        until(lambda: waiting(path) == 1)
 
 
 @pytest.fixture
@@ -116,11 +116,11 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One item for each work that had to wait for its turn."""
+    """One item for each work that had to wait in the queue."""
     found: list[None] = []
-    wait = line.Line._wait
+    wait = writer_queue.WriterQueue._wait
     monkeypatch.setattr(
-        line.Line, "_wait", lambda *arguments: (found.append(None), wait(*arguments))
+        writer_queue.WriterQueue, "_wait", lambda *arguments: (found.append(None), wait(*arguments))
     )
     return found
 
@@ -132,27 +132,27 @@ def test_processes_write_in_the_order_in_which_they_came(path: Path) -> None:
     workers = [start("append_when_told", path, f"w{n}", 1) for n in range(4)]
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
-    with turn_of_another(path):
+    with another_at_front(path):
         for n, worker in enumerate(workers, 1):
             tell_all([worker])
-            until(lambda n=n: waiting_in_line(path) == n)
+            until(lambda n=n: waiting(path) == n)
     for worker in workers:
         said(worker)
     with clew.open(path) as store:
         assert [e.body["from"] for e in store.get("t").path()] == [f"w{n}" for n in range(4)]
 
 
-def test_writers_that_come_while_their_process_waits_are_written_in_its_turn(path: Path) -> None:
+def test_writers_that_come_while_their_process_waits_are_written_with_it(path: Path) -> None:
     with clew.open(path) as store:
         thread = store.get("t")
         thread.append("event", "before")
         commits: list[None] = []
         writer = store.engine._connections.writer()  # type: ignore[attr-defined]
         writer.set_commit_hook(lambda: bool(commits.append(None)))
-        with turn_of_another(path):
+        with another_at_front(path):
             writers = [threading.Thread(target=thread.append, args=("event", n)) for n in range(8)]
             writers[0].start()
-            until(lambda: waiting_in_line(path) == 1)
+            until(lambda: waiting(path) == 1)
             for other in writers[1:]:
                 other.start()
             until(lambda: len(store.engine._commits._queue) == 7)  # type: ignore[attr-defined]
@@ -187,11 +187,11 @@ def test_the_log_stays_short_while_several_processes_write(path: Path) -> None:
     assert pages < 1.5 * connections.CHECKPOINT_PAGES
 
 
-# --- whoever has the turn does not give it back ----------------------------------------------
+# --- the one at the front does not leave -----------------------------------------------------
 
 
 def test_a_stopped_process_holds_nobody_up_for_long(path: Path, waits: list[None]) -> None:
-    stopped = start("stop_in_turn", path)
+    stopped = start("stop_at_front", path)
     until(
         lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     )
@@ -199,23 +199,23 @@ def test_a_stopped_process_holds_nobody_up_for_long(path: Path, waits: list[None
         thread = store.get("t")
         for n in range(20):
             thread.append("event", n)
-        assert len(waits) == 1, "it waits for the turn once, and not again while that is stuck"
+        assert len(waits) == 1, "it waits once, and not again while the queue is stuck"
         os.kill(stopped.pid, signal.SIGCONT)
         assert stopped.stdout.readline() == "went on\n"
         until(lambda: place_of(store)._left.is_over)
-        append_in_line(thread, path, "in line again")
+        append_in_queue(thread, path, "in the queue again")
         assert len(waits) == 2
-        assert [e.body for e in thread.path()] == ["before", *range(20), "in line again"]
+        assert [e.body for e in thread.path()] == ["before", *range(20), "in the queue again"]
     said(stopped)
 
 
-def test_a_killed_process_gives_its_turn_back(path: Path) -> None:
-    killed = start("stop_in_turn", path)
+def test_a_killed_process_is_taken_out_of_the_queue(path: Path) -> None:
+    killed = start("stop_at_front", path)
     until(lambda: Path(f"/proc/{killed.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     with clew.open(path, busy_seconds=100_000) as store:
         thread = store.get("t")
         with in_thread(lambda: thread.append("event", "heir")):
-            until(lambda: waiting_in_line(path) == 1)
+            until(lambda: waiting(path) == 1)
             killed.kill()
         assert [e.body for e in thread.path()] == ["before", "heir"]
     killed.communicate()
@@ -234,36 +234,36 @@ def test_another_program_that_writes_is_waited_for_as_long_as_was_said(path: Pat
         assert [e.body for e in thread.path()] == ["written"]
 
 
-def test_the_time_in_the_line_is_no_longer_there_for_sqlite(
+def test_the_time_in_the_queue_is_no_longer_there_for_sqlite(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed: list[float] = []
-    patience = line.patience
-    with clew.open(path, busy_seconds=0.4) as store, turn_of_another(path):
-        monkeypatch.setattr(line, "patience", lambda s: (allowed.append(s), patience(s))[1])
+    patience = writer_queue.patience
+    with clew.open(path, busy_seconds=0.4) as store, another_at_front(path):
+        monkeypatch.setattr(writer_queue, "patience", lambda s: (allowed.append(s), patience(s))[1])
         other = start("write_with_sqlite", path)
         assert other.stdout.readline() == "holds it\n"
         with pytest.raises(clew.Unavailable):
-            store.get("t").append("event", "waits in the line, and then for SQLite")
+            store.get("t").append("event", "waits in the queue, and then for SQLite")
         with pytest.raises(clew.Unavailable):
-            store.get("t").append("event", "the line does not move: only for SQLite")
+            store.get("t").append("event", "the queue does not move: only for SQLite")
         said(other)
         assert len(allowed) == 2
-        assert allowed[0] <= 0.3, "a quarter is for the line"
+        assert allowed[0] <= 0.3, "a quarter is for the queue"
         assert allowed[1] == 0.4
 
 
 def test_a_caller_without_patience_does_not_wait(path: Path, waits: list[None]) -> None:
-    with clew.open(path, busy_seconds=0) as store, turn_of_another(path):
+    with clew.open(path, busy_seconds=0) as store, another_at_front(path):
         store.get("t").append("event", "written")
     assert waits == []
 
 
 def test_ctrl_c_ends_the_wait_and_leaves_the_store_usable(path: Path) -> None:
-    with turn_of_another(path):
-        worker = start("interrupt_in_line", path)
+    with another_at_front(path):
+        worker = start("interrupt_in_queue", path)
         assert worker.stdout.readline() == "ready\n"
-        until(lambda: waiting_in_line(path) == 1)
+        until(lambda: waiting(path) == 1)
         worker.send_signal(signal.SIGINT)
         assert said(worker) == ["interrupted", "written"]
     with clew.open(path) as store:
@@ -272,15 +272,15 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_store_usable(path: Path) -> None:
 
 
 def test_ctrl_c_waits_for_a_commit_that_has_begun() -> None:
-    """The thread of the line is then in the middle of the caller's connection."""
+    """The thread of the queue is then in the middle of the caller's connection."""
     begun, go_on = threading.Event(), threading.Event()
-    task = line._Task(lambda: (begun.set(), go_on.wait(60)))  # type: ignore[arg-type, return-value]
+    task = writer_queue._Task(lambda: (begun.set(), go_on.wait(60)))  # type: ignore[arg-type, return-value]
     helper = threading.Thread(
         target=lambda: (task.do(), setattr(task, "is_over", True), task.done.release())
     )
     helper.start()
     begun.wait(60)
-    place = line.Line("nowhere", 1)
+    place = writer_queue.WriterQueue("nowhere", 1)
     outcome: list[bool] = []
     caller = threading.Thread(target=lambda: outcome.append(place._withdraw(task)))
     caller.start()
@@ -291,7 +291,7 @@ def test_ctrl_c_waits_for_a_commit_that_has_begun() -> None:
     helper.join(60)
 
 
-# --- there is no line, or not the same one for all -------------------------------------------
+# --- there is no queue, or not the same one for all -------------------------------------------
 
 
 def replaced_by_link(lock: Path) -> None:
@@ -344,7 +344,9 @@ def test_a_lock_that_was_replaced_is_taken_only_if_it_is_a_file(path: Path, kind
         REPLACED[kind](lock)
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
-        with in_thread(lambda: thread.append("event", "sees that others write in its turn")):
+        with in_thread(
+            lambda: thread.append("event", "sees that others write while it is at the front")
+        ):
             until(lambda: kind in ("deleted", "a dangling link") or place_of(store)._moved)
             other.execute("ROLLBACK")
         other.close()
@@ -362,16 +364,16 @@ def test_a_lock_of_another_user_is_done_without(
 ) -> None:
     owner = path.stat().st_uid
     stat = os.fstat
-    with clew.open(path) as store, turn_of_another(path):
+    with clew.open(path) as store, another_at_front(path):
         strange = os.stat_result((*stat(0)[:4], owner + 1, *stat(0)[5:]))
-        monkeypatch.setattr(line.os, "fstat", lambda descriptor: strange)
+        monkeypatch.setattr(writer_queue.os, "fstat", lambda descriptor: strange)
         store.get("t").append("event", "written")
         monkeypatch.undo()
     assert waits == []
 
 
 @pytest.mark.parametrize("without", ["threads", "such locks", "Linux"])
-def test_a_system_without_what_the_line_needs_writes_all_the_same(
+def test_a_system_without_what_the_queue_needs_writes_all_the_same(
     path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     def refuse(*arguments: object) -> None:
@@ -380,34 +382,34 @@ def test_a_system_without_what_the_line_needs_writes_all_the_same(
     def unknown(*arguments: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    with clew.open(path) as store, turn_of_another(path):
+    with clew.open(path) as store, another_at_front(path):
         thread = store.get("t")
         with monkeypatch.context() as patch:
             if without == "threads":
                 patch.setattr(threading.Thread, "start", refuse)
             elif without == "Linux":
-                patch.setattr(line.sys, "platform", "darwin")
+                patch.setattr(writer_queue.sys, "platform", "darwin")
             else:
-                patch.setattr(line.fcntl, "fcntl", unknown)
+                patch.setattr(writer_queue.fcntl, "fcntl", unknown)
             for n in range(3):
                 thread.append("event", n)
         assert [e.body for e in thread.path()] == [0, 1, 2]
 
 
-# --- the thread of the line ------------------------------------------------------------------
+# --- the thread of the queue -----------------------------------------------------------------
 
 
-def threads_of_lines() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "clew-line"]
+def queue_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "clew-queue"]
 
 
 def wait_once(store: clew.Store, path: Path) -> None:
-    """Afterwards the line has a thread."""
-    append_in_line(store.get("t"), path, "waits")
-    assert len(threads_of_lines()) == 1
+    """Afterwards the queue has a thread."""
+    append_in_queue(store.get("t"), path, "waits")
+    assert len(queue_threads()) == 1
 
 
-def test_a_process_that_forks_has_a_line_on_both_sides(path: Path) -> None:
+def test_a_process_that_forks_has_a_queue_on_both_sides(path: Path) -> None:
     with clew.open(path) as store:
         thread = store.get("t")
         wait_once(store, path)
@@ -415,27 +417,27 @@ def test_a_process_that_forks_has_a_line_on_both_sides(path: Path) -> None:
         child = os.fork()
         if child == 0:
             try:
-                os.write(write, f"{len(threads_of_lines())}".encode())
+                os.write(write, f"{len(queue_threads())}".encode())
                 wait_once(store, path)
                 os.write(write, b" ok")
             except BaseException as error:
                 os.write(write, repr(error).encode())
             os._exit(0)
         os.waitpid(child, 0)
-        assert threads_of_lines() == [], "it has ended before the fork"
+        assert queue_threads() == [], "it has ended before the fork"
         assert os.read(read, 1000) == b"0 ok"
         wait_once(store, path)
         os.close(read)
         os.close(write)
         assert [e.body for e in thread.path()] == ["waits"] * 3
-    assert threads_of_lines() == []
+    assert queue_threads() == []
 
 
 def test_a_lone_writer_has_no_thread_and_never_waits(path: Path, waits: list[None]) -> None:
     with clew.open(path) as store:
         for n in range(10):
             store.get("t").append("event", n)
-        assert threads_of_lines() == []
+        assert queue_threads() == []
     assert waits == []
 
 
@@ -446,6 +448,6 @@ def test_a_store_that_is_left_leaves_no_thread_and_no_file_open(path: Path, how:
     if how == "closed":
         store.close()
     del store
-    until(lambda: gc.collect() < 0 or not threads_of_lines(), 10)
+    until(lambda: gc.collect() < 0 or not queue_threads(), 10)
     open_files = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
     assert not [name for name in open_files if name.startswith(str(path))]

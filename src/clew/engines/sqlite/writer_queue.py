@@ -1,17 +1,17 @@
-"""The line in which the processes that write one store wait for their turn.
+"""The queue in which the processes that write one store wait.
 
 SQLite has a lock for writers, but no queue before it: a process that finds it taken sleeps, looks
 again, and gets it if it looks at the right moment. With many processes most looks are in vain,
 and some wait very long. So each process first takes a lock that the kernel keeps a queue for, and
-then finds SQLite's lock free.
+then, at the front, finds SQLite's lock free.
 
-The line is a courtesy: SQLite's lock is the one that counts, for us and for every other program.
-A process that does not get its turn in time, because the one that has it was stopped for one,
-goes to SQLite without it, and so does one that cannot use the line at all. The kernel ends the
-turn of a process that dies.
+The queue is a courtesy: SQLite's lock is the one that counts, for us and for every other program.
+A process that does not reach the front in time, because the one that is there was stopped for one,
+goes to SQLite all the same, and so does one that cannot queue at all. The kernel takes a process
+that dies out of the queue.
 
 The lock is one of an open file, on the first byte of the file of the host's lock. Only on Linux is
-it apart from `flock`, which the host's lock is; elsewhere there is no line.
+it apart from `flock`, which the host's lock is; elsewhere there is no queue.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if sys.platform == "linux":
     def _request(kind: int) -> bytes:
         return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 1, 0)  # C's struct flock
 
-    _TURN, _END = _request(fcntl.F_WRLCK), _request(fcntl.F_UNLCK)
+    _ENTER, _LEAVE = _request(fcntl.F_WRLCK), _request(fcntl.F_UNLCK)
 
 
-class Line:
-    """The place of one handle in the line. It serves one thread at a time.
+class WriterQueue:
+    """The place of one handle in the queue. It serves one thread at a time.
 
     Nothing but a signal ends the wait for such a lock, and a library has no signals of its own. So
-    a thread of the line waits, when there is something to wait for. Once it has the turn it does
-    the work itself: to wake the caller first would let the whole line wait for that.
+    a thread of the queue waits, when there is something to wait for. At the front it does the work
+    itself: to wake the caller first would let the whole queue wait for that.
     """
 
     def __init__(self, store: str, patience_seconds: float) -> None:
@@ -59,20 +59,20 @@ class Line:
         self._was_interrupted = False
         self._lock: _Lock | None = None  # opened when it is needed first
         self._moved = False  # the name of the lock leads to another file by now
-        self._left: _Task | None = None  # what was done without the turn that it waits for
+        self._left: _Task | None = None  # what was done before it came to the front
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do `work` when its turn has come, or without one if it does not come."""
+        """Do `work` at the front of the queue, or elsewhere if it does not get there in time."""
         lock = self._lock
         if lock is None or self._moved:
             lock = self._open()
         if self._left is not None and self._left.is_over:
             self._left = None
-        if lock.descriptor < 0 or self._left is not None:  # no line, or one that does not move
+        if lock.descriptor < 0 or self._left is not None:  # no queue, or one that does not move
             work()
             return
         try:
-            fcntl.fcntl(lock.descriptor, fcntl.F_OFD_SETLK, _TURN)
+            fcntl.fcntl(lock.descriptor, fcntl.F_OFD_SETLK, _ENTER)
         except OSError as error:
             if error.errno in _TAKEN and self._seconds > 0:
                 self._wait(lock, work)
@@ -82,7 +82,7 @@ class Line:
         try:
             work()
         finally:
-            _end_turn(lock.descriptor)
+            _leave(lock.descriptor)
 
     def _wait(self, lock: _Lock, work: Callable[[], None]) -> None:
         task = _Task(work)
@@ -118,11 +118,11 @@ class Line:
     def is_busy(self, tries: int) -> bool:
         """The busy handler of the connection that writes: whether to ask SQLite once more."""
         if tries == 0:
-            # The time in the line counts, so that a writer waits no longer than it was told to.
+            # The time in the queue counts: a writer waits no longer than it was told to.
             since = self._waiting_since
             waited = 0.0 if since is None else time.monotonic() - since
             self._patience = patience(self._seconds - waited)
-            # That others write in our turn may mean that they stand in another line.
+            # That others write while we are at the front may mean that theirs is another queue.
             found, known = place.which(self._path), self._lock and self._lock.identity
             self._moved = found is not None and found != known
         return not self._was_interrupted and self._patience(tries)
@@ -133,7 +133,7 @@ class Line:
         return self._lock
 
     def close(self) -> None:
-        """Leave the line; the next work enters it again."""
+        """Leave the queue; the next work enters it again."""
         if self._lock is not None:
             self._lock.close(wait=self._left is None or self._left.is_over)
         self._lock = self._left = None
@@ -141,7 +141,7 @@ class Line:
 
 
 class _Task:
-    """Work that is done once: by the thread of the line, or by the one that waits for it."""
+    """Work that is done once: by the thread of the queue, or by the one that waits for it."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.work: Callable[[], None] | None = work
@@ -190,11 +190,13 @@ class _Lock:
             self.close()
 
     def hand_over(self, task: _Task) -> bool:
-        """Let the thread wait for a turn, and do the task in it. False: there is no thread."""
+        """Let the thread queue, and do the task at the front. False: there is no thread."""
         if self._thread is None:
             # It does not know this object, which can go while the thread waits for a task.
             arguments = (self.descriptor, self._tasks)
-            thread = threading.Thread(target=_attend, args=arguments, name="clew-line", daemon=True)
+            thread = threading.Thread(
+                target=_attend, args=arguments, name="clew-queue", daemon=True
+            )
             try:
                 thread.start()
             except RuntimeError:  # no more threads, or the interpreter is about to end
@@ -205,7 +207,7 @@ class _Lock:
         return True
 
     def close(self, *, wait: bool = False) -> None:
-        """With `wait` the thread has ended when this returns; it must not be waiting for a turn."""
+        """With `wait` the thread has ended when this returns; it must not be in the queue."""
         descriptor, self.descriptor = self.descriptor, -1
         if self._thread is not None:
             self._tasks.put(None)  # it closes the file
@@ -219,22 +221,22 @@ class _Lock:
 
 
 def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
-    """What the thread of a line does: wait for a turn, use it, and again."""
+    """What the thread of a queue does: wait for the front, work, and again."""
     while (task := tasks.get()) is not None:
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _TURN)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _ENTER)
         except OSError:
             pass  # no more locks: SQLite's counts anyway
         task.do()
-        _end_turn(descriptor)
+        _leave(descriptor)
         task.is_over = True
         task.done.release()
         del task  # its error may know the store, which may be closed by being forgotten
     os.close(descriptor)
 
 
-def _end_turn(descriptor: int) -> None:
+def _leave(descriptor: int) -> None:
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _END)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LEAVE)
     except OSError:
         pass  # it was never had
