@@ -271,24 +271,20 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_store_usable(path: Path) -> None:
         assert store.verify() == []
 
 
-def test_ctrl_c_waits_for_a_commit_that_has_begun() -> None:
+def test_ctrl_c_waits_for_a_commit_that_has_begun(path: Path) -> None:
     """The thread of the queue is then in the middle of the caller's connection."""
-    begun, go_on = threading.Event(), threading.Event()
-    task = writer_queue._Task(lambda: (begun.set(), go_on.wait(60)))  # type: ignore[arg-type, return-value]
-    helper = threading.Thread(
-        target=lambda: (task.do(), setattr(task, "is_over", True), task.done.release())
-    )
-    helper.start()
-    begun.wait(60)
-    place = writer_queue.WriterQueue("nowhere", 1)
-    outcome: list[bool] = []
-    caller = threading.Thread(target=lambda: outcome.append(place._withdraw(task)))
-    caller.start()
-    assert outcome == []
-    go_on.set()
-    caller.join(60)
-    assert outcome == [False]
-    helper.join(60)
+    worker = start("interrupt_at_front", path)
+    with another_at_front(path):
+        assert worker.stdout.readline() == "ready\n"
+        tell_all([worker])
+        until(lambda: waiting(path) == 1)
+    assert worker.stdout.readline() == "begun\n"
+    worker.send_signal(signal.SIGINT)
+    tell_all([worker])
+    assert said(worker) == ["committed", "interrupted", "written"]
+    with clew.open(path) as store:
+        assert [e.body for e in store.get("t").path()] == ["interrupted", "after"]
+        assert store.verify() == []
 
 
 # --- there is no queue, or not the same one for all -------------------------------------------

@@ -63,6 +63,31 @@ def interrupt_in_queue(path: str) -> None:
         tell("written")
 
 
+def interrupt_at_front(path: str) -> None:
+    """The same for an append that is committed by the thread of the queue; it goes on when told."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        commit = store.engine._commit  # type: ignore[attr-defined]
+
+        def slow_commit(*arguments: object) -> None:
+            tell("begun")
+            sys.stdin.readline()
+            commit(*arguments)
+            tell("committed")
+
+        store.engine._commit = slow_commit  # type: ignore[attr-defined]
+        tell("ready")
+        sys.stdin.readline()
+        try:
+            thread.append("event", "interrupted")
+            tell("not interrupted")
+        except KeyboardInterrupt:
+            tell("interrupted")
+        store.engine._commit = commit  # type: ignore[attr-defined]
+        thread.append("event", "after")
+        tell("written")
+
+
 def write_with_sqlite(path: str) -> None:
     """Another program: hold SQLite's lock by SQLite's own means until told to let go."""
     db = sqlite3.connect(path, isolation_level=None)
@@ -174,6 +199,7 @@ ROLES = {
         fork_ids,
         get_or_create,
         hold_lease,
+        interrupt_at_front,
         interrupt_in_queue,
         stop_at_front,
         take_steps_and_hang,

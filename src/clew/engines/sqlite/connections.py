@@ -195,7 +195,7 @@ class Connections:
                 self.poison = f"{error}; open the store again"
                 db.close()
                 raise
-            db.set_busy_handler(self._queue.is_busy)
+            db.set_busy_handler(self._queue.ask_again)
             self._writer = db
             self._writer.set_wal_hook(self.log.grown)
         return self._writer

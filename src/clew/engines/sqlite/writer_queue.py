@@ -24,7 +24,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from queue import SimpleQueue
 
 from clew.engines.shared.tables.rows import patience
@@ -90,7 +89,7 @@ class WriterQueue:
         try:
             try:
                 if lock.hand_over(task):
-                    task.done.acquire(timeout=self._seconds * _SHARE)
+                    task.done.acquire(timeout=min(self._seconds * _SHARE, threading.TIMEOUT_MAX))
             except BaseException:  # Ctrl-C
                 self._was_interrupted = True
                 self._withdraw(task)
@@ -109,13 +108,18 @@ class WriterQueue:
             task.work = None
             self._left = task
             return True
+        interruption: BaseException | None = None
         while not task.is_over:
             # The thread uses the caller's connection: the caller may not go on before it has ended.
-            with suppress(KeyboardInterrupt):
+            try:
                 task.done.acquire()
+            except BaseException as error:
+                interruption, self._was_interrupted = error, True
+        if interruption is not None:
+            raise interruption
         return False
 
-    def is_busy(self, tries: int) -> bool:
+    def ask_again(self, tries: int) -> bool:
         """The busy handler of the connection that writes: whether to ask SQLite once more."""
         if tries == 0:
             # The time in the queue counts: a writer waits no longer than it was told to.
