@@ -1,7 +1,8 @@
 """processes: 1 to 16 processes append to one store, each to a thread of its own.
 
 All processes stay open for the whole run. In each round all counts take their turn, on SQLite and
-on files, so that a slow moment of the machine falls on all of them.
+on files, so that a slow moment of the machine falls on all of them. Where others use the machine,
+one process gets a smaller part of it than 16 do, and the ratio of the rates flatters.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Turn:
+class Stint:
     """What some processes did in the same second: the seconds of each append, by process."""
 
     latencies: list[list[float]]
@@ -61,24 +62,24 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
         ][1:]
     for engine in addresses:
         yield from _figures(
-            engine, {count: [turns[engine, count] for turns in rounds] for count in _COUNTS}
+            engine, {count: [stints[engine, count] for stints in rounds] for count in _COUNTS}
         )
 
 
-def _figures(engine: str, turns: dict[int, list[Turn]]) -> Iterable[Figure]:
+def _figures(engine: str, stints: dict[int, list[Stint]]) -> Iterable[Figure]:
     name = f"processes: {engine},"
-    one, many = turns[1], turns[_MANY]
+    one, many = stints[1], stints[_MANY]
     is_promised = engine == "sqlite"
     yield ratio(
         f"{name} {_MANY} / one, rate",
-        [turn.rate for turn in many],
-        [turn.rate for turn in one],
+        [stint.rate for stint in many],
+        [stint.rate for stint in one],
         at_least=0.9 if is_promised else None,
     )
     yield ratio(
         f"{name} {_MANY}, p99 / {_MANY} medians of one",
-        [turn.p99 for turn in many],
-        [_MANY * turn.median for turn in one],
+        [stint.p99 for stint in many],
+        [_MANY * stint.median for stint in one],
         at_most=2 if is_promised else None,
     )
     yield Figure(
@@ -88,15 +89,15 @@ def _figures(engine: str, turns: dict[int, list[Turn]]) -> Iterable[Figure]:
         0.5 if is_promised else None,
         ">=",
     )
-    for count, those in turns.items():
-        yield rate(f"{name} {count}", [turn.rate for turn in those])
-        yield milliseconds(f"{name} {count}, p50", [turn.median for turn in those])
-        yield milliseconds(f"{name} {count}, p99", [turn.p99 for turn in those])
+    for count, those in stints.items():
+        yield rate(f"{name} {count}", [stint.rate for stint in those])
+        yield milliseconds(f"{name} {count}, p50", [stint.median for stint in those])
+        yield milliseconds(f"{name} {count}, p99", [stint.p99 for stint in those])
 
 
-def _least_share(turns: Sequence[Turn]) -> float:
+def _least_share(stints: Sequence[Stint]) -> float:
     """Of the process that got least in all rounds; 1.0: as much as each of the others."""
-    got = [sum(map(len, one)) for one in zip(*(turn.latencies for turn in turns), strict=True)]
+    got = [sum(map(len, one)) for one in zip(*(stint.latencies for stint in stints), strict=True)]
     return min(got) * len(got) / sum(got)
 
 
@@ -118,11 +119,11 @@ def _crew(running: ExitStack, address: str) -> list[Process]:
     return crew
 
 
-def _together(crew: Sequence[Process]) -> Turn:
+def _together(crew: Sequence[Process]) -> Stint:
     for process in crew:
         process.stdin.write(b"go\n")
         process.stdin.flush()
-    return Turn([msgspec.json.decode(process.stdout.readline()) for process in crew])
+    return Stint([msgspec.json.decode(process.stdout.readline()) for process in crew])
 
 
 def _append_when_told(address: str) -> None:
