@@ -32,7 +32,7 @@ from clew.snapshots import facet, ignore, manifest
 from clew.snapshots import model as snapshots
 from clew.testing import conformance, recorded, wrappers
 from clew.testing.cases import base
-from clew.upkeep import backup, cleanup, copy, doctor, migrate, repair, verify
+from clew.upkeep import backup, cleanup, copy, doctor, migrate, repair, restore, verify
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -266,6 +266,12 @@ def upkeep_page() -> str:
         (doctor, None, [("clew.upkeep.doctor.examine", doctor.examine)], ["Examination"]),
         (export, None, [("clew.interchange.export.export", export.export)], ["Exported", "Change"]),
         (backup, None, [("clew.upkeep.backup.backup", backup.backup)], ["BackupReport"]),
+        (
+            restore,
+            None,
+            [("clew.upkeep.restore.restore", restore.restore)],
+            ["RestoreReport"],
+        ),
         (migrate, None, [("clew.upkeep.migrate.migrate", migrate.migrate)], []),
     ]
     for module, method, calls, names in sections:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from clew.core.codec import digest, new_id
 from clew.core.engine import Engine
-from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.errors import AlreadyExists, ClewError, Corrupt, NotFound
 from clew.core.hashes import record_hash
 from clew.core.model import (
     PAGE_MAX,
@@ -119,6 +119,38 @@ def batches(engine: Engine, thread: str, after: int, until: int) -> Iterator[lis
             count = min(BATCH_RECORDS, count * 2)
         after = found[-1].seq
         yield found
+
+
+def duplicate(
+    engine: Engine, source: ThreadInfo, id: str, created_us: int, origin: Origin | None
+) -> None:
+    """Write every record of a thread to a new one in the same engine, in one step."""
+    records = [record for batch in batches(engine, source.id, 0, source.seq) for record in batch]
+    made = engine.create(
+        ThreadDraft(id=id, created_us=created_us, parent=source.parent, origin=origin)
+    )
+    if made.seq:
+        raise AlreadyExists("thread", id)  # the same thread was made before, and has moved on
+    try:
+        if records:
+            engine.append(id, [to_draft(record) for record in records])
+    except BaseException:
+        # Without its records it would look like an empty thread, and stand in the way.
+        engine.purge(id)
+        raise
+
+
+def rename(engine: Engine, thread: ThreadInfo, id: str) -> None:
+    """Keep a thread under another id; forks of it keep what they share. Its lease is over.
+
+    Killed in between, the thread is there under both.
+    """
+    origin = thread.origin
+    if origin is not None:
+        # What it was forked from may have been purged; it has that entry itself, in any case.
+        origin = replace(origin, thread=thread.id)
+    duplicate(engine, thread, id, thread.created_us, origin)
+    engine.purge(thread.id)
 
 
 class Carried(Struct):
