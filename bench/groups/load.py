@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
+from unittest import mock
 
 import clew
 from bench.bare import BareTable
@@ -14,6 +16,7 @@ from bench.timing import in_rounds, seconds
 from bench.workshop import Workshop, extend
 from clew.core.checked_reads import check_reads
 from clew.store import Store
+from clew.upkeep.scrub import scrub
 
 _ROUNDS = 21
 _MESSAGES = 10_000
@@ -33,6 +36,10 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     # Over 1.3 it is not the default: docs/explain/durability.md.
     for engine in ("sqlite", "files"):
         yield _checked(workshop, engine, name)
+    path = thread.store.properties.place
+    with mock.patch.dict(os.environ, XDG_STATE_HOME=f"{workshop.new_path()}.state"):
+        (scrubs,) = in_rounds(5, lambda: (seconds(lambda: scrub(path)),))
+    yield milliseconds(f"load: scrub of {_MESSAGES:,} messages", scrubs)
     yield milliseconds(name, ours)
     yield milliseconds("load: bare fetch and decode", theirs)
 

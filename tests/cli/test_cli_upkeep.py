@@ -102,6 +102,43 @@ def test_a_foreign_file_is_not_called_a_damaged_store(run: Run, tmp_path: Path) 
     assert run("repair", tmp_path / "notes.db").code == _exits.UNSUPPORTED
 
 
+# --- verify --continue ---
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_a_store_is_verified_a_part_at_a_time(run: Run, address: str, state: None) -> None:
+    with clew.open(address) as store:
+        store.create("u").append("event", "x" * 9000)
+    first = json.loads(run("verify", address, "--continue", "--bytes", 1, "--json").out)
+    assert (first["finished"], first["threads"], first["threads_read"]) == (False, 2, 1)
+    said = run("verify", address, "--continue")
+    assert (said.code, "whole: everything" in said.out) == (0, True)
+    assert "with that, all of the store since" in said.out
+
+
+def test_what_a_part_finds_is_told_by_the_exit_code(run: Run, address: str, state: None) -> None:
+    rewrite(address, b"needle-b", b"needle-x")
+    done = run("verify", address, "--continue", "--seconds", 5)
+    assert done.code == _exits.DAMAGE
+    assert "thread t" in done.out
+    assert "damaged: " in done.out
+    rewrite(address, b"needle-x", b"needle-b")
+    assert run("verify", address, "--continue").code == 0
+    drop_blob(address)
+    assert run("verify", address, "--continue").code == _exits.MISSING_BLOBS
+
+
+def test_a_part_is_of_everything(run: Run, address: str, tmp_path: Path, state: None) -> None:
+    for options in (["--quick"], ["--namespace", "default"]):
+        assert run("verify", address, "--continue", *options).code == _exits.USAGE
+    assert "--continue" in run("verify", address, "--seconds", "5").err
+    assert run("verify", tmp_path / "none.db", "--continue").code == _exits.USAGE
+
+
 # --- repair ---
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import clew
 from clew.cli import main
+from clew.testing.cases.base import eventually
 
 
 @pytest.fixture
@@ -63,6 +64,29 @@ def test_ctrl_c_ends_it_cleanly_while_pages_are_open(path: Path) -> None:
     assert "ended" in out
     with clew.open(path) as store:
         assert store.verify() == []
+
+
+def test_what_is_damaged_is_read_in_the_background_and_told(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with clew.open(path) as store:
+        store.create("bad").append("event", "a needle in here")
+    path.write_bytes(path.read_bytes().replace(b"needle", b"noodle"))
+    with Viewer("serve", "--store", path) as viewer, httpx.Client(timeout=120) as page:
+        page.get(viewer.link, follow_redirects=True)
+        health = f"{viewer.link.partition('/?')[0]}/health"
+        eventually(lambda: "found by reading in the background" in page.get(health).text, 60)
+        assert "its body is not what was written" in page.get(health).text
+        assert viewer.end()[0] == 0
+    command = [sys.executable, "-m", "clew", "watch", str(tmp_path / "none"), "--store", str(path)]
+    for file in (tmp_path / "state" / "clew").glob("scrub-*"):
+        file.unlink()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        told = next(line for line in watch.stdout if "damaged: " in line)
+        watch.send_signal(signal.SIGINT)
+    assert "thread bad" in told
 
 
 def test_view_opens_a_thread_by_the_beginning_of_its_id(path: Path) -> None:

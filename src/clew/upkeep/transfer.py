@@ -153,6 +153,18 @@ def rename(engine: Engine, thread: ThreadInfo, id: str) -> None:
     engine.purge(thread.id)
 
 
+def files_of(engine: Engine, snapshot: Entry) -> list[str]:
+    """The blobs of the tree that a snapshot holds; none if it was dropped and swept.
+
+    An entry names the tree only, and each folder in it the next ones.
+    """
+    from clew.snapshots.tree import Trees
+
+    body = snapshot.body
+    tree = body.get("tree") if isinstance(body, dict) else None
+    return Trees(engine).blobs(tree) if isinstance(tree, str) else []
+
+
 class Carried(Struct):
     """How much has been written so far."""
 
@@ -204,7 +216,7 @@ class Carrier:
         named = dict.fromkeys(hash for entry in entries for hash in entry.blobs)
         for entry in entries:
             if entry.kind == "snapshot":
-                named.update(dict.fromkeys(self._files_of(entry)))
+                named.update(dict.fromkeys(files_of(self._source, entry)))
         there = self._target.renew_blobs(named)  # a sweep of the target leaves what is young
         waiting: list[bytes] = []
         for hash in named:
@@ -213,17 +225,6 @@ class Carrier:
                 if sum(map(len, waiting)) > BATCH_BYTES:
                     self._put(waiting)
         self._put(waiting)
-
-    def _files_of(self, snapshot: Entry) -> list[str]:
-        """The blobs of the tree that a snapshot holds; none if it was dropped and swept.
-
-        An entry names the tree only, and each folder in it the next ones.
-        """
-        from clew.snapshots.tree import Trees
-
-        body = snapshot.body
-        tree = body.get("tree") if isinstance(body, dict) else None
-        return Trees(self._source).blobs(tree) if isinstance(tree, str) else []
 
     def _put(self, waiting: list[bytes]) -> None:
         if waiting:
