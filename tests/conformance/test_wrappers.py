@@ -247,6 +247,56 @@ def test_with_check_reads_no_lie_of_an_engine_comes_out(lie: str) -> None:
         asked[operation]()
 
 
+def swapped(records: list[Any]) -> list[Any]:
+    """Two entries have each other's place."""
+    places = {3: 4, 4: 3}
+    moved = [replace(r, seq=places.get(r.seq, r.seq)) for r in records]
+    return sorted(moved, key=lambda r: r.seq)
+
+
+def lost(path: list[Any]) -> list[Any]:
+    raise NotFound("entry", "e1")
+
+
+PARTS: dict[str, tuple[str, Callable[[Any], Any], Callable[[Engine], object]]] = {
+    "no child of the one before": (
+        "path",
+        lambda path: path[1:],
+        lambda engine: engine.path("t", after="e1"),
+    ),
+    "a child before its parent": ("read", swapped, lambda engine: engine.read("t")),
+    "a parent that is gone": ("path", lost, lambda engine: engine.read("t", after=2, limit=1)),
+    "a kind that no text can be": (
+        "path",
+        changed(3, kind="\ud800"),
+        lambda engine: engine.path("t"),
+    ),
+    "records before many facts": (
+        "read",
+        lambda records: [r for r in records if r.seq > 20],
+        lambda engine: engine.path("t"),
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", PARTS)
+def test_a_part_of_a_thread_is_checked_against_what_lies_before_it(lie: str) -> None:
+    lying = Lying(MemoryEngine())
+    store = Store(check_reads(cast(Engine, lying)))
+    thread = store.create("t", title="a title")
+    for n in range(1, 5):
+        thread.append("user_message", n, id=f"e{n}")
+    for n in range(70):  # more than are looked at at once to find where it stands
+        thread.set(status=f"step {n}")
+    assert [entry.id for entry in thread.path(after="e1")] == ["e2", "e3", "e4"]
+    operation, answer, ask = PARTS[lie]
+    lying.lies[operation] = answer
+    with pytest.raises(Corrupt, match=r"thread 't'.*clew verify names"):
+        ask(store.engine)
+    with pytest.raises(AttributeError):
+        store.engine.no_operation  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_a_reader_beside_writers_is_told_of_no_damage(place: conformance.Place) -> None:
     engine = place.open()
     engine.create(thread())

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -36,27 +37,35 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 
+Change = Callable[[Any], object]
+
+
 @dataclass(frozen=True)
 class Mutant:
     line: int
     what: str
-    source: str
+    _tree: ast.Module
+    _node: ast.AST
+    _change: Change
+
+    @property
+    def source(self) -> str:
+        """The module with the mistake, made when it is asked for: there are thousands of them."""
+        changed = copy.deepcopy(self._tree)
+        pairs = zip(ast.walk(self._tree), ast.walk(changed), strict=True)
+        self._change(next(there for here, there in pairs if here is self._node))
+        return ast.unparse(ast.fix_missing_locations(changed))
 
 
-def mutants(source: str) -> Iterator[Mutant]:
+def mutants(source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     tree = ast.parse(source)
-    found = [(node, change, what) for node in _code(tree) for change, what in _changes(node)]
-    for node, change, what in sorted(found, key=lambda one: (one[0].lineno, one[2])):
-        changed = copy.deepcopy(tree)
-        target = next(other for other in _same(tree, changed, node))
-        change(target)
-        yield Mutant(node.lineno, what, ast.unparse(ast.fix_missing_locations(changed)))
-
-
-def _same(tree: ast.AST, other: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    pairs = zip(ast.walk(tree), ast.walk(other), strict=True)
-    return (there for here, there in pairs if here is node)
+    found = [
+        Mutant(node.lineno, what, tree, node, change)  # type: ignore[attr-defined]
+        for node in _code(tree)
+        for change, what in _changes(node)
+    ]
+    return sorted(found, key=lambda one: (one.line, one.what))
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
@@ -82,7 +91,7 @@ def _is_idle(value: ast.expr) -> bool:
     return not isinstance(value, ast.Call) or ast.unparse(value.func).startswith("_log.")
 
 
-def _changes(node: ast.AST) -> Iterator[tuple[object, str]]:
+def _changes(node: ast.AST) -> Iterator[tuple[Change, str]]:
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
             other = _COMPARISONS[type(op)]
