@@ -133,6 +133,10 @@ def test_a_port_that_is_taken_is_said_in_a_line(
 def test_without_the_extra_the_command_says_how_to_get_it(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import clew.server
+
+    # Put back at the end, as the modules are: other tests patch what they find by this name.
+    monkeypatch.setattr(clew, "server", clew.server)
     for name in [name for name in sys.modules if name.startswith("clew.server")]:
         monkeypatch.delitem(sys.modules, name)
     blocked: Any = None
