@@ -11,11 +11,11 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 # Tests make thousands of stores and throw them away: in memory, where there is room for them.
 IN_MEMORY := $(shell df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 >= 2048 { print "/dev/shm" }')
-test test-adapters: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR),/tmp)
+test test-adapters coverage: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR),/tmp)
 # They also start thousands of processes, none of which should have to compile Clew again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-adapters test-browser test-agents torture lint bench docs clean help
+.PHONY: demo test coverage test-adapters test-browser test-agents torture lint bench docs clean help
 
 help: ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | sort
@@ -41,6 +41,14 @@ test-agents: $(VENV)/.test $(VENV)/.agents ## let agents themselves open the ses
 
 torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way, and try in full what 'make test' samples
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
+
+# The tests as they are, only slower; the second list is of branches that no test took.
+coverage: $(VENV)/.coverage ## which branches of core, engines, context and messages the tests take
+	@rm -f $(VENV)/coverage*
+	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage run -m pytest -n logical --maxprocesses 4 --dist worksteal \
+		--ignore tests/adapters --ignore tests/browser --ignore tests/agents --ignore tests/docs $(ARGS) || echo "== some tests failed"
+	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage combine -q
+	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage report
 
 lint: $(VENV)/.lint ## style, strict types, tidiness
 	@$(BIN)/ruff check src tests bench docs tools

@@ -32,7 +32,17 @@ from clew.snapshots import facet, ignore, manifest
 from clew.snapshots import model as snapshots
 from clew.testing import conformance, recorded, wrappers
 from clew.testing.cases import base
-from clew.upkeep import backup, cleanup, copy, doctor, migrate, repair, verify
+from clew.upkeep import (
+    backup,
+    cleanup,
+    copy,
+    doctor,
+    migrate,
+    repair,
+    restore,
+    scrub,
+    verify,
+)
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -255,6 +265,7 @@ def upkeep_page() -> str:
     parts = ["# Looking after stores", _notice("upkeep/")]
     sections: list[tuple[ModuleType, str | None, list[tuple[str, Any]], list[Any]]] = [
         (verify, "Store.verify", [("clew.upkeep.verify.verify", verify.verify)], ["VerifyReport"]),
+        (scrub, None, [("clew.upkeep.scrub.scrub", scrub.scrub)], ["ScrubReport", "Scrubber"]),
         (repair, None, [("clew.repair", repair.repair)], ["RepairReport", "Lost", "LostBlob"]),
         (copy, "Store.copy_to", [], ["CopyReport", "CopiedThread"]),
         (
@@ -266,12 +277,19 @@ def upkeep_page() -> str:
         (doctor, None, [("clew.upkeep.doctor.examine", doctor.examine)], ["Examination"]),
         (export, None, [("clew.interchange.export.export", export.export)], ["Exported", "Change"]),
         (backup, None, [("clew.upkeep.backup.backup", backup.backup)], ["BackupReport"]),
+        (
+            restore,
+            None,
+            [("clew.upkeep.restore.restore", restore.restore)],
+            ["RestoreReport"],
+        ),
         (migrate, None, [("clew.upkeep.migrate.migrate", migrate.migrate)], []),
     ]
     for module, method, calls, names in sections:
         verb = module.__name__.rpartition(".")[2]
         parts += [f"## {verb.capitalize()}", _doc(module)]
-        parts.append(f"How to: [{verb}](../howto/{verb}.md).")
+        page = {"scrub": "verify"}.get(verb, verb)
+        parts.append(f"How to: [{page}](../howto/{page}.md).")
         if method is not None:
             anchor = method.replace(".", "").lower()
             parts.append(f"`{method}` is [with the store](store.md#{anchor}).")

@@ -208,8 +208,8 @@ def test_the_same_room_has_the_same_name_in_every_engine() -> None:
         assert {"engine", "blobs", "leases", "purge", "verify", "doctor"} <= found | tables
 
 
-COMMANDS = dict.fromkeys("verify repair copy cleanup doctor migrate backup".split(), "upkeep")
-COMMANDS |= {"export": "interchange"}
+UPKEEP = "verify repair copy cleanup doctor migrate backup restore"
+COMMANDS = dict.fromkeys(UPKEEP.split(), "upkeep") | {"export": "interchange"}
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

@@ -47,6 +47,9 @@ def open(address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOp
     file is made or touched, and every write is refused with ReadOnly. It says the same as a store
     that is open for writing. One that is not there is NotFound.
 
+    `check_reads=True` checks every record against its hash on the way out, so that damage is
+    Corrupt, with the place, and never a wrong answer; see `clew.core.checked_reads`.
+
     `namespace="acme"` opens a part of the store for itself: its threads and blobs are invisible to
     every other namespace, and theirs to it. Without it, the namespace is `default`.
     """
@@ -60,6 +63,7 @@ def open_engine(
     engine, place = _recognise(address)
     if options.get("readonly") and options.get("create"):
         raise InvalidInput("create", "a store that is opened with readonly=True is not made")
+    checks = options.pop("check_reads", False)
     match engine:
         case "postgres":
             found = _postgres(place, {**options})
@@ -69,6 +73,10 @@ def open_engine(
             found = _files(Path(place), {**options})
         case _:
             found = _sqlite(Path(place), {**options})
+    if checks:
+        from clew.core.checked_reads import check_reads
+
+        found = check_reads(found)
     if options.get("readonly"):
         from clew.core.wrapper import read_only
 

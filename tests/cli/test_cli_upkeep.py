@@ -102,6 +102,43 @@ def test_a_foreign_file_is_not_called_a_damaged_store(run: Run, tmp_path: Path) 
     assert run("repair", tmp_path / "notes.db").code == _exits.UNSUPPORTED
 
 
+# --- verify --continue ---
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_a_store_is_verified_a_part_at_a_time(run: Run, address: str, state: None) -> None:
+    with clew.open(address) as store:
+        store.create("u").append("event", "x" * 9000)
+    first = json.loads(run("verify", address, "--continue", "--bytes", 1, "--json").out)
+    assert (first["finished"], first["threads"], first["threads_read"]) == (False, 2, 1)
+    said = run("verify", address, "--continue")
+    assert (said.code, "whole: everything" in said.out) == (0, True)
+    assert "with that, all of the store since" in said.out
+
+
+def test_what_a_part_finds_is_told_by_the_exit_code(run: Run, address: str, state: None) -> None:
+    rewrite(address, b"needle-b", b"needle-x")
+    done = run("verify", address, "--continue", "--seconds", 5)
+    assert done.code == _exits.DAMAGE
+    assert "thread t" in done.out
+    assert "damaged: " in done.out
+    rewrite(address, b"needle-x", b"needle-b")
+    assert run("verify", address, "--continue").code == 0
+    drop_blob(address)
+    assert run("verify", address, "--continue").code == _exits.MISSING_BLOBS
+
+
+def test_a_part_is_of_everything(run: Run, address: str, tmp_path: Path, state: None) -> None:
+    for options in (["--quick"], ["--namespace", "default"]):
+        assert run("verify", address, "--continue", *options).code == _exits.USAGE
+    assert "--continue" in run("verify", address, "--seconds", "5").err
+    assert run("verify", tmp_path / "none.db", "--continue").code == _exits.USAGE
+
+
 # --- repair ---
 
 
@@ -192,6 +229,91 @@ def test_copying_a_store_onto_itself_or_from_nowhere_is_a_mistake(
     assert run("copy", address, address).code == _exits.USAGE
     assert run("copy", tmp_path / "none.db", tmp_path / "to.db").code == _exits.USAGE
     assert not (tmp_path / "to.db").exists()
+
+
+# --- backup and restore ---
+
+
+def test_backup_and_backup_again(run: Run, address: str, tmp_path: Path) -> None:
+    for target in (tmp_path / "to.db", f"files:{tmp_path / 'to'}"):
+        first = run("backup", address, target)
+        assert (first.code, "verified: 1 thread, 4 records in " in first.out) == (0, True)
+        again = json.loads(run("backup", address, target, "--json").out)
+        assert (again["first"], again["records"], again["verified"]) == (False, 0, True)
+    with clew.open(address) as store:
+        store.get("t").append("event", 1)
+    assert "1 thread, 1 record new in " in run("backup", address, tmp_path / "to.db").out
+
+
+def test_a_backup_writes_to_nothing_that_is_none_of_this_store(
+    run: Run, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    refused = run("backup", address, tmp_path / "notes.txt")
+    assert (refused.code, "no backup" in refused.err) == (_exits.USAGE, True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert run("backup", address, tmp_path / "to.db").code == 0
+    other = tmp_path / "other.db"
+    with clew.open(other) as store:
+        store.create("theirs")
+    refused = run("backup", other, tmp_path / "to.db")
+    assert (refused.code, "--moved" in refused.err) == (_exits.CONFLICT, True)
+
+
+def test_a_backup_tells_what_only_it_has(run: Run, address: str, tmp_path: Path) -> None:
+    with clew.open(address) as store:
+        store.create("u").append("event", "the first")
+        store.create("v")
+    assert run("backup", address, tmp_path / "to.db").code == 0
+    with clew.open(address) as store:
+        store.purge("v")
+        store.purge("u")
+        store.create("u").append("event", "the second")
+    done = run("backup", address, tmp_path / "to.db")
+    assert done.code == 0
+    assert "thread u: it went another way since; the backup keeps what it had as u~" in done.out
+    assert "1 thread of the backup that the store has no more: kept" in done.out
+
+
+def test_everything_comes_back_from_a_backup(run: Run, address: str, tmp_path: Path) -> None:
+    backup, new = tmp_path / "to.db", tmp_path / "new.db"
+    run("backup", address, backup)
+    assert "@all goes with --from" in run("restore", "@all").err
+    assert run("restore", new, "@all", "--from", tmp_path / "none.db").code == _exits.USAGE
+    done = run("restore", new, "@all", "--from", backup)
+    assert (done.code, "restored and verified: 1 thread, 4 records" in done.out) == (0, True)
+    assert "the backup of " in done.out
+    refused = run("restore", new, "@all", "--from", backup)
+    assert (refused.code, "move it away" in refused.err) == (_exits.USAGE, True)
+    report = json.loads(run("restore", tmp_path / "b.db", "@all", "--from", backup, "--json").out)
+    assert (report["threads"], report["verified"]) == (1, True)
+    assert run("verify", new).code == 0
+
+
+def test_one_thread_comes_back_from_a_backup(run: Run, address: str, tmp_path: Path) -> None:
+    backup = tmp_path / "to.db"
+    with clew.open(address) as store:
+        fork = store.get("t").fork(id="f")
+        fork.append("event", "mine", id="mine")
+    run("backup", address, backup)
+    same = run("restore", address, "f", "--from", backup)
+    assert (same.code, "nothing to restore" in same.out) == (0, True)
+    with clew.open(address) as store:
+        store.purge("f")
+        store.purge("t")
+    done = run("restore", address, "f", "--from", backup)
+    assert (done.code, "restored f, 1 record" in done.out) == (0, True)
+    with clew.open(address) as store:
+        assert [entry.id for entry in store.get("f").path()] == ["a", "b", "c", "mine"]
+        assert store.find("t") is None
+        assert store.verify() == []
+        store.purge("f")
+        store.create("f").append("event", "another one")
+    refused = run("restore", address, "f", "--from", backup)
+    assert (refused.code, "another thread of this id" in refused.err) == (_exits.CONFLICT, True)
+    assert run("restore", address, "none", "--from", backup).code == _exits.NOT_FOUND
+    value = json.loads(run("restore", address, "t", "--from", backup, "--json").out)
+    assert (value["id"], value["outcome"], value["records"]) == ("t", "copied", 4)
 
 
 # --- progress ---

@@ -5,26 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from amounts import pairs
+from msgspec.structs import replace
 from places import PLACES
 
+from clew.core.checked_reads import check_reads
 from clew.core.engine import Engine, innermost
-from clew.core.errors import Conflict, NotFound, ReadOnly, Unavailable, Unsupported
+from clew.core.errors import Conflict, Corrupt, NotFound, ReadOnly, Unavailable, Unsupported
 from clew.core.maintenance import maintenance_class
-from clew.core.model import DEFAULT_NAMESPACE, Acquire, Inspect, ThreadQuery
+from clew.core.model import DEFAULT_NAMESPACE, Acquire, FactDraft, Inspect, ThreadQuery
 from clew.engines.memory import MemoryEngine
 from clew.store import Store
 from clew.testing import conformance
-from clew.testing.cases.base import entry, fork_of, grow, ids, thread
+from clew.testing.cases.base import entry, fork_of, grow, ids, move, thread
 from clew.testing.wrappers import Fault, Trace, faulty, read_only, traced
 from clew.upkeep.doctor import examine
 
 TRANSPARENT: dict[str, Callable[[Engine], Engine]] = {
     "traced": lambda engine: traced(engine, lambda trace: None),
     "faulty, without faults": lambda engine: faulty(engine, []),
-    "one in the other": lambda engine: traced(faulty(engine, []), lambda trace: None),
+    "check_reads": check_reads,
+    "one in the other": lambda engine: traced(check_reads(faulty(engine, [])), lambda trace: None),
 }
 
 
@@ -178,6 +182,142 @@ def test_faults_come_in_their_order_and_may_be_added() -> None:
     faults.append(Fault("check", Unavailable("three")))
     with pytest.raises(Unavailable, match="three"):
         list(engine.check())
+
+
+# --- check_reads ---
+
+
+class Lying:
+    """An engine that gives out something else than it holds: what a disk does that rots."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.wrapped = engine
+        self.lies: dict[str, Callable[[Any], Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self.wrapped, name)
+        if name not in self.lies:
+            return answer
+        return lambda *given, **options: self.lies[name](answer(*given, **options))
+
+
+def changed(n: int, **fields: Any) -> Callable[[list[Any]], list[Any]]:
+    """The record of this seq, wherever it is in an answer, is not what was written."""
+    return lambda records: [replace(r, **fields) if r.seq == n else r for r in records]
+
+
+LIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "a body of the path": ("path", changed(3, data=b'"x"')),
+    "a body in the log": ("read", changed(3, data=b'"x"')),
+    "a kind": ("path", changed(3, kind="event")),
+    "a time": ("read", changed(3, time_us=5)),
+    "a parent": ("path", changed(4, parent="e1")),
+    "meta": ("path", changed(3, meta_data=b"{}")),
+    "an empty turn": ("path", changed(3, turn="")),
+    "a fact": ("read", changed(1, data=b'{"text":"x"}')),
+    "a move": ("read", changed(6, leaf="e2")),
+    "an entry too few": ("path", lambda path: path[:2] + path[3:]),
+    "the root missing": ("path", lambda path: path[1:]),
+    "the leaf missing": ("path", lambda path: path[:-1]),
+    "no path at all": ("path", lambda path: []),
+    "a record too few": ("read", lambda records: records[:2] + records[3:]),
+    "the end of the log": ("read", lambda records: [r for r in records if r.seq < 7]),
+    "a log that is longer": ("thread", lambda info: replace(info, seq=6)),
+    "a log that is shorter": ("thread", lambda info: replace(info, seq=8)),
+    "the leaf": ("thread", lambda info: replace(info, leaf="e2")),
+    "no leaf": ("thread", lambda info: replace(info, leaf=None)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_with_check_reads_no_lie_of_an_engine_comes_out(lie: str) -> None:
+    lying = Lying(MemoryEngine())
+    store = Store(check_reads(cast(Engine, lying)))
+    thread = store.create("t", title="a title")  # record 1
+    for n in range(1, 5):
+        thread.append("user_message", n, id=f"e{n}")
+    thread.move("e3")
+    thread.set(status="busy")
+    assert [entry.id for entry in thread.path()] == ["e1", "e2", "e3"]
+    assert len(list(thread.read())) == thread.info.seq == 7
+    operation, answer = LIES[lie]
+    lying.lies[operation] = answer
+    asked = {"path": thread.path, "read": lambda: list(thread.read()), "thread": thread.path}
+    with pytest.raises(Corrupt, match=r"thread 't'.*clew verify names"):
+        asked[operation]()
+
+
+def swapped(records: list[Any]) -> list[Any]:
+    """Two entries have each other's place."""
+    places = {3: 4, 4: 3}
+    moved = [replace(r, seq=places.get(r.seq, r.seq)) for r in records]
+    return sorted(moved, key=lambda r: r.seq)
+
+
+def lost(path: list[Any]) -> list[Any]:
+    raise NotFound("entry", "e1")
+
+
+PARTS: dict[str, tuple[str, Callable[[Any], Any], Callable[[Engine], object]]] = {
+    "no child of the one before": (
+        "path",
+        lambda path: path[1:],
+        lambda engine: engine.path("t", after="e1"),
+    ),
+    "a child before its parent": ("read", swapped, lambda engine: engine.read("t")),
+    "a parent that is gone": ("path", lost, lambda engine: engine.read("t", after=2, limit=1)),
+    "a kind that no text can be": (
+        "path",
+        changed(3, kind="\ud800"),
+        lambda engine: engine.path("t"),
+    ),
+    "records before many facts": (
+        "read",
+        lambda records: [r for r in records if r.seq > 20],
+        lambda engine: engine.path("t"),
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", PARTS)
+def test_a_part_of_a_thread_is_checked_against_what_lies_before_it(lie: str) -> None:
+    lying = Lying(MemoryEngine())
+    store = Store(check_reads(cast(Engine, lying)))
+    thread = store.create("t", title="a title")
+    for n in range(1, 5):
+        thread.append("user_message", n, id=f"e{n}")
+    for n in range(70):  # more than are looked at at once to find where it stands
+        thread.set(status=f"step {n}")
+    assert [entry.id for entry in thread.path(after="e1")] == ["e2", "e3", "e4"]
+    operation, answer, ask = PARTS[lie]
+    lying.lies[operation] = answer
+    with pytest.raises(Corrupt, match=r"thread 't'.*clew verify names"):
+        ask(store.engine)
+    with pytest.raises(AttributeError):
+        store.engine.no_operation  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_reader_beside_writers_is_told_of_no_damage(place: conformance.Place) -> None:
+    engine = place.open()
+    engine.create(thread())
+    reader, done = check_reads(engine), threading.Event()
+
+    def write() -> None:
+        for n in range(60):
+            fact = FactDraft(id=f"f{n}", key="status", data=b'"busy"', time_us=n)
+            engine.append("t", [entry(f"e{n}"), fact])
+            if n % 7 == 0:
+                engine.append("t", [move(f"m{n}", None)])
+        done.set()
+
+    worker = threading.Thread(target=write)
+    worker.start()
+    while not done.is_set():
+        reader.path("t")
+        reader.read("t", limit=10_000)
+        reader.thread("t")
+    worker.join()
+    assert len(reader.read("t", limit=10_000)) == reader.thread("t").seq
 
 
 # --- maintenance, through wrappers and without ---

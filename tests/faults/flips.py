@@ -15,12 +15,13 @@ import apsw
 from faults import operations
 from faults.operations import HASHES, entry
 from faults.points import Outcome
-from faults.stores import Kind, differences, load, look, store
+from faults.stores import Kind, differences, load, look, store, wrong_answer
 
 from clew.core.engine import Engine
 from clew.core.errors import ClewError
 
 Damage = Callable[[Path, random.Random], str]
+Wrap = Callable[[Engine], Engine]
 
 
 class Flips:
@@ -37,11 +38,37 @@ class Flips:
         self.seen: Counter[str] = Counter()
 
     def run(self, damage: Damage, count: int, seed: int, outcome: Outcome) -> None:
+        self._run(damage, count, seed, outcome, self._judge)
+
+    def run_reads(
+        self, damage: Damage, count: int, seed: int, outcome: Outcome, wrap: Wrap
+    ) -> None:
+        """The same, but nothing is verified: no answer through a wrapper may be wrong."""
+        self._run(damage, count, seed, outcome, lambda: self._judge_reads(wrap))
+
+    def _run(
+        self,
+        damage: Damage,
+        count: int,
+        seed: int,
+        outcome: Outcome,
+        judge: Callable[[], str | None],
+    ) -> None:
         chance = random.Random(f"{damage.__name__} {seed}")
         for _ in range(count):
             store(self._image, self._folder)
             what = damage(self._folder, chance)
-            outcome.add(f"{self._kind.name}, {what}", self._judge())
+            outcome.add(f"{self._kind.name}, {what}", judge())
+
+    def _judge_reads(self, wrap: Wrap) -> str | None:
+        try:
+            with self._kind.open(self._folder) as engine:
+                wrong = wrong_answer(wrap(engine), self._view)
+        except ClewError:
+            return self._note("refused")
+        except Exception as error:
+            return f"a raw error: {type(error).__name__}: {error}"
+        return None if wrong is None else f"a wrong answer: {wrong}"
 
     def _judge(self) -> str | None:
         try:

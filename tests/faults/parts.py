@@ -31,6 +31,8 @@ from faults.takes import (
     nothing_is_told,
 )
 
+from clew.core.checked_reads import check_reads
+
 HERE = Path(__file__).parent
 
 
@@ -111,6 +113,12 @@ def truncate_at_every_byte(kind: Kind, folder: Path, amount: Amount, outcome: Ou
 
 def flip_bits(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
     flips.Flips(kind, folder).run(flips.flip, amount.flips, 4, outcome)
+
+
+def read_flipped_bits(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    damaged = flips.Flips(kind, folder)
+    damaged.run_reads(flips.flip, amount.flips // 4, 5, outcome, check_reads)
+    damaged.run_reads(flips.MIXES[kind.name], amount.mixes // 4, 5, outcome, check_reads)
 
 
 def drop_swap_double(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
@@ -203,6 +211,7 @@ PARTS: dict[str, Part] = {
     "1 a fault at every call": fail_at_every_call,
     "2 the last record cut at every byte": truncate_at_every_byte,
     "3 bits flipped": flip_bits,
+    "3 bits flipped, read with check_reads": read_flipped_bits,
     "3 dropped, swapped, doubled": drop_swap_double,
     "4 writers killed": kill_writers,
     "5 power cut after every call": cut_power,
@@ -262,6 +271,12 @@ def unchecked_hashes(kind: Kind, folder: Path, amount: Amount, outcome: Outcome)
         damaged.run(flips.flip, min(amount.flips // 3, 100), 4, outcome)
 
 
+def believed_reads(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    damaged = flips.Flips(kind, folder)
+    with hashes_unchecked(kind):
+        damaged.run_reads(flips.flip, min(amount.flips // 3, 50), 5, outcome, lambda engine: engine)
+
+
 @contextmanager
 def hashes_unchecked(kind: Kind) -> Iterator[None]:
     """A store that believes whatever it reads."""
@@ -292,6 +307,7 @@ CONTROLS: dict[str, tuple[Part, str]] = {
     "5 power cut, acknowledged before the sync": (acknowledged_before_the_sync, "acknowledged"),
     "5 power cut, a disk that never syncs": (lying_disk, "acknowledged"),
     "3 bits flipped, hashes not checked": (unchecked_hashes, "verify is content"),
+    "3 bits flipped, read without check_reads": (believed_reads, "a wrong answer"),
     "9 take: its entry before its blobs": (snapshots_before_their_blobs, "Corrupt"),
     "9 take: gaps that nobody is told of": (untold_gaps, "nobody says so"),
     "9 take: power cut, acknowledged before the sync": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +15,7 @@ from unittest import mock
 from faults.disks import LayeredDisk
 from faults.layers import DEATHS, ERRORS, LESS, Layer
 from faults.vfs import LayeredVFS, folders_through, quiet
+from msgspec import structs
 
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, NotFound
@@ -238,3 +239,65 @@ def _look_at(engine: Engine, info: ThreadInfo) -> ThreadView:
         [engine.path(info.id, segment.last) for segment in segments],
         engine.lease(info.id, Inspect()),
     )
+
+
+# --- answers that are wrong -----------------------------------------------------------------
+
+
+def wrong_answer(engine: Engine, view: View) -> str | None:
+    """The first answer about the journal that is not as it was, and no error either."""
+    for id, then in view.threads.items():
+        for what, ask, expected in _questions(engine, id, then):
+            try:
+                found = ask()
+            except ClewError:
+                continue
+            if found != expected:
+                return f"{what} of {id!r} is now {found!r:.300}"
+    for hash, data in view.blobs.items():
+        try:
+            if engine.get_blob(hash) != data:
+                return f"blob {hash}"
+        except ClewError:
+            continue
+    return None
+
+
+Question = tuple[str, Callable[[], object], object]
+
+
+def _questions(engine: Engine, id: str, then: ThreadView) -> Iterator[Question]:
+    path, records = then.path, then.records
+
+    def stands() -> object:
+        info = engine.thread(id)
+        return info.seq, info.leaf
+
+    def feed() -> list[Record]:
+        found: list[Record] = []
+        while page := engine.read(id, after=len(found), limit=7):
+            found += page
+        return found
+
+    yield "where it stands", stands, (then.info.seq, then.info.leaf)
+    yield "the path", lambda: _content(engine.path(id)), _content(path)
+    yield "the newest", lambda: _content(engine.path(id, limit=3)), _content(path[-3:])
+    if path:
+        middle = len(path) // 2
+        after = path[middle].id
+        rest = _content(path[middle + 1 :])
+        yield "the rest", lambda: _content(engine.path(id, after=after)), rest
+    yield "the log", lambda: engine.read(id, limit=100_000), records
+    yield "the log in pages", feed, records
+    for segment, tip in zip(then.segments, then.tips, strict=True):
+        last = segment.last
+        yield (
+            f"the path to {last!r}",
+            lambda last=last: _content(engine.path(id, last)),
+            (_content(tip)),
+        )
+
+
+def _content(entries: list[Entry]) -> list[Entry]:
+    """What a hash covers: on a path, that is not the place that an entry has in its own log."""
+    return [structs.replace(entry, thread="", seq=0) for entry in entries]

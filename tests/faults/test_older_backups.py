@@ -10,9 +10,7 @@ import pytest
 from places import PostgresPlace
 
 import clew
-from clew.core.errors import Corrupt
-from clew.core.lease_rules import FENCE_MAX, Instant, LeaseState, step_lease
-from clew.core.model import Acquire, Lease, Release, Renew
+from clew.core.model import Lease
 
 
 class SQLiteBackup:
@@ -109,51 +107,3 @@ def test_a_zombie_is_refused_by_a_store_that_was_put_back(backup: Backup) -> Non
         assert thread.leases.active() == holder, "nor does it give back what is not its own"
         thread.append("event", "the holder's", fence=holder.fence)
         assert [entry.body for entry in thread.path()] == ["before", "the holder's"]
-
-
-# --- the rule itself ---
-
-NOON_US = 1_800_000_000_000_000
-
-
-def at(wall_us: int) -> Instant:
-    return Instant(now_ns=wall_us * 1000, era="", wall_us=wall_us)
-
-
-def taken(state: LeaseState, now: Instant) -> LeaseState:
-    """The lease after it was acquired and released."""
-    held, lease = step_lease("t", state, Acquire("me", 1), now)
-    assert lease is not None
-    assert lease.fence == held.fence
-    return step_lease("t", held, Release(held.fence), now)[0]
-
-
-def test_fences_that_were_counted_from_one_go_on_from_the_clock() -> None:
-    assert taken(LeaseState(fence=7), at(NOON_US)).fence == NOON_US
-
-
-def test_a_clock_that_goes_back_takes_no_fence_with_it() -> None:
-    state, seen = LeaseState(), [0]
-    for wall_us in (NOON_US, NOON_US - 3_600_000_000, NOON_US - 1, 0, -5, NOON_US + 10**9):
-        state = taken(state, at(wall_us))
-        seen.append(state.fence)
-    assert seen == sorted(set(seen))
-    assert seen[-1] == NOON_US + 10**9
-
-
-def test_a_backup_from_before_the_clock_was_set_back_gives_no_fence_again() -> None:
-    """The fences are ahead of the clock, on both sides of the backup."""
-    backup = taken(LeaseState(), at(NOON_US))
-    given, state = set(), backup
-    for n in range(50):
-        state = taken(state, at(NOON_US - 10**12 + n * 7_919))
-        given.add(state.fence)
-    anew = taken(backup, at(NOON_US - 10**12 + 3_600_000_123))
-    assert anew.fence not in given
-
-
-def test_a_fence_that_cannot_grow_is_damage() -> None:
-    with pytest.raises(Corrupt):
-        taken(LeaseState(fence=FENCE_MAX), at(NOON_US))
-    with pytest.raises(clew.LeaseLost):
-        step_lease("t", LeaseState(fence=5), Renew(FENCE_MAX, 1), at(NOON_US))

@@ -2,8 +2,9 @@
 
 Each engine runs in a process of its own: SQLite and files side by side, PostgreSQL, whose parts
 measure how long a failover takes, after them. Last come the tests that `make test` runs a sample
-of, in full. The exit code is 1 if a part found a failure, if a control, which does the same to
-something broken, found none, or if a test failed.
+of, in full, and mutants: whether the tests of core/ and context/ notice a mistake in them. The exit
+code is 1 if a part found a failure, if a control, which does the same to something broken, found
+none, if a test failed, or if too few mutants were noticed.
 """
 
 from __future__ import annotations
@@ -138,6 +139,7 @@ def main() -> int:
     bad = any(row.bad for row in rows)
     if not (asked.engine or asked.part or asked.short):
         bad |= run_tests() != 0
+        bad |= run_mutants() != 0
     return int(bad)
 
 
@@ -149,6 +151,11 @@ def run_tests() -> int:
     asking = sorted(str(path) for path, text in texts.items() if any(w in text for w in words))
     command = [sys.executable, "-m", "pytest", "-n", "logical", "--dist", "worksteal", *asking]
     return subprocess.run(command, env=environment() | {"CLEW_TESTS": "full"}).returncode
+
+
+def run_mutants() -> int:
+    command = [sys.executable, str(TESTS / "mutation" / "run.py")]
+    return subprocess.run(command, env=environment()).returncode
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,11 @@ from typing import Any, Self
 from unittest import mock
 
 import psycopg
-from faults.stores import View, look
+from faults.stores import View, look, wrong_answer
 
 import clew
+from clew.core.checked_reads import check_reads
+from clew.core.engine import Engine
 from clew.core.model import Acquire, Problem
 from clew.testing.cases.base import thread as draft_of
 
@@ -204,17 +206,27 @@ def _flip_number(value: int, bit: int, width: int) -> int:
     return changed - (1 << width) if changed >> (width - 1) else changed
 
 
+Judge = Callable[["Damaged", Cell, Any, list[View], Outcome], None]
+
+
 def flip(data: bytes, bit: int) -> bytes:
     changed = bytearray(data)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
 
 
-def flip_values(store: Damaged, seed: int, rows_max: int) -> Outcome:
+def flip_values(
+    store: Damaged,
+    seed: int,
+    rows_max: int,
+    judge: Judge | None = None,
+    tables: Iterable[str] = TABLES,
+) -> Outcome:
     """Change values of every column, in so many rows of each table: one bit, to NULL, from NULL."""
+    judge = judge or _judge
     outcome = Outcome()
     views = [_view(store, name) for name in NAMESPACES]
-    for table in TABLES:
+    for table in tables:
         count = _count(store, table)
         for column, type, nullable in _columns(store, table):
             chance = random.Random(f"{seed} {table} {column}")
@@ -222,8 +234,46 @@ def flip_values(store: Damaged, seed: int, rows_max: int) -> Outcome:
             for n in sorted(chance.sample(range(count), min(count, rows_max))):
                 cell = _cell(store, table, column, type, nullable, n)
                 for value in cell.variants(chance):
-                    _judge(store, cell, value, views, outcome)
+                    judge(store, cell, value, views, outcome)
     return outcome
+
+
+def judge_reads(
+    store: Damaged, cell: Cell, value: Any, views: list[View], outcome: Outcome
+) -> None:
+    """Nothing is verified: no answer of engines with check_reads may be wrong."""
+    _judge_answers(store, cell, value, views, outcome, check_reads)
+
+
+def judge_bare_reads(
+    store: Damaged, cell: Cell, value: Any, views: list[View], outcome: Outcome
+) -> None:
+    _judge_answers(store, cell, value, views, outcome, lambda engine: engine)
+
+
+def _judge_answers(
+    store: Damaged,
+    cell: Cell,
+    value: Any,
+    views: list[View],
+    outcome: Outcome,
+    wrap: Callable[[Engine], Engine],
+) -> None:
+    try:
+        cell.put(store.connection, value)
+    except psycopg.Error:
+        outcome.refused += 1
+        return
+    try:
+        for name, view in zip(NAMESPACES, views, strict=True):
+            wrong = wrong_answer(wrap(store.store(name).engine), view)
+            if wrong is not None:
+                outcome.wrong.append(f"{cell.table}.{cell.column} became {value!r}: {wrong}")
+        outcome.meant_nothing += 1
+    except Exception as error:
+        outcome.wrong.append(f"{cell.table}.{cell.column}: {value!r} raises {error!r}")
+    finally:
+        cell.put(store.connection, cell.value)
 
 
 def _judge(store: Damaged, cell: Cell, value: Any, views: list[View], outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from unittest import mock
 
 import psycopg
 import pytest
-from amounts import amount, sample
+from amounts import FULL, amount, sample
 from postgres import damage
 from postgres.damage import LARGE, Damaged, fill
 from servers.cluster import Cluster
@@ -168,6 +168,14 @@ def test_any_bit_that_flips_is_found_or_means_nothing(copy: Damaged) -> None:
     assert outcome.wrong == []
     assert outcome.found > amount(60, 250)
     assert outcome.meant_nothing > amount(2, 10), "the harness can tell"
+
+
+def test_no_bit_that_flips_gives_a_wrong_answer_with_check_reads(copy: Damaged) -> None:
+    tables = damage.TABLES if FULL else ["records"]
+    outcome = damage.flip_values(copy, 7, amount(1, 4), damage.judge_reads, tables)
+    assert outcome.wrong == []
+    bare = damage.flip_values(copy, 7, 1, damage.judge_bare_reads, ["records"])
+    assert bare.wrong, "the harness can tell"
 
 
 def test_a_problem_names_its_place(copy: Damaged) -> None:

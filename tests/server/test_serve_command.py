@@ -13,6 +13,7 @@ import pytest
 
 import clew
 from clew.cli import main
+from clew.testing.cases.base import eventually
 
 
 @pytest.fixture
@@ -65,6 +66,29 @@ def test_ctrl_c_ends_it_cleanly_while_pages_are_open(path: Path) -> None:
         assert store.verify() == []
 
 
+def test_what_is_damaged_is_read_in_the_background_and_told(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with clew.open(path) as store:
+        store.create("bad").append("event", "a needle in here")
+    path.write_bytes(path.read_bytes().replace(b"needle", b"noodle"))
+    with Viewer("serve", "--store", path) as viewer, httpx.Client(timeout=120) as page:
+        page.get(viewer.link, follow_redirects=True)
+        health = f"{viewer.link.partition('/?')[0]}/health"
+        eventually(lambda: "found by reading in the background" in page.get(health).text, 60)
+        assert "its body is not what was written" in page.get(health).text
+        assert viewer.end()[0] == 0
+    command = [sys.executable, "-m", "clew", "watch", str(tmp_path / "none"), "--store", str(path)]
+    for file in (tmp_path / "state" / "clew").glob("scrub-*"):
+        file.unlink()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        told = next(line for line in watch.stdout if "damaged: " in line)
+        watch.send_signal(signal.SIGINT)
+    assert "thread bad" in told
+
+
 def test_view_opens_a_thread_by_the_beginning_of_its_id(path: Path) -> None:
     with Viewer("view", "thr", "--store", path, "--read-only") as viewer:
         answer = httpx.get(viewer.link, follow_redirects=False, timeout=120)
@@ -109,6 +133,10 @@ def test_a_port_that_is_taken_is_said_in_a_line(
 def test_without_the_extra_the_command_says_how_to_get_it(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import clew.server
+
+    # Put back at the end, as the modules are: other tests patch what they find by this name.
+    monkeypatch.setattr(clew, "server", clew.server)
     for name in [name for name in sys.modules if name.startswith("clew.server")]:
         monkeypatch.delitem(sys.modules, name)
     blocked: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,23 @@ import pytest
 from places import ADDRESSES
 
 import clew
-from clew.core.errors import AlreadyExists, ClewError, Corrupt, NotFound, Unsupported
+from clew.address import maintenance, place_of
+from clew.core.errors import (
+    AlreadyExists,
+    ClewError,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from clew.core.model import Problem
 from clew.engines.sqlite.doctor import SQLiteMaintenance
-from clew.upkeep.backup import backup
+from clew.upkeep import restore as restore_module
+from clew.upkeep.backup import backup, find_mark, stored_namespaces
+from clew.upkeep.restore import restore
+from clew.upkeep.transfer import everything
 
 
 @pytest.fixture(params=ADDRESSES)
@@ -110,3 +124,195 @@ def test_a_copy_that_is_not_whole_gets_no_name(
     with pytest.raises(Corrupt, match="the copy: not as it was written"):
         backup(source, tmp_path / "b.db")
     assert not (tmp_path / "b.db").exists()
+
+
+# --- again, into the same place ---
+
+
+@pytest.fixture(params=["{}", "files:{}"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(request.param).format(tmp_path / "backup")
+
+
+Log = dict[tuple[str, str], list[tuple[str, str]]]
+
+
+def logs(address: str) -> Log:
+    """Every record of every thread, by namespace and thread."""
+    found: Log = {}
+    for name in stored_namespaces(address):
+        with clew.open(address, namespace=name) as store:
+            for info in everything(store.engine):
+                log = store.engine.read(info.id)
+                found[name, info.id] = [(record.id, record.hash) for record in log]
+    return found
+
+
+def test_a_second_backup_costs_what_is_new_and_is_the_store_again(
+    address: str, target: str
+) -> None:
+    fill(address)
+    assert backup(address, target).first
+    with clew.open(address, namespace="acme") as store:
+        store.get("t").append("event", "new")
+        store.get("fork").set(title="named since")
+        store.restore("gone")
+        store.create("more").append("event", "in a new one")
+    again = backup(address, target)
+    assert (again.first, again.records, again.blobs, again.kept) == (False, 4, 0, ())
+    assert logs(target) == logs(address)
+    assert backup(address, target).records == 0
+    assert list(maintenance(target).check()) == []
+
+
+def test_what_the_store_has_lost_the_backup_keeps(tmp_path: Path, target: str) -> None:
+    """An older state was put back and went on, threads were purged, and an id was used again."""
+    address, older = str(tmp_path / "s.db"), tmp_path / "older.db"
+    fill(address)
+    with clew.open(address) as store:
+        store.create("used again").append("event", "the first")
+        store.create("gone for good").append("event", 1)
+    backup(address, older)
+    with clew.open(address) as store:
+        thread, fork = store.get("t"), store.get("fork")
+        for n in range(3):
+            thread.append("event", n, id=f"lost{n}")
+        store.create("only mine").append("event", 1)
+        fork.append("event", "lost too")
+        of_fork = fork.fork(id="fork of the fork")
+        of_fork.append("event", 1)
+    backup(address, target)
+    had = logs(target)
+    for file in tmp_path.glob("s.db*"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    restore(older, address)
+    with clew.open(address) as store:
+        store.get("t").append("event", "another way", id="mine")
+        store.purge("used again")
+        store.create("used again").append("event", "the second")
+        store.purge("gone for good")
+    done = backup(address, target)
+    aside = {id: kept for _, id, kept in done.set_aside}
+    assert set(aside) == {"t", "used again"}
+    assert {id for _, id in done.kept} == {"gone for good", "only mine", "fork of the fork"}
+    assert done.ahead == (("default", "fork"),)
+    now = logs(target)
+    there = logs(address)
+    assert {key: now[key] for key in there if key[1] != "fork"} == {
+        key: log for key, log in there.items() if key[1] != "fork"
+    }
+    with clew.open(target) as store:
+        kept = store.get(aside["t"])
+        assert [entry.id for entry in kept.path()][-3:] == ["lost0", "lost1", "lost2"]
+        assert [e.body for e in store.get(aside["used again"]).path()] == ["the first"]
+    for key in (("default", "fork of the fork"), ("default", "fork"), ("default", "only mine")):
+        assert now[key] == had[key]
+    assert list(maintenance(target).check()) == []
+    assert backup(address, target).set_aside == (), "once"
+
+
+def image(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
+    return {str(file): file.read_bytes() for file in files}
+
+
+def test_nothing_but_a_backup_of_this_store_is_written_to(tmp_path: Path, target: str) -> None:
+    address, other = str(tmp_path / "s.db"), str(tmp_path / "other.db")
+    fill(address)
+    with clew.open(other) as store:
+        store.create("theirs").append("event", 1)
+    copied = str(target).replace("backup", "copy")
+    with clew.open(address) as source, clew.open(copied) as made:
+        source.copy_to(made)
+    before = image(place_of(copied))
+    with pytest.raises(AlreadyExists):
+        backup(address, copied)
+    assert image(place_of(copied)) == before, "a copy is in use; only a backup is nothing else"
+    backup(address, target)
+    before = image(place_of(target))
+    with pytest.raises(Conflict, match="is a backup of"):
+        backup(other, target)
+    with pytest.raises(Conflict, match="has none of"):
+        backup(other, target, moved=True)
+    with pytest.raises(InvalidInput):
+        backup(target, target)
+    assert image(place_of(target)) == before
+    moved = tmp_path / "moved.db"
+    Path(address).rename(moved)
+    with clew.open(moved) as store:
+        store.create("since then")
+    with pytest.raises(Conflict, match="--moved"):
+        backup(moved, target)
+    assert image(place_of(target)) == before
+    assert backup(moved, target, moved=True).records == 0
+    assert backup(moved, target).threads == 7, "from then on that is its place"
+
+
+def test_a_store_that_lost_everything_does_not_count_as_its_own_backup(tmp_path: Path) -> None:
+    address, target = str(tmp_path / "s.db"), str(tmp_path / "b.db")
+    fill(address)
+    backup(address, target)
+    for file in tmp_path.glob("s.db*"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    clew.open(address).close()
+    with pytest.raises(Conflict, match="has none of"):
+        backup(address, target)
+
+
+def test_a_damaged_thread_keeps_no_other_one_from_the_backup(tmp_path: Path) -> None:
+    address, target = tmp_path / "s.db", tmp_path / "b.db"
+    fill(str(address))
+    backup(address, target)
+    with clew.open(address) as store:
+        store.get("t").append("event", "needle")
+        store.create("z").append("event", "sound")
+    address.write_bytes(address.read_bytes().replace(b"needle", b"noodle"))
+    with pytest.raises(Corrupt, match="all other threads"):
+        backup(address, target)
+    with clew.open(target) as store:
+        assert [entry.body for entry in store.get("z").path()] == ["sound"]
+        assert store.verify() == []
+    mark = find_mark(target)
+    assert mark is not None
+    assert not mark.finished
+
+
+# --- back ---
+
+
+def test_a_store_comes_back_whole_on_every_engine(
+    address: str, target: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    fill(address)
+    backup(address, target)
+    wanted = logs(address)
+    for place in (tmp_path / "deep" / "new.db", f"files:{tmp_path / 'new'}"):
+        done = restore(target, place)
+        assert (done.threads, set(done.namespaces)) == (6, {"default", "acme"})
+        assert logs(str(place)) == wanted
+        assert find_mark(place) is None
+        with pytest.raises(AlreadyExists):
+            restore(target, place)
+        assert logs(str(place)) == wanted
+
+
+def test_a_store_comes_back_on_a_server_that_holds_none(tmp_path: Path, postgres_dsn: str) -> None:
+    address, target = str(tmp_path / "s.db"), str(tmp_path / "b.db")
+    fill(address)
+    backup(address, target)
+    assert restore(target, postgres_dsn).threads == 6
+    assert logs(postgres_dsn) == logs(address)
+    with pytest.raises(AlreadyExists):
+        restore(target, postgres_dsn)
+
+
+def test_a_clock_before_the_backup_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, target = str(tmp_path / "s.db"), str(tmp_path / "b.db")
+    fill(address)
+    backup(address, target)
+    monkeypatch.setattr(restore_module, "now_us", lambda: 1_000_000_000_000_000)
+    with pytest.raises(Unavailable, match="set the clock first"):
+        restore(target, tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()

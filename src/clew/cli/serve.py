@@ -1,13 +1,15 @@
 """Look at a store in a browser: threads, their trees, files and contexts, live.
 
 The viewer listens on this machine only. The link that it opens has a token, and without that
-token nothing is shown. Ctrl-C ends it. Needs the extra: pip install 'clew[viewer]'
+token nothing is shown. While it runs it also reads the store once a week, at a hundredth of a core,
+and the page Health says what it found. Ctrl-C ends it. Needs the extra: pip install 'clew[viewer]'
 """
 
 from __future__ import annotations
 
 import argparse
 import webbrowser
+from contextlib import nullcontext
 from types import ModuleType
 
 from clew.cli import _exits
@@ -16,6 +18,7 @@ from clew.cli._screen import Screen
 from clew.cli._stores import existing, named, open_existing
 from clew.core.errors import Unsupported
 from clew.store import Store
+from clew.upkeep.scrub import Scrubber
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,9 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--read-only", action="store_true", help="change nothing, whatever happens")
     parser.add_argument("--no-open", action="store_true", help="only print the link")
+    parser.add_argument(
+        "--no-scrub", action="store_true", help="do not read the store in the background"
+    )
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
@@ -85,6 +91,7 @@ def serve(
         if not options.no_open:
             webbrowser.open(link)
 
-    listen.serve(store, listener, place=place, query=query, ready=ready)
+    with nullcontext() if options.no_scrub else Scrubber(options.store):
+        listen.serve(store, listener, place=place, query=query, ready=ready)
     screen.line("ended")
     return _exits.OK

@@ -2,6 +2,10 @@
 
 Prints what was read and each problem with its place. Exit code 0: all is whole; 1: damage;
 7: blobs are missing and nothing else is wrong; 8: the store cannot be read at all.
+
+--continue reads a part, from where the last such run stopped, and remembers where it is: run it
+every hour, and each store is read whole now and then at little cost. What it knows to be damaged
+is told each time, until a later reading finds it whole.
 """
 
 from __future__ import annotations
@@ -9,12 +13,13 @@ from __future__ import annotations
 import argparse
 
 from clew.cli import _exits
-from clew.cli._arguments import add_store
+from clew.cli._arguments import add_store, count
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import existing
 from clew.cli._text import plural
-from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
+from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats, rfc3339, to_time
+from clew.upkeep.scrub import ScrubReport, scrub
 from clew.upkeep.verify import VerifyReport, verify
 
 _REPAIR = "clew repair makes a new store of what can be read, and keeps this one"
@@ -27,10 +32,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="read the structure only, no bodies and no blobs"
     )
+    parser.add_argument(
+        "--continue", dest="part", action="store_true", help="read a part, and go on from there"
+    )
+    parser.add_argument(
+        "--seconds", type=count, metavar="N", help="how much: for so long; default: 60"
+    )
+    parser.add_argument("--bytes", type=count, metavar="N", help="how much: so many bytes")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
+    if options.part:
+        return _scrub(options, screen)
+    if options.seconds is not None or options.bytes is not None:
+        raise _exits.UsageError("--seconds and --bytes go with --continue")
     with existing(options.store), screen.bar("verify") as bar:
         report = verify(
             options.store, namespace=options.namespace, quick=options.quick, progress=bar
@@ -48,12 +64,47 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def code_of(report: VerifyReport) -> int:
-    if report.whole:
+    return _exits.UNREADABLE if not report.readable else _code_of(report.problems)
+
+
+def _code_of(problems: list[Problem]) -> int:
+    if not problems:
         return _exits.OK
-    if not report.readable:
-        return _exits.UNREADABLE
-    missing = all(problem.code == "missing_blob" for problem in report.problems)
+    missing = all(problem.code == "missing_blob" for problem in problems)
     return _exits.MISSING_BLOBS if missing else _exits.DAMAGE
+
+
+# --- a part at a time -----------------------------------------------------------------------
+
+
+def _scrub(options: argparse.Namespace, screen: Screen) -> int:
+    if options.quick or options.namespace is not None:
+        raise _exits.UsageError("--continue reads everything in all namespaces, a part at a time")
+    # Without a number of either it is a minute; with bytes alone it may take as long as it takes.
+    seconds = options.seconds or (60 if options.bytes is None else 10**6)
+    with existing(options.store):
+        report = scrub(options.store, seconds=seconds, size_bytes=options.bytes)
+    if options.json:
+        screen.json(json_value(report))
+        return _code_of(report.problems)
+    for problem in report.problems:
+        screen.line((_place(problem), "red"), ": ", problem.message, fit=False)
+    size = f"{plural(report.records, 'record')}, {-(-report.size_bytes // 1024):,} KB"
+    screen.line(f"read {size}; {scrub_extent(report)}", fit=False)
+    if report.problems:
+        text = f"damaged: {plural(len(report.problems), 'problem')}"
+        screen.line((text, "bold red"), "; clew verify reads everything and says what to do")
+    elif report.finished:
+        screen.line(("whole", "bold green"), ": everything is as it was written")
+    return _code_of(report.problems)
+
+
+def scrub_extent(report: ScrubReport) -> str:
+    """How far the reading is, in words."""
+    begun = rfc3339(to_time(report.begun_us))[:16] + "Z"
+    if report.finished:
+        return f"with that, all of the store since {begun}"
+    return f"{report.threads_read:,} of {plural(report.threads, 'thread')} since {begun}"
 
 
 def draw(screen: Screen, report: VerifyReport, *, quick: bool = False) -> None:

@@ -3,7 +3,8 @@
 Without PATH it is everything that agents keep in your home folder. What an agent deletes later
 stays in the store. It reads files only, brings them as `clew import` does, and may be stopped and
 started at any time. One runs for a store at a time. With watchfiles (pip install watchfiles) the
-system tells of changes; without it, everything is looked at once a minute (--every).
+system tells of changes; without it, everything is looked at once a minute (--every). In the
+background the store is read once a week, at a hundredth of a core, and damage gets a line.
 
 --install writes a service for your user that does this from login on, and says how to start it.
 """
@@ -16,7 +17,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import clew
@@ -25,11 +26,13 @@ from clew.cli._arguments import add_namespace, add_redact_at_import, add_store_o
 from clew.cli._screen import Screen
 from clew.cli._stores import named
 from clew.cli._text import plural
+from clew.cli.verify import describe
 from clew.core.codec import digest
 from clew.interchange import tree
 from clew.interchange.registry import AGENTS
 from clew.interchange.report import FileReport
 from clew.interchange.watch import Watch, changes_of
+from clew.upkeep.scrub import Scrubber, ScrubReport
 
 _UNIT = """\
 [Unit]
@@ -65,6 +68,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--every", metavar="SECONDS", type=count, default=60, help="look at everything so often"
     )
     parser.add_argument("--once", action="store_true", help="look at everything once, and end")
+    parser.add_argument(
+        "--no-scrub", action="store_true", help="do not read the store in the background"
+    )
     parser.add_argument("--install", action="store_true", help="write a service for your user")
 
 
@@ -86,9 +92,23 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             screen.line(("left out: ", "bold"), f"{report.path}: {reason}")
         screen.flush()
 
+    told: set[str] = set()
+
+    def tell_damage(report: ScrubReport) -> None:
+        for problem in report.problems:
+            line = describe(problem)
+            if line not in told:
+                told.add(line)
+                screen.line(("damaged: ", "bold red"), line, fit=False)
+                screen.flush()
+
     with clew.open(options.store, **named(options.namespace)) as store, _alone(store):
         watch = Watch(store, folders, tell, agent=options.agent, redact=options.redact_at_import)
-        watch.run([None] if options.once else changes_of(folders, options.every))
+        if options.once:
+            watch.run([None])
+            return _exits.OK
+        with nullcontext() if options.no_scrub else Scrubber(options.store, tell_damage):
+            watch.run(changes_of(folders, options.every))
     return _exits.OK
 
 

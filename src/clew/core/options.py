@@ -29,6 +29,7 @@ class OpenOptions(TypedDict, total=False):
 
     create: bool
     readonly: bool
+    check_reads: bool
     namespace: str
     busy_seconds: float  # SQLite, files and PostgreSQL
     durability: Literal["full", "relaxed"]  # SQLite and files

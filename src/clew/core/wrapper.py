@@ -21,7 +21,7 @@ from clew.core.errors import ReadOnly
 from clew.core.model import Inspect, Properties
 
 # The operations of the waist, each with the name of its first parameter, if it has one.
-_OPERATIONS = {
+OPERATIONS = {
     name: next((p for p in inspect.signature(function).parameters if p != "self"), "")
     for name, function in vars(Engine).items()
     if inspect.isfunction(function) and not name.startswith("_")
@@ -62,7 +62,7 @@ class _Wrapper:
 
     def __getattr__(self, name: str) -> Any:
         # Only operations: what else an engine has is its own affair, and reached by `wrapped`.
-        if name not in _OPERATIONS:
+        if name not in OPERATIONS:
             raise AttributeError(f"the waist has no operation {name!r}")
         return partial(self._stream if name == "check" else self._run, name)
 
@@ -76,7 +76,7 @@ class _Wrapper:
 
 
 def _call(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Call:
-    parameter = _OPERATIONS[name]
+    parameter = OPERATIONS[name]
     first = arguments[0] if arguments else options.get(parameter)
     thread = {"thread": first, "id": first, "draft": getattr(first, "id", None)}.get(parameter)
     return Call(name, thread, arguments, options)

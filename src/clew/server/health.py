@@ -13,6 +13,7 @@ from clew.core.model import Lease
 from clew.server.growth import COUNTED_UNASKED
 from clew.server.site import Ask
 from clew.store import Store
+from clew.upkeep.scrub import scrubbed
 
 LOOKED_AT = 200  # threads, the last used ones, that are asked for their lease
 LOOKED_BACK = timedelta(days=7)
@@ -45,6 +46,7 @@ def page(ask: Ask) -> Response:
         operations=ask.site.operations,
         slow_pages=ask.site.pages.longest(),
         proof=ask.site.proof,
+        scrubbed=scrubbed(store.properties.place),
         problems_max=PROBLEMS_MAX,
     )
 

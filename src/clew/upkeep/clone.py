@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clew.core.errors import AlreadyExists
-from clew.core.model import ThreadDraft, ThreadInfo
-from clew.upkeep.transfer import batches, to_draft
+from clew.core.model import ThreadInfo
+from clew.upkeep.transfer import duplicate
 
 if TYPE_CHECKING:
     from clew.store import Store
@@ -21,17 +20,4 @@ def clone(store: Store, source: ThreadInfo, id: str, created_us: int) -> None:
 
     What refers to a record by its seq or its id is right in both. Leases stay behind.
     """
-    engine = store.engine
-    records = [record for batch in batches(engine, source.id, 0, source.seq) for record in batch]
-    made = engine.create(
-        ThreadDraft(id=id, created_us=created_us, parent=source.parent, origin=source.origin)
-    )
-    if made.seq:
-        raise AlreadyExists("thread", id)  # the same thread was made before, and has moved on
-    try:
-        if records:
-            engine.append(id, [to_draft(record) for record in records])
-    except BaseException:
-        # Without its records it would look like an empty thread, and stand in the way.
-        engine.purge(id)
-        raise
+    duplicate(store.engine, source, id, created_us, source.origin)

@@ -41,6 +41,7 @@ from clew.upkeep.transfer import (
     find_thread,
     holds,
     inherited,
+    rename,
     to_draft,
 )
 
@@ -75,12 +76,16 @@ class CopiedThread(Struct, frozen=True, kw_only=True):
 
 
 class CopyReport(Struct, frozen=True, kw_only=True):
-    """What a copy did: thread by thread, and how much it wrote."""
+    """What a copy did: thread by thread, and how much it wrote.
+
+    `set_aside`: of an exact copy, under which ids the target keeps threads that it had otherwise.
+    """
 
     threads: tuple[CopiedThread, ...]
     records: int
     blobs: int
     blob_bytes: int
+    set_aside: dict[str, str] = {}
 
     @property
     def complete(self) -> bool:
@@ -92,10 +97,22 @@ class CopyReport(Struct, frozen=True, kw_only=True):
         return [thread for thread in self.threads if thread.outcome in outcomes]
 
 
-def copy(source: Engine, target: Engine, *, progress: Progress | None = None) -> CopyReport:
-    """Copy every thread of an engine to another one. `progress` counts records."""
-    work = _Copy(source, target, progress)
+def copy(
+    source: Engine,
+    target: Engine,
+    *,
+    only: Collection[str] | None = None,
+    exact: bool = False,
+    progress: Progress | None = None,
+) -> CopyReport:
+    """Copy every thread of an engine to another one, or `only` some. `progress` counts records.
+
+    `exact` is for a target that is nothing but a copy: a thread that went another way there, or
+    another one of the same id, is kept under a new id (`set_aside`), and copied anew.
+    """
+    work = _Copy(source, target, only, progress)
     try:
+        aside = work.set_aside() if exact else {}
         done = tuple(work.run())
     finally:
         work.end()
@@ -105,6 +122,7 @@ def copy(source: Engine, target: Engine, *, progress: Progress | None = None) ->
         records=sum(thread.records for thread in done),
         blobs=carried.blobs,
         blob_bytes=carried.blob_bytes,
+        set_aside=aside,
     )
 
 
@@ -113,18 +131,49 @@ class _MovedOn(Exception):
 
 
 class _Copy:
-    def __init__(self, source: Engine, target: Engine, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        source: Engine,
+        target: Engine,
+        only: Collection[str] | None,
+        progress: Progress | None,
+    ) -> None:
         self._source = source
         self._target = target
         self._progress = progress
         self.carried = Carried()
         self._scaffolds = Scaffolds(source, target, self.carried)
         # Listed once: what is created in the source after this comes with the next copy.
-        self._infos = {info.id: info for info in everything(source) if info.parent != MARK}
+        found = everything(source) if only is None else [source.thread(id) for id in only]
+        self._infos = {info.id: info for info in found if info.parent != MARK}
         self._there = {info.id: info for info in everything(target)}
         self._total = sum(info.seq for info in self._infos.values())
         self._done = 0
         self._failed: dict[str, str] = {}  # threads that were not copied to the end, and why
+        self._agreed: dict[str, int] = {}  # up to which seq both sides are known to agree
+
+    def set_aside(self) -> dict[str, str]:
+        """Give a new id to each thread of the target that is no beginning of the source's.
+
+        Before anything is copied, as it decides which forks can be made from what is there.
+        """
+        moved: dict[str, str] = {}
+        for info in self._infos.values():
+            theirs = self._there.get(info.id)
+            if theirs is None or theirs.parent == MARK:
+                continue
+            if _birth(theirs) == _birth(info):
+                try:
+                    agreed = self._agreed[info.id] = self._common(info, theirs)
+                except (Corrupt, ValueError):
+                    continue  # it cannot be read, which is said when its turn comes
+                if agreed in (info.seq, theirs.seq):
+                    continue
+            moved[info.id] = id = f"{info.id[:100]}~{new_id()}"
+            rename(self._target, theirs, id)
+            del self._there[info.id]
+            self._agreed.pop(info.id, None)
+        return moved
 
     def run(self) -> Iterator[CopiedThread]:
         order, first = in_order(self._source, self._infos, self._there)
@@ -192,7 +241,9 @@ class _Copy:
         if _birth(theirs) != _birth(info):
             reason = "the target has another thread of this id, which was left as it is"
             return _stopped(info, "unrelated", reason)
-        common = self._common(info, theirs)
+        common = self._agreed.pop(info.id, None)
+        if common is None:
+            common = self._common(info, theirs)
         if common == info.seq:
             outcome: Outcome = "same" if theirs.seq == common else "ahead"
             return CopiedThread(thread=info.id, outcome=outcome)

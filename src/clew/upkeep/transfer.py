@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from clew.core.codec import digest, new_id
 from clew.core.engine import Engine
-from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.errors import AlreadyExists, ClewError, Corrupt, NotFound
 from clew.core.hashes import record_hash
 from clew.core.model import (
     PAGE_MAX,
@@ -121,6 +121,50 @@ def batches(engine: Engine, thread: str, after: int, until: int) -> Iterator[lis
         yield found
 
 
+def duplicate(
+    engine: Engine, source: ThreadInfo, id: str, created_us: int, origin: Origin | None
+) -> None:
+    """Write every record of a thread to a new one in the same engine, in one step."""
+    records = [record for batch in batches(engine, source.id, 0, source.seq) for record in batch]
+    made = engine.create(
+        ThreadDraft(id=id, created_us=created_us, parent=source.parent, origin=origin)
+    )
+    if made.seq:
+        raise AlreadyExists("thread", id)  # the same thread was made before, and has moved on
+    try:
+        if records:
+            engine.append(id, [to_draft(record) for record in records])
+    except BaseException:
+        # Without its records it would look like an empty thread, and stand in the way.
+        engine.purge(id)
+        raise
+
+
+def rename(engine: Engine, thread: ThreadInfo, id: str) -> None:
+    """Keep a thread under another id; forks of it keep what they share. Its lease is over.
+
+    Killed in between, the thread is there under both.
+    """
+    origin = thread.origin
+    if origin is not None:
+        # What it was forked from may have been purged; it has that entry itself, in any case.
+        origin = replace(origin, thread=thread.id)
+    duplicate(engine, thread, id, thread.created_us, origin)
+    engine.purge(thread.id)
+
+
+def files_of(engine: Engine, snapshot: Entry) -> list[str]:
+    """The blobs of the tree that a snapshot holds; none if it was dropped and swept.
+
+    An entry names the tree only, and each folder in it the next ones.
+    """
+    from clew.snapshots.tree import Trees
+
+    body = snapshot.body
+    tree = body.get("tree") if isinstance(body, dict) else None
+    return Trees(engine).blobs(tree) if isinstance(tree, str) else []
+
+
 class Carried(Struct):
     """How much has been written so far."""
 
@@ -172,7 +216,7 @@ class Carrier:
         named = dict.fromkeys(hash for entry in entries for hash in entry.blobs)
         for entry in entries:
             if entry.kind == "snapshot":
-                named.update(dict.fromkeys(self._files_of(entry)))
+                named.update(dict.fromkeys(files_of(self._source, entry)))
         there = self._target.renew_blobs(named)  # a sweep of the target leaves what is young
         waiting: list[bytes] = []
         for hash in named:
@@ -181,17 +225,6 @@ class Carrier:
                 if sum(map(len, waiting)) > BATCH_BYTES:
                     self._put(waiting)
         self._put(waiting)
-
-    def _files_of(self, snapshot: Entry) -> list[str]:
-        """The blobs of the tree that a snapshot holds; none if it was dropped and swept.
-
-        An entry names the tree only, and each folder in it the next ones.
-        """
-        from clew.snapshots.tree import Trees
-
-        body = snapshot.body
-        tree = body.get("tree") if isinstance(body, dict) else None
-        return Trees(self._source).blobs(tree) if isinstance(tree, str) else []
 
     def _put(self, waiting: list[bytes]) -> None:
         if waiting:

@@ -91,10 +91,12 @@ class Wire(psycopg.Connection[Row]):
     # --- asking ---
 
     def one(self, sql: str, bindings: Any = ()) -> Row | None:
-        return self._ask(sql, bindings).fetchone()
+        with _legible():
+            return self._ask(sql, bindings).fetchone()
 
     def every(self, sql: str, bindings: Any = ()) -> list[Row]:
-        return self._ask(sql, bindings).fetchall()
+        with _legible():
+            return self._ask(sql, bindings).fetchall()
 
     def value(self, sql: str, bindings: Any = ()) -> Any:
         row = self.one(sql, bindings)
@@ -219,6 +221,17 @@ def text_of(error: BaseException) -> str:
     """The first line that PostgreSQL, or its client, has to say."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].removeprefix("connection failed: ") if lines else type(error).__name__
+
+
+class _legible:
+    """The server hands out damaged text as it is; what cannot be decoded was not written by us."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UnicodeDecodeError):
+            raise Corrupt("a row", f"text is not UTF-8: {error}; run clew verify") from error
 
 
 def translate(error: psycopg.Error, place: str, *, writes: bool = True) -> ClewError:
