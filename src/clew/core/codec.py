@@ -28,6 +28,8 @@ _encode_into = msgspec.json.Encoder().encode_into
 _pack_into = msgspec.msgpack.Encoder().encode_into
 _decode_at_once = msgspec.json.Decoder().decode
 _LARGE_BYTES = 1024 * 1024
+_TEXT = frozenset({str})
+_TEXTS = frozenset({str, type(None)})
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -43,11 +45,13 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
         return parse(value, field=field, limit=limit)
     try:
         data = _encode(value)
-        _pack_into(
-            value, bytearray()
-        )  # MessagePack has 64-bit integers only: refuses in C what would lose value
-        # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
-        exact = bool(_decode(data) == value)
+        # An object of texts alone, as most messages are, cannot come back as anything else.
+        exact = type(value) is dict and _TEXTS.issuperset(map(type, value.values()))
+        if not exact or not _TEXT.issuperset(map(type, value)):
+            # MessagePack has 64-bit integers only: refuses in C what would lose value
+            _pack_into(value, bytearray())
+            # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
+            exact = bool(_decode(data) == value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         exact = False
     if not exact:

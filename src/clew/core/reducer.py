@@ -43,7 +43,7 @@ from clew.core.model import (
 )
 
 Find = Callable[[str], Record | None]
-_NONE: Mapping[str, str] = MappingProxyType({})
+NO_HASHES: Mapping[str, str] = MappingProxyType({})
 
 
 class Head(Struct, frozen=True):
@@ -78,7 +78,7 @@ def plan(
     expect: str | UnsetType | None = UNSET,
     fence: int | None = None,
     lease: Lease | None = None,
-    hashes: Mapping[str, str] = _NONE,
+    hashes: Mapping[str, str] = NO_HASHES,
 ) -> Plan:
     """Decide a batch as a whole, or raise and change nothing.
 

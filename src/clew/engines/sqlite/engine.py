@@ -103,6 +103,7 @@ class SQLiteEngine:
     def _start(self) -> None:
         self._pid = self._connections.pid
         self._commits = GroupCommit(self._transact)
+        self._standings = write.Standings()
         self._changed = threading.Condition()
         self._waiting = 0
 
@@ -151,9 +152,10 @@ class SQLiteEngine:
         fence: int | None = None,
     ) -> list[Record]:
         packed = pack_large(drafts, blobs.SPILL_BYTES)
-        return self._write(
+        return self._commit(
             lambda db: write.append(
                 db,
+                self._standings,
                 self._lineages,
                 self._space.no,
                 thread,
@@ -212,6 +214,15 @@ class SQLiteEngine:
         return Swept(blobs=count, size_bytes=size_bytes)
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Write anything but an append."""
+
+        def forgetful(db: apsw.Connection) -> T:
+            self._standings.forget()
+            return work(db)
+
+        return self._commit(forgetful)
+
+    def _commit(self, work: Callable[[apsw.Connection], T]) -> T:
         self._enter()
         return self._commits.run(work)
 
@@ -242,6 +253,7 @@ class SQLiteEngine:
         db.execute("BEGIN IMMEDIATE")
         try:
             self._connections.confirm(db)
+            self._standings.begin(db)
             if len(batch) == 1:
                 # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
@@ -249,6 +261,7 @@ class SQLiteEngine:
                 for ticket in batch:
                     _run_apart(db, ticket)
             db.execute("COMMIT")
+            self._standings.committed(db)
         except BaseException as error:
             if isinstance(error, Corrupt):
                 let_go(error)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import apsw
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
 from msgspec.structs import astuple
 
 from clew.core.errors import Corrupt, InvalidInput, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Draft, Entry, Fact, Origin, Record, ThreadDraft, ThreadInfo
-from clew.core.reducer import Head, Plan, check_origin, check_recreated, plan
+from clew.core.reducer import NO_HASHES, Head, Plan, check_origin, check_recreated, plan
 from clew.engines.shared.compression import Packed
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.facts import set_fact
@@ -28,10 +27,74 @@ _HEAD = (
     " FROM threads t LEFT JOIN leases l ON l.thread = t.no"
     " WHERE t.space = +? AND t.id = +? AND t.shelf < 3"
 )
+_REMEMBERED_MAX = 1000
+
+
+class Standing(Struct):
+    """A thread as the next append finds it: its number and lineage, its head, its lease."""
+
+    no: int
+    lineage: tuple[Range, ...]
+    listed_us: int | None
+    head: Head
+    lease: LeaseState | None
+
+
+class Standings:
+    """Where threads stand, remembered from one append of a connection to the next.
+
+    SQLite counts the changes of a file as a connection sees them, its own and those of others. If
+    the number after one transaction is that at the beginning of the next, nothing was written in
+    between.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], Standing] = {}
+        self._seen: tuple[apsw.Connection, int] | None = None
+
+    def begin(self, db: apsw.Connection) -> None:
+        """At the beginning of a transaction that writes."""
+        if self._seen != (db, db.data_version()):
+            self._known.clear()
+        self._seen = None  # if it is rolled back, nothing is known of what it wrote
+
+    def committed(self, db: apsw.Connection) -> None:
+        self._seen = (db, db.data_version())
+
+    def forget(self) -> None:
+        """Before anything is written that is no append."""
+        self._known.clear()
+
+    def find(
+        self, db: apsw.Connection, lineages: Lineages, space: int, thread: str
+    ) -> Standing:
+        """NotFound if there is no such thread."""
+        known = self._known.get((space, thread))
+        if known is not None:
+            return known
+        row = one(db, _HEAD, (space, thread))
+        if row is None:
+            raise NotFound("thread", thread)
+        if not 0 < row[0] <= rows.THREAD_NO_MAX:
+            raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
+        return Standing(
+            row[0],
+            () if row[1] is None else lineages.of(db, row[1]),
+            row[2],
+            Head(*row[3:10]),
+            None if row[10] is None else LeaseState(*row[10:]),
+        )
+
+    def note(self, space: int, thread: str, standing: Standing) -> None:
+        """An append has left the thread so."""
+        if len(self._known) >= _REMEMBERED_MAX:
+            self._known.clear()
+        self._known[space, thread] = standing
 
 
 def append(
     db: apsw.Connection,
+    standings: Standings,
     lineages: Lineages,
     space: int,
     thread: str,
@@ -43,27 +106,25 @@ def append(
     clock: Callable[[], Instant],
 ) -> list[Record]:
     """Plan the batch on what is stored now, then write what is new of it."""
-    row = one(db, _HEAD, (space, thread))
-    if row is None:
-        raise NotFound("thread", thread)
-    if not 0 < row[0] <= rows.THREAD_NO_MAX:
-        raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
-    no, lineage = row[0], () if row[1] is None else lineages.of(db, row[1])
+    at = standings.find(db, lineages, space, thread)
     decided = plan(
-        Head(*row[3:10]),
+        at.head,
         drafts,
-        partial(rows.find, db, no, thread, lineage),
+        lambda id: rows.find(db, at.no, thread, at.lineage, id),
         expect=expect,
         fence=fence,
-        lease=None if row[10] is None else LeaseState(*row[10:]).live(thread, clock()),
-        hashes={id: blob.hash for id, blob in packed.items()},
+        lease=None if at.lease is None else at.lease.live(thread, clock()),
+        hashes={id: blob.hash for id, blob in packed.items()} if packed else NO_HASHES,
     )
+    listed_us = at.listed_us
     if decided.new:
-        if row[2] is not None and decided.head.updated_us != row[2]:
+        if listed_us is not None and decided.head.updated_us != listed_us:
             # Once, until the list is asked for: keeping an index of what changes with every
             # append would cost every append.
-            db.execute("UPDATE threads SET listed_us = NULL WHERE no = ?", (no,))
-        _write(db, space, no, lineage, decided, packed, clock)
+            db.execute("UPDATE threads SET listed_us = NULL WHERE no = ?", (at.no,))
+            listed_us = None
+        _write(db, space, at.no, at.lineage, decided, packed, clock)
+    standings.note(space, thread, Standing(at.no, at.lineage, listed_us, decided.head, at.lease))
     return decided.records
 
 
