@@ -308,17 +308,23 @@ class SQLiteEngine:
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         check_limit(query.limit)
-        space = self._space.no
+        if query.order == "updated":
+            self._relist()
         with self._connections.reader() as db:
-            in_order = query.order == "created" or not read.too_many_unlisted(db, space)
-            if in_order or self._readonly:
-                return read.threads(db, space, query)
+            return read.threads(db, self._space.no, query)
+
+    def _relist(self) -> None:
+        """Bring the index by update up to date, if what is not in it has become much."""
+        space = self._space.no
+        if self._readonly:
+            return
+        with self._connections.reader() as db:
+            if not read.too_many_unlisted(db, space):
+                return
         try:
             self._write(lambda db: write.relist(db, space))
         except Unavailable:
-            pass  # another process writes: the list is right without it, only slower
-        with self._connections.reader() as db:
-            return read.threads(db, space, query)
+            pass  # another process writes: lists are right without it, only slower
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         limit = check_limit(limit)
@@ -376,6 +382,7 @@ class SQLiteEngine:
             yield from verify.check(db, self._space, quick=quick, progress=progress)
 
     def heads(self) -> list[ThreadHead]:
+        self._relist()
         with self._connections.reader() as db:
             return read.heads(db, self._space.no)
 
