@@ -29,7 +29,6 @@ _pack_into = msgspec.msgpack.Encoder().encode_into
 _decode_at_once = msgspec.json.Decoder().decode
 _LARGE_BYTES = 1024 * 1024
 _TEXT = frozenset({str})
-_TEXTS = frozenset({str, type(None)})
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -45,13 +44,12 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
         return parse(value, field=field, limit=limit)
     try:
         data = _encode(value)
-        # An object of texts alone, as most messages are, cannot come back as anything else.
-        exact = type(value) is dict and _TEXTS.issuperset(map(type, value.values()))
-        if not exact or not _TEXT.issuperset(map(type, value)):
-            # MessagePack has 64-bit integers only: refuses in C what would lose value
-            _pack_into(value, bytearray())
-            # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
-            exact = bool(_decode(data) == value)
+        if _is_plain(value) and len(data) <= limit:
+            return data
+        # MessagePack has 64-bit integers only: it refuses in C what would lose value.
+        _pack_into(value, bytearray())
+        # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
+        exact = bool(_decode(data) == value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         exact = False
     if not exact:
@@ -62,6 +60,15 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
     if data.count(b"[") + data.count(b"{") > NESTING_MAX:
         _check(value, field)
     return data
+
+
+def _is_plain(value: Any) -> bool:
+    """An object of texts alone, as most messages are: it cannot come back as anything else."""
+    return (
+        type(value) is dict
+        and _TEXT.issuperset(map(type, value.values()))
+        and (_TEXT.issuperset(map(type, value)))
+    )
 
 
 def _encode(value: Any) -> bytes:

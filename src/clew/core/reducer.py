@@ -158,7 +158,7 @@ class _Planner:
         return record
 
     def _check_alive(self, draft: Draft) -> None:
-        """Of a deleted thread: nothing may be written but the fact that takes the tombstone away."""
+        """To a deleted thread nothing is written but the fact that takes the tombstone away."""
         deleted_us = self.head.deleted_us
         restoring = isinstance(draft, FactDraft) and draft.key == "deleted_us"
         if deleted_us is not None and not restoring:

@@ -66,9 +66,7 @@ class Standings:
         """Before anything is written that is no append."""
         self._known.clear()
 
-    def find(
-        self, db: apsw.Connection, lineages: Lineages, space: int, thread: str
-    ) -> Standing:
+    def find(self, db: apsw.Connection, lineages: Lineages, space: int, thread: str) -> Standing:
         """NotFound if there is no such thread."""
         known = self._known.get((space, thread))
         if known is not None:
@@ -130,15 +128,16 @@ def append(
         lease=None if at.lease is None else at.lease.live(thread, clock()),
         hashes={id: blob.hash for id, blob in packed.items()} if packed else NO_HASHES,
     )
-    listed_us = at.listed_us
     if decided.new:
         only_entries = _write(db, space, at.no, at.lineage, decided, packed, clock)
         # Entries let the row stay behind, once it is out of the list by update: a page that every
         # append would change is a page that every append would write.
-        if listed_us is not None or not only_entries:
-            listed_us = listed_us if decided.head.updated_us == listed_us else None
-            _stand(db, at.no, decided.head, listed_us)
-    standings.note(space, thread, Standing(at.no, at.lineage, listed_us, decided.head, at.lease))
+        if at.listed_us is not None or not only_entries:
+            if decided.head.updated_us != at.listed_us:
+                at.listed_us = None
+            _stand(db, at.no, decided.head, at.listed_us)
+        at.head = decided.head
+    standings.note(space, thread, at)
     return decided.records
 
 
@@ -260,7 +259,7 @@ def relist(db: apsw.Connection, space: int) -> None:
         " iif(h.no IS NULL, t.leaf_hash, 'b3:' || lower(hex(h.hash))) AS leaf_hash,"
         f" ifnull(h.id, t.tail) AS tail, {rows.UPDATED_US} AS updated_us FROM {rows.THREADS}"
         # What cannot be told stays as it is: to read it is an error.
-        f" WHERE t.space = ? AND t.listed_us IS NULL AND ifnull(h.type, {rows.ENTRY}) = {rows.ENTRY}"
+        " WHERE t.space = ? AND t.listed_us IS NULL AND ifnull(h.type, 0) = 0"
         ") AS now WHERE threads.no = now.no",
         (space,),
     )

@@ -86,21 +86,41 @@ def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
     # Written out as in `to_record`: these hashes are our own, and it is done for every record.
-    start = (record.id, record.time_us, bytes.fromhex(record.hash[3:]))
+    hash = bytes.fromhex(record.hash[3:])
     if isinstance(record, Entry):
-        body = record.data if blob is None else None
-        uses = ",".join(record.blobs) or None
         row: Row = (
-            *(no, ENTRY, *start),
-            *(record.parent, record.kind, record.turn, record.format, record.meta_data, uses),
-            *(bytes.fromhex(record.body_hash[3:]), blob, body),
+            no,
+            ENTRY,
+            record.id,
+            record.time_us,
+            hash,
+            record.parent,
+            record.kind,
+            record.turn,
+            record.format,
+            record.meta_data,
+            ",".join(record.blobs) if record.blobs else None,
+            bytes.fromhex(record.body_hash[3:]),
+            blob,
+            record.data if blob is None else None,
         )
     elif isinstance(record, Move):
-        row = (no, MOVE, *start, record.leaf, *(None,) * 8)
+        row = (no, MOVE, record.id, record.time_us, hash, record.leaf, *(None,) * 8)
     else:
         assert isinstance(record, Fact)
         body = record.data if blob is None else None
-        row = (no, FACT, *start, None, record.key, *(None,) * 5, blob, body)
+        row = (
+            no,
+            FACT,
+            record.id,
+            record.time_us,
+            hash,
+            None,
+            record.key,
+            *(None,) * 5,
+            blob,
+            body,
+        )
     db.execute(_INSERT, row)
 
 
