@@ -21,7 +21,6 @@ from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Lineages, Range, one
 from clew.engines.sqlite import blobs, leases
 
-# The plus keeps SQLite from preparing the join anew for every id that is bound.
 _HEAD = (
     "SELECT t.no, t.origin_no, t.listed_us, t.id, t.seq, t.leaf, t.leaf_hash, t.tail, t.updated_us,"
     f" t.deleted_us, h.no, h.type, h.id, h.hash, h.time_us, {leases.COLUMNS}"

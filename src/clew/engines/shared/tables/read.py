@@ -176,16 +176,16 @@ def _select(
 ) -> tuple[str, dict[str, Any]]:
     selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
     # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
-    clauses = ["t.shelf = :shelf" if selective == (None,) * 5 else "+t.shelf = :shelf"]
+    clauses = ["t.shelf = +:shelf" if selective == (None,) * 5 else "+t.shelf = +:shelf"]
     # And by tag alone the threads are known by their numbers.
     by_tag = query.tag is not None and selective.count(None) == 4
-    clauses += ["+t.space = :space" if by_tag else "t.space = :space", part]
+    clauses += ["+t.space = +:space" if by_tag else "t.space = +:space", part]
     time, order = _TIMES[column], _TIMES[order]
     bindings: dict[str, Any] = {"space": space, "shelf": shelf, "limit": query.limit + 1}
     for name in ("workspace", "status", "parent", "origin"):
         value = getattr(query, name)
         if value is not None:
-            clauses.append(f"t.{name} = :{name}")
+            clauses.append(f"t.{name} = +:{name}")
             bindings[name] = value
     if query.roots:
         clauses.append("t.parent IS NULL AND t.origin IS NULL")
