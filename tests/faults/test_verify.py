@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 import clew
+from clew.engines.shared.tables import read
 from clew.testing.cases.base import thread as draft_of
 
 MARK = "needle"
@@ -218,6 +219,22 @@ def test_a_move_that_the_row_does_not_know_of_is_found(tmp_path: Path) -> None:
     assert [p.code for p in problems(path)] == ["wrong_sum"] * 3, "seq, leaf and its hash"
     with clew.open(path) as store, pytest.raises(clew.Corrupt):
         store.get("t").append("event", "on a place that is not known")
+
+
+def test_what_a_purge_left_stays_right_when_lists_are_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "UNLISTED_MAX", 0)
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        for n in range(4):
+            thread.append("event", n, id=f"e{n}")
+        fork = thread.fork(at="e3", id="f")
+        store.purge("t")
+        fork.append("event", 4)
+        assert [info.id for info in store.list(order="updated").items] == ["f"]
+        assert store.verify() == []
+        assert [entry.id for entry in fork.path()][:4] == ["e0", "e1", "e2", "e3"]
 
 
 def test_a_problem_names_its_place(copy: Path) -> None:

@@ -100,6 +100,8 @@ def _head(row: rows.Row) -> Head:
         return Head(*row[3:10])
     if type != rows.ENTRY:
         raise Corrupt(f"thread {row[3]!r}", rows.BEHIND)
+    if not (isinstance(leaf, str) and isinstance(hash, bytes) and isinstance(updated_us, int)):
+        raise Corrupt(f"thread {row[3]!r}", "its last record cannot be read; run clew verify")
     return Head(row[3], no & rows.SEQ_MAX, leaf, to_hash(hash), leaf, updated_us, row[9])
 
 
