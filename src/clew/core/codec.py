@@ -297,10 +297,13 @@ class _Ids:
             milliseconds = number >> 80
             text = "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
             self._time = (milliseconds, text)
-        return text + "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+        # Written out: an id is minted for every append.
+        a, b = _PAIRS[number >> 70 & 1023], _PAIRS[number >> 60 & 1023]
+        c, d = _PAIRS[number >> 50 & 1023], _PAIRS[number >> 40 & 1023]
+        e, f = _PAIRS[number >> 30 & 1023], _PAIRS[number >> 20 & 1023]
+        return f"{text}{a}{b}{c}{d}{e}{f}{_PAIRS[number >> 10 & 1023]}{_PAIRS[number & 1023]}"
 
 
-_SHIFTS = (70, 60, 50, 40, 30, 20, 10, 0)
 _ids = _Ids()
 new_id = _ids.mint
 
