@@ -115,7 +115,7 @@ class EngineMatchesReducer(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.place = self.place_kind(self.folder, self.clock)
         self.engine: Engine = self.place.open()
-        self.other: Engine = self.place.open()
+        self.others: dict[str, Engine] = {}  # a second handle for each namespace
         self.model: Engine = MemoryEngine(clock=self.clock)
 
     def teardown(self) -> None:
@@ -188,7 +188,9 @@ class EngineMatchesReducer(RuleBasedStateMachine):
     @rule()
     def change_handles(self) -> None:
         """What a handle remembers must not hide what another one has written."""
-        self.engine, self.other = self.other, self.engine
+        name = self.engine.properties.namespace
+        other = self.others.get(name) or self.place.open(namespace=name)
+        self.others[name], self.engine = self.engine, other
 
     # --- what can be seen ---
 
