@@ -66,6 +66,11 @@ def milliseconds(name: str, seconds: Sequence[float], *, at_most: float | None =
     return Figure(name, median(values), "ms", at_most, middle_half=_middle_half(values))
 
 
+def microseconds(name: str, seconds: Sequence[float], *, at_most: float | None = None) -> Figure:
+    values = [value * 1e6 for value in seconds]
+    return Figure(name, median(values), "µs", at_most, middle_half=_middle_half(values))
+
+
 def megabytes(name: str, value: float, *, at_most: float | None = None) -> Figure:
     return Figure(name, value, "MB", at_most)
 

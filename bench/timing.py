@@ -7,8 +7,10 @@ slows it down for a moment must not reach the median.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import NamedTuple
 
 Round = Callable[[], tuple[float, ...]]
 
@@ -28,6 +30,35 @@ def seconds(work: Callable[[], object]) -> float:
 def per_second(count: int, work: Callable[[], object]) -> float:
     """The rate of `work`, which does `count` of something."""
     return count / seconds(work)
+
+
+class Cost(NamedTuple):
+    """What some work took: time, processor time of this process, and what it gave to the disk."""
+
+    seconds: float
+    processor_seconds: float
+    written_bytes: int
+
+
+def cost(work: Callable[[], object]) -> Cost:
+    written, processor, begin = written_bytes(), process_time(), perf_counter()
+    work()
+    taken = perf_counter() - begin, process_time() - processor
+    return Cost(*taken, written_bytes() - written)
+
+
+_IO = Path("/proc/self/io")
+
+
+def written_bytes() -> int:
+    """What this process has given to disks so far; 0 where the system does not tell.
+
+    In whole pages of the file system, and nothing of what only goes to memory (tmpfs).
+    """
+    if not _IO.exists():
+        return 0
+    fields = dict(line.split(": ") for line in _IO.read_text().splitlines())
+    return int(fields["write_bytes"])
 
 
 def take_turns(times: int, *sides: Callable[[], object]) -> tuple[float, ...]:

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import NoneType
 
 import pytest
 
 import clew
+from clew.core.model import Acquire
 from clew.engines.files.index import Index
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.store import Store
@@ -47,6 +49,22 @@ def test_concurrent_appends_to_one_thread_form_one_branch(store: Store) -> None:
     assert [e.seq for e in path] == list(range(1, 201))
     for n in range(8):
         assert [e.body[1] for e in path if e.body[0] == n] == list(range(25))
+
+
+def test_a_lease_that_is_taken_in_the_same_commit_is_not_overlooked(tmp_path: Path) -> None:
+    store = clew.open(tmp_path / "store.db")
+    thread = store.create("t")
+    thread.append("event", "the handle knows now where the thread stands, and that it is free")
+    engine, works = store.engine, []
+    engine._commits.run = works.append
+    engine.lease("t", Acquire("me", 60.0))
+    engine.append("t", [clew.draft("event", "refused")])
+    engine.append("t", [clew.draft("event", "refused as well")])
+    batch: list[Ticket] = [Ticket(work) for work in works]
+    engine._transact(batch)
+    assert [type(ticket.error) for ticket in batch] == [NoneType, clew.LeaseHeld, clew.LeaseHeld]
+    assert len(thread.path()) == 1
+    store.close()
 
 
 def test_one_writers_failure_is_not_anothers(store: Store) -> None:

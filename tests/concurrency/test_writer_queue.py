@@ -183,7 +183,7 @@ def test_the_log_stays_short_while_several_processes_write(path: Path) -> None:
             said(worker)
         pages = (Path(f"{path}-wal").stat().st_size - 32) / (24 + 4096)
         assert len(store.get("t").path()) == 4 * amount(250, 2000)
-    assert pages > connections.CHECKPOINT_PAGES
+    assert pages >= connections.CHECKPOINT_PAGES, "it was long enough to be copied"
     assert pages < 1.5 * connections.CHECKPOINT_PAGES
 
 

@@ -204,6 +204,27 @@ def test_the_sql_reads_every_path(tmp_path: Path) -> None:
     assert found["twig", "e7"] == ["e0", "e1", "e4", "e5", "e7"]
 
 
+def test_the_sql_tells_where_every_thread_stands(tmp_path: Path) -> None:
+    _, sql = (block.text for block in blocks(PAGE) if block.language == "sql")
+    store = clew.open(tmp_path / "heads.db")
+    store.create("empty", facts={"status": "x"})
+    entries = store.create("entries", title="its row stays as the first one left it")
+    moved = store.create("moved")
+    for n in range(3):
+        entries.append("event", n)
+        moved.append("event", n, id=f"e{n}")
+    moved.move("e1")
+    fork = moved.fork(at="e0", id="fork")
+    fork.append("event", 3)
+    expected = [(info.seq, info.leaf, info.updated_us) for info in store.threads(order="created")]
+    store.close()
+    with database(tmp_path / "heads.db") as db:
+        numbers = db.execute("SELECT no, seq FROM threads ORDER BY created_us DESC, id").fetchall()
+        found = [db.execute(sql, {"thread": number}).get for number, _ in numbers]
+    assert found == expected
+    assert [row[1] for row in numbers] != [seq for seq, _, _ in found], "some rows are behind"
+
+
 # --- canonical JSON ---
 
 CANONICAL: list[tuple[Any, str]] = [

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 import clew
+from clew.engines.shared.tables import read
 from clew.testing.cases.base import thread as draft_of
 
 MARK = "needle"
@@ -167,6 +168,73 @@ def test_a_changed_row_is_found(copy: Path, change: str) -> None:
     assert db.changes() > 0, "the change must change something"
     db.close()
     assert problems(copy) != []
+
+
+BEHIND = [
+    "UPDATE threads SET leaf = NULL",
+    "UPDATE threads SET leaf_hash = 'b3:0'",
+    "UPDATE threads SET tail = 'e2'",
+    "UPDATE threads SET updated_us = updated_us + 1",
+    "UPDATE threads SET seq = seq + 1",
+    "UPDATE threads SET seq = seq - 1",
+    "UPDATE threads SET seq = 0",
+    "UPDATE threads SET seq = 77",
+    "UPDATE threads SET listed_us = updated_us",
+]
+
+
+@pytest.mark.parametrize("change", BEHIND)
+def test_a_changed_row_is_found_also_where_entries_are_behind_it(
+    tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t", title="x")
+        for n in range(4):
+            thread.append("event", n, id=f"e{n}")
+        assert store.verify() == []
+    db = apsw.Connection(str(path))
+    behind = "SELECT seq, (SELECT max(no) & 255 FROM records) FROM threads"
+    assert db.execute(behind).get == (2, 5), "the row is as the first entry left it"
+    db.execute(change)
+    db.close()
+    assert problems(path) != []
+
+
+def test_a_move_that_the_row_does_not_know_of_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    columns = "seq = ?, leaf = ?, leaf_hash = ?, tail = ?, updated_us = ?"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        for n in range(3):
+            thread.append("event", n, id=f"e{n}")
+    db = apsw.Connection(str(path))
+    before = db.execute(f"SELECT {columns.replace(' = ?', '')} FROM threads").get
+    db.close()
+    with clew.open(path) as store:
+        store.get("t").move("e0")
+    db = apsw.Connection(str(path))
+    db.execute(f"UPDATE threads SET {columns}", before)
+    db.close()
+    assert [p.code for p in problems(path)] == ["wrong_sum"] * 3, "seq, leaf and its hash"
+    with clew.open(path) as store, pytest.raises(clew.Corrupt):
+        store.get("t").append("event", "on a place that is not known")
+
+
+def test_what_a_purge_left_stays_right_when_lists_are_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "UNLISTED_MAX", 0)
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        for n in range(4):
+            thread.append("event", n, id=f"e{n}")
+        fork = thread.fork(at="e3", id="f")
+        store.purge("t")
+        fork.append("event", 4)
+        assert [info.id for info in store.list(order="updated").items] == ["f"]
+        assert store.verify() == []
+        assert [entry.id for entry in fork.path()][:4] == ["e0", "e1", "e2", "e3"]
 
 
 def test_a_problem_names_its_place(copy: Path) -> None:

@@ -356,3 +356,41 @@ def test_a_call_far_back_is_found(store: Store) -> None:
     thread.append_message(ASKED)
     thread.append([clew.draft("event", {"n": n}) for n in range(40)])
     thread.append_message(ANSWER, format="openai-chat")
+
+
+# --- what needs no reader ---
+
+_odd = st.sampled_from([None, "", "x", 1, [], {}, ["x"], [{}], [{"type": "text", "text": "x"}]])
+_calls = st.lists(
+    st.sampled_from(
+        [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": "not JSON"}},
+            {"id": "c", "function": None},
+            {"id": "c", "custom": {"name": "f", "input": "x"}},
+            {"id": "c", "name": "f", "arguments": {}},
+            {},
+            "x",
+        ]
+    ),
+    max_size=2,
+)
+_bodies = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(
+            ["user", "assistant", "model", "tool", "system", "else", "", 1, None]
+        )
+    },
+    optional={"content": _odd, "tool_call_id": _odd, "tool_calls": _calls | _odd, "name": _odd},
+)
+
+
+@given(_bodies)
+def test_the_kind_is_the_readers_also_where_it_is_not_asked(body: dict[str, Any]) -> None:
+    try:
+        expected = kind_for(body)
+    except InvalidInput:
+        with pytest.raises(InvalidInput):
+            message_draft(body)
+        return
+    assert message_draft(body).kind == expected

@@ -40,6 +40,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.memory import MemoryEngine
+from clew.engines.shared.tables import read
 
 # Few names, so that programs collide: retries, conflicts, unknown and shared entries.
 THREADS = st.sampled_from(["t", "u", "v", "w"])
@@ -114,6 +115,7 @@ class EngineMatchesReducer(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.place = self.place_kind(self.folder, self.clock)
         self.engine: Engine = self.place.open()
+        self.others: dict[str, Engine] = {}  # a second handle for each namespace
         self.model: Engine = MemoryEngine(clock=self.clock)
 
     def teardown(self) -> None:
@@ -183,6 +185,13 @@ class EngineMatchesReducer(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.engine = self.place.reopen(self.engine)
 
+    @rule()
+    def change_handles(self) -> None:
+        """What a handle remembers must not hide what another one has written."""
+        name = self.engine.properties.namespace
+        other = self.others.get(name) or self.place.open(namespace=name)
+        self.others[name], self.engine = self.engine, other
+
     # --- what can be seen ---
 
     @rule(thread=THREADS, leaf=EXPECTED, after=LEAVES, limit=st.none() | st.integers(1, 4))
@@ -221,6 +230,16 @@ def _outcome(call: Callable[[Engine], Any], engine: Engine) -> Any:
 
 class SQLiteMatchesReducer(EngineMatchesReducer):
     place_kind = SQLitePlace
+
+    def __init__(self) -> None:
+        super().__init__()
+        # So that the index by update is brought up to date every now and then.
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(read, "UNLISTED_MAX", 1)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        super().teardown()
 
 
 class FilesMatchReducer(EngineMatchesReducer):

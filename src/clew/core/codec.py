@@ -28,6 +28,7 @@ _encode_into = msgspec.json.Encoder().encode_into
 _pack_into = msgspec.msgpack.Encoder().encode_into
 _decode_at_once = msgspec.json.Decoder().decode
 _LARGE_BYTES = 1024 * 1024
+_TEXT = frozenset({str})
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -43,9 +44,10 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
         return parse(value, field=field, limit=limit)
     try:
         data = _encode(value)
-        _pack_into(
-            value, bytearray()
-        )  # MessagePack has 64-bit integers only: refuses in C what would lose value
+        if _is_plain(value) and len(data) <= limit:
+            return data
+        # MessagePack has 64-bit integers only: it refuses in C what would lose value.
+        _pack_into(value, bytearray())
         # What comes back must be equal: a tuple, a key that is no text, a NaN would not be.
         exact = bool(_decode(data) == value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
@@ -58,6 +60,15 @@ def encode(value: Any, *, field: str = "body", limit: int = BODY_BYTES_MAX) -> b
     if data.count(b"[") + data.count(b"{") > NESTING_MAX:
         _check(value, field)
     return data
+
+
+def _is_plain(value: Any) -> bool:
+    """An object of texts alone, as most messages are: it cannot come back as anything else."""
+    return (
+        type(value) is dict
+        and _TEXT.issuperset(map(type, value.values()))
+        and (_TEXT.issuperset(map(type, value)))
+    )
 
 
 def _encode(value: Any) -> bytes:
@@ -286,10 +297,13 @@ class _Ids:
             milliseconds = number >> 80
             text = "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
             self._time = (milliseconds, text)
-        return text + "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
+        # Written out: an id is minted for every append.
+        a, b = _PAIRS[number >> 70 & 1023], _PAIRS[number >> 60 & 1023]
+        c, d = _PAIRS[number >> 50 & 1023], _PAIRS[number >> 40 & 1023]
+        e, f = _PAIRS[number >> 30 & 1023], _PAIRS[number >> 20 & 1023]
+        return f"{text}{a}{b}{c}{d}{e}{f}{_PAIRS[number >> 10 & 1023]}{_PAIRS[number & 1023]}"
 
 
-_SHIFTS = (70, 60, 50, 40, 30, 20, 10, 0)
 _ids = _Ids()
 new_id = _ids.mint
 

@@ -60,7 +60,7 @@ def draft(
         parent=parent if parent is UNSET or parent is None else check_name(parent, "parent"),
         turn=None if turn is None else check_name(turn, "turn"),
         format=None if format is None else check_name(format, "format", KIND_BYTES_MAX),
-        meta_data=_meta(meta),
+        meta_data=None if meta is None else _meta(meta),
         blobs=tuple(map(_check_hash, several(blobs, "blobs"))) if blobs else (),
         implied_turn=implied_turn,
         fresh=once and id is None,
@@ -105,9 +105,7 @@ def _fact(key: str, value: Any, time_us: int) -> FactDraft:
     return FactDraft(id=new_id(), key=key, data=data, time_us=time_us)
 
 
-def _meta(meta: Mapping[str, Any] | None) -> bytes | None:
-    if meta is None:
-        return None
+def _meta(meta: Mapping[str, Any]) -> bytes | None:
     if not isinstance(meta, Mapping):
         raise InvalidInput("meta", f"must be an object, not {meta!r}")
     artifacts = meta.get("artifacts")

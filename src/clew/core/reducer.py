@@ -43,7 +43,7 @@ from clew.core.model import (
 )
 
 Find = Callable[[str], Record | None]
-_NONE: Mapping[str, str] = MappingProxyType({})
+NO_HASHES: Mapping[str, str] = MappingProxyType({})
 
 
 class Head(Struct, frozen=True):
@@ -78,7 +78,7 @@ def plan(
     expect: str | UnsetType | None = UNSET,
     fence: int | None = None,
     lease: Lease | None = None,
-    hashes: Mapping[str, str] = _NONE,
+    hashes: Mapping[str, str] = NO_HASHES,
 ) -> Plan:
     """Decide a batch as a whole, or raise and change nothing.
 
@@ -145,7 +145,8 @@ class _Planner:
             if isinstance(known, Entry):
                 self._at = (known.id, known.hash)
             return known
-        self._check_alive(draft)
+        if self.head.deleted_us is not None:
+            self._check_alive(draft)
         if isinstance(draft, EntryDraft):
             record: Record = self._take_entry(draft)
         elif isinstance(draft, MoveDraft):
@@ -157,8 +158,8 @@ class _Planner:
         return record
 
     def _check_alive(self, draft: Draft) -> None:
+        """To a deleted thread nothing is written but the fact that takes the tombstone away."""
         deleted_us = self.head.deleted_us
-        # The tombstone is a fact, so the fact that takes it away must be let through.
         restoring = isinstance(draft, FactDraft) and draft.key == "deleted_us"
         if deleted_us is not None and not restoring:
             raise NotFound("thread", self.head.thread, deleted_at=to_time(deleted_us))

@@ -134,11 +134,9 @@ def kind_for(body: Any, format: str | None = None) -> str:
 def _draft(
     body: Any, format: str | None, unknown_calls: UnknownCalls | None, fields: dict[str, Any]
 ) -> EntryDraft:
-    if format is None and type(body) is dict and body.keys() == _WORDS:
-        # What is said most often needs no reader: a text, and who says it.
-        role, text = body["role"], body["content"]
-        if type(text) is str and type(role) is str and role in _KINDS:
-            return drafts.draft(_KINDS[role], body, **fields)
+    kind = _obvious_kind(body) if format is None else None
+    if kind is not None:
+        return drafts.draft(kind, body, **fields)
     found = _read(body, format)
     if unknown_calls is not None and format is not None:
         answered = tool_ids(found)[1]
@@ -146,6 +144,24 @@ def _draft(
             reason = f"is a result for call {id!r}, which is not in the thread"
             raise InvalidInput("message", reason)
     return drafts.draft(_kind(body, found), body, format=format, **fields)
+
+
+def _obvious_kind(body: Any) -> str | None:
+    """The kind of what is said most often. It needs no reader, which could only confirm it."""
+    if type(body) is not dict:
+        return None
+    keys, role, content = body.keys(), body.get("role"), body.get("content")
+    if type(role) is not str or not (type(content) is str or content is None):
+        return None
+    if keys == _WORDS and content is not None:
+        return _KINDS.get(role)  # a text, and who says it
+    if keys == _RESULT and role == "tool":
+        return "tool_result"
+    if keys == _CALLING and role == "assistant":
+        calls = body["tool_calls"]
+        known = type(calls) is list and calls and type(calls[0]) is dict and "function" in calls[0]
+        return "tool_call" if known else None
+    return None
 
 
 def _read(body: Any, format: str | None) -> list[Message]:
@@ -244,6 +260,8 @@ def _hint(body: Any) -> str | None:
 
 
 _WORDS = {"role", "content"}
+_RESULT = {"role", "content", "tool_call_id"}
+_CALLING = {"role", "content", "tool_calls"}
 _CALLS = {"tool_use", "functionCall", "function_call"}
 _RESULTS = {"tool_result", "functionResponse", "function_response"}
 _KINDS = {

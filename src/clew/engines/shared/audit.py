@@ -43,6 +43,8 @@ class ReadThread(Struct, frozen=True, kw_only=True):
     flawed: bool = False  # its columns do not fit together, whatever the hash says
     source: tuple[str, str] | None = None  # id and hash of the entry that lies where it was forked
     source_place: Any = None
+    # The head in `sums` may be that of an earlier record, with nothing but entries behind it.
+    behind: bool = False
     # The columns that repeat what the records add up to: some of those of `Audit._head`.
     sums: Mapping[str, Any]
 
@@ -126,6 +128,8 @@ class Audit:
         self._leaf_place = thread.source_place
         self._updated_us = thread.created_us
         self._facts: dict[str, Fact] = {}
+        self._noted: dict[str, Any] | None = None  # the head at the record that the sums speak of
+        self._note(None)
 
     def check(self) -> Iterator[Problem]:
         yield from self._check_thread()
@@ -140,6 +144,7 @@ class Audit:
                 else:
                     yield from self._check_record(read, read.record)
                 self._seq = read.seq
+                self._note(read.record)
         rest = self._rows.rest()
         # A record that cannot be read may have been anything: nothing is known of the sums then.
         if rest is not None and self._whole:
@@ -226,6 +231,23 @@ class Audit:
 
     # --- what the records add up to ---
 
+    def _note(self, last: Record | None) -> None:
+        """Keep the head that the sums speak of, as long as nothing but entries is behind it."""
+        if self._thread.behind and self._seq == self._thread.sums["seq"]:
+            self._noted = self._standing()
+        elif not isinstance(last, Entry):
+            self._noted = None
+
+    def _standing(self) -> dict[str, Any]:
+        return {
+            "seq": self._seq,
+            "leaf": self._leaf,
+            "leaf_hash": self._leaf_hash,
+            "leaf_place": self._leaf_place,
+            "tail": None if self._tail is None else self._tail.id,
+            "updated_us": self._updated_us,
+        }
+
     def _check_sums(self, rest: Rest) -> Iterator[Problem]:
         if rest.segments or not self._segments_fit:
             yield self._problem("wrong_sum", "its segments are not those of its entries")
@@ -262,12 +284,7 @@ class Audit:
         """The columns that hold a sum, with what should be in them. No engine has all of them."""
         archived, deleted_us = bool(self._value("archived")), self._value("deleted_us")
         return {
-            "seq": self._seq,
-            "leaf": self._leaf,
-            "leaf_hash": self._leaf_hash,
-            "leaf_place": self._leaf_place,
-            "tail": None if self._tail is None else self._tail.id,
-            "updated_us": self._updated_us,
+            **(self._noted or self._standing()),
             "archived": archived,
             "deleted_us": deleted_us,
             "shelf": shelf_of(archived=archived, deleted=deleted_us is not None),

@@ -52,6 +52,7 @@ class GroupCommit:
         self._writers = 1  # how many were at work around the last commit
         self._patience_seconds = 0.0
         self._arrived = threading.Condition(self._mutex)
+        self._gathers = False  # whether a leader waits for others to arrive
 
     @property
     def idle(self) -> bool:
@@ -91,7 +92,8 @@ class GroupCommit:
                 ticket.ready = threading.Lock()
                 ticket.ready.acquire()
             self._queue.append(ticket)
-            self._arrived.notify()
+            if self._gathers:
+                self._arrived.notify()
 
     def _wait(self, ticket: Ticket[Any]) -> None:
         """Until another writer has committed the ticket, or made it the leader."""
@@ -102,9 +104,13 @@ class GroupCommit:
         with self._mutex:
             if self._patience_seconds and len(self._queue) < self._writers:
                 # Worth it: the writers of the last batch are about to come back.
-                self._arrived.wait_for(
-                    lambda: len(self._queue) >= self._writers, self._patience_seconds
-                )
+                self._gathers = True
+                try:
+                    self._arrived.wait_for(
+                        lambda: len(self._queue) >= self._writers, self._patience_seconds
+                    )
+                finally:
+                    self._gathers = False
             batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
         began = time.monotonic()
         try:

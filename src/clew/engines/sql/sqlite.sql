@@ -1,7 +1,8 @@
 -- The schema of a SQLite store, format 1: equal to the sum of the migrations beside it (tested).
 --
 --   namespaces  tenants; no. 1 is 'default'
---   threads     one row a thread: where it stands (seq, leaf, tail) and the columns lists filter by
+--   threads     one row a thread: where it stood after its record `seq` (leaf, tail, updated_us) and the
+--               columns lists filter by
 --   records     every entry, leaf move and fact; the one truth. A record's number is its thread's
 --               number and its seq, so that a thread lies together and a range is one scan
 --   segments    where a run of consecutive entries begins, and what it hangs on; a path is a few
@@ -15,6 +16,8 @@
 -- The life of a record. An append puts large bodies into blobs, writes the records under the next
 -- seqs of their thread, a segment where an entry does not follow the one before it, facts and tags
 -- as they are now, and last the thread's row: all in one transaction. A record is never changed.
+-- An append of entries alone leaves the row as it is, if the thread is out of the list by update
+-- (listed_us is NULL): the thread then stands on its last record. One page less for every append.
 -- A fork writes one row, in threads, and reads the records of its origin in place. A purge removes
 -- the records of a thread, except for entries on the path of a fork, and the blobs that only those
 -- records used.

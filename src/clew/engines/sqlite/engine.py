@@ -103,6 +103,7 @@ class SQLiteEngine:
     def _start(self) -> None:
         self._pid = self._connections.pid
         self._commits = GroupCommit(self._transact)
+        self._standings = write.Standings()
         self._changed = threading.Condition()
         self._waiting = 0
 
@@ -151,9 +152,10 @@ class SQLiteEngine:
         fence: int | None = None,
     ) -> list[Record]:
         packed = pack_large(drafts, blobs.SPILL_BYTES)
-        return self._write(
+        return self._submit(
             lambda db: write.append(
                 db,
+                self._standings,
                 self._lineages,
                 self._space.no,
                 thread,
@@ -212,6 +214,15 @@ class SQLiteEngine:
         return Swept(blobs=count, size_bytes=size_bytes)
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Write anything but an append."""
+
+        def forgetful(db: apsw.Connection) -> T:
+            self._standings.forget()
+            return work(db)
+
+        return self._submit(forgetful)
+
+    def _submit(self, work: Callable[[apsw.Connection], T]) -> T:
         self._enter()
         return self._commits.run(work)
 
@@ -248,6 +259,7 @@ class SQLiteEngine:
         db.execute("BEGIN IMMEDIATE")
         try:
             self._connections.confirm(db)
+            self._standings.begin(db)
             if len(batch) == 1:
                 # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
@@ -255,6 +267,7 @@ class SQLiteEngine:
                 for ticket in batch:
                     _run_apart(db, ticket)
             db.execute("COMMIT")
+            self._standings.committed(db)
         except BaseException as error:
             if isinstance(error, Corrupt):
                 let_go(error)
@@ -306,17 +319,23 @@ class SQLiteEngine:
 
     def threads(self, query: ThreadQuery) -> Page[ThreadInfo]:
         check_limit(query.limit)
-        space = self._space.no
+        if query.order == "updated":
+            self._relist()
         with self._connections.reader() as db:
-            in_order = query.order == "created" or not read.too_many_unlisted(db, space)
-            if in_order or self._readonly:
-                return read.threads(db, space, query)
+            return read.threads(db, self._space.no, query)
+
+    def _relist(self) -> None:
+        """Bring the index by update up to date, if what is not in it has become much."""
+        space = self._space.no
+        if self._readonly:
+            return
+        with self._connections.reader() as db:
+            if not read.too_many_unlisted(db, space):
+                return
         try:
             self._write(lambda db: write.relist(db, space))
         except Unavailable:
-            pass  # another process writes: the list is right without it, only slower
-        with self._connections.reader() as db:
-            return read.threads(db, space, query)
+            pass  # another process writes: lists are right without it, only slower
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         limit = check_limit(limit)
@@ -374,6 +393,7 @@ class SQLiteEngine:
             yield from verify.check(db, self._space, quick=quick, progress=progress)
 
     def heads(self) -> list[ThreadHead]:
+        self._relist()
         with self._connections.reader() as db:
             return read.heads(db, self._space.no)
 

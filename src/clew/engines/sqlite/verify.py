@@ -206,6 +206,7 @@ class _Rows:
             hash=row["hash"],
             namespace=namespace,
             purged=row["shelf"] == PURGED,
+            behind=row["listed_us"] is None,
             source=self._source(),
             sums={name: row[name] for name in _SUMS.split(", ")},
         )

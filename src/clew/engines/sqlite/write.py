@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import apsw
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
 from msgspec.structs import astuple
 
+from clew.core.codec import to_hash
 from clew.core.errors import Corrupt, InvalidInput, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Draft, Entry, Fact, Origin, Record, ThreadDraft, ThreadInfo
-from clew.core.reducer import Head, Plan, check_origin, check_recreated, plan
+from clew.core.reducer import NO_HASHES, Head, Plan, check_origin, check_recreated, plan
 from clew.engines.shared.compression import Packed
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.facts import set_fact
@@ -21,17 +21,93 @@ from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Lineages, Range, one
 from clew.engines.sqlite import blobs, leases
 
-# The plus keeps SQLite from preparing the join anew for every id that is bound.
 _HEAD = (
     "SELECT t.no, t.origin_no, t.listed_us, t.id, t.seq, t.leaf, t.leaf_hash, t.tail, t.updated_us,"
-    f" t.deleted_us, {leases.COLUMNS}"
-    " FROM threads t LEFT JOIN leases l ON l.thread = t.no"
+    f" t.deleted_us, h.no, h.type, h.id, h.hash, h.time_us, {leases.COLUMNS}"
+    f" FROM {rows.THREADS} LEFT JOIN leases l ON l.thread = t.no"
     " WHERE t.space = +? AND t.id = +? AND t.shelf < 3"
 )
+_REMEMBERED_MAX = 1000
+
+
+class Standing(Struct):
+    """A thread as the next append finds it: its number and lineage, its head, its lease."""
+
+    no: int
+    lineage: tuple[Range, ...]
+    listed_us: int | None
+    head: Head
+    lease: LeaseState | None
+
+
+class Standings:
+    """Where threads stand, remembered from one append of a connection to the next.
+
+    SQLite counts the changes of a file as a connection sees them, its own and those of others. If
+    the number after one transaction is that at the beginning of the next, nothing was written in
+    between.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], Standing] = {}
+        self._seen: tuple[apsw.Connection, int] | None = None
+
+    def begin(self, db: apsw.Connection) -> None:
+        """At the beginning of a transaction that writes."""
+        if self._seen != (db, db.data_version()):
+            self._known.clear()
+        self._seen = None  # if it is rolled back, nothing is known of what it wrote
+
+    def committed(self, db: apsw.Connection) -> None:
+        self._seen = (db, db.data_version())
+
+    def forget(self) -> None:
+        """Before anything is written that is no append."""
+        self._known.clear()
+
+    def find(self, db: apsw.Connection, lineages: Lineages, space: int, thread: str) -> Standing:
+        """NotFound if there is no such thread."""
+        known = self._known.get((space, thread))
+        if known is not None:
+            return known
+        row = one(db, _HEAD, (space, thread))
+        if row is None:
+            raise NotFound("thread", thread)
+        if not 0 < row[0] <= rows.THREAD_NO_MAX:
+            raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
+        return Standing(
+            row[0],
+            () if row[1] is None else lineages.of(db, row[1]),
+            row[2],
+            _head(row),
+            None if row[15] is None else LeaseState(*row[15:]),
+        )
+
+    def note(self, space: int, thread: str, standing: Standing) -> None:
+        """An append has left the thread so."""
+        if len(self._known) >= _REMEMBERED_MAX:
+            self._known.clear()
+        self._known[space, thread] = standing
+
+
+def _head(row: rows.Row) -> Head:
+    """Where the thread stands: as its row says or, if there are records behind that, on the last.
+
+    `rows.to_thread` tells readers the same.
+    """
+    no, type, leaf, hash, updated_us = row[10:15]
+    if no is None:
+        return Head(*row[3:10])
+    if type != rows.ENTRY:
+        raise Corrupt(f"thread {row[3]!r}", rows.BEHIND)
+    if not (isinstance(leaf, str) and isinstance(hash, bytes) and isinstance(updated_us, int)):
+        raise Corrupt(f"thread {row[3]!r}", "its last record cannot be read; run clew verify")
+    return Head(row[3], no & rows.SEQ_MAX, leaf, to_hash(hash), leaf, updated_us, row[9])
 
 
 def append(
     db: apsw.Connection,
+    standings: Standings,
     lineages: Lineages,
     space: int,
     thread: str,
@@ -43,27 +119,26 @@ def append(
     clock: Callable[[], Instant],
 ) -> list[Record]:
     """Plan the batch on what is stored now, then write what is new of it."""
-    row = one(db, _HEAD, (space, thread))
-    if row is None:
-        raise NotFound("thread", thread)
-    if not 0 < row[0] <= rows.THREAD_NO_MAX:
-        raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
-    no, lineage = row[0], () if row[1] is None else lineages.of(db, row[1])
+    at = standings.find(db, lineages, space, thread)
     decided = plan(
-        Head(*row[3:10]),
+        at.head,
         drafts,
-        partial(rows.find, db, no, thread, lineage),
+        lambda id: rows.find(db, at.no, thread, at.lineage, id),
         expect=expect,
         fence=fence,
-        lease=None if row[10] is None else LeaseState(*row[10:]).live(thread, clock()),
-        hashes={id: blob.hash for id, blob in packed.items()},
+        lease=None if at.lease is None else at.lease.live(thread, clock()),
+        hashes={id: blob.hash for id, blob in packed.items()} if packed else NO_HASHES,
     )
     if decided.new:
-        if row[2] is not None and decided.head.updated_us != row[2]:
-            # Once, until the list is asked for: keeping an index of what changes with every
-            # append would cost every append.
-            db.execute("UPDATE threads SET listed_us = NULL WHERE no = ?", (no,))
-        _write(db, space, no, lineage, decided, packed, clock)
+        only_entries = _write(db, space, at.no, at.lineage, decided, packed, clock)
+        # Entries let the row stay behind, once it is out of the list by update: a page that every
+        # append would change is a page that every append would write.
+        if at.listed_us is not None or not only_entries:
+            if decided.head.updated_us != at.listed_us:
+                at.listed_us = None
+            _stand(db, at.no, decided.head, at.listed_us)
+        at.head = decided.head
+    standings.note(space, thread, at)
     return decided.records
 
 
@@ -75,24 +150,34 @@ def _write(
     decided: Plan,
     packed: Mapping[str, Packed],
     clock: Callable[[], Instant],
-) -> None:
-    uses = _find_blobs(db, space, decided.new)
+) -> bool:
+    """Write the records; whether all of them are entries."""
+    uses: dict[str, int] | None = None
+    only_entries = True
     for record in decided.new:
         record_no = no << 32 | record.seq  # as `rows.number` says
-        blob = packed.get(record.id)
+        blob = packed.get(record.id) if packed else None
         body = None if blob is None else blobs.put(db, space, blob, clock().wall_us)
         rows.insert(db, record_no, record, body)
-        if isinstance(record, Fact):
-            set_fact(db, no, record_no, record)
-        elif isinstance(record, Entry) and record.blobs:
+        if not isinstance(record, Entry):
+            only_entries = False
+            if isinstance(record, Fact):
+                set_fact(db, no, record_no, record)
+        elif record.blobs:
+            if uses is None:
+                uses = _find_blobs(db, space, decided.new)
             blobs.use(db, record_no, [uses[hash] for hash in record.blobs])
     for id, parent in decided.starts.items():
         _start_segment(db, no, lineage, id, parent)
-    head = decided.head
+    return only_entries
+
+
+def _stand(db: apsw.Connection, no: int, head: Head, listed_us: int | None) -> None:
+    """Let a thread's row say where the thread stands."""
     db.execute(
-        "UPDATE threads SET seq = ?, leaf = ?, leaf_hash = ?, tail = ?, updated_us = ?"
-        " WHERE no = ?",
-        (head.seq, head.leaf, head.leaf_hash, head.tail, head.updated_us, no),
+        "UPDATE threads SET seq = ?, leaf = ?, leaf_hash = ?, tail = ?, updated_us = ?,"
+        " listed_us = ? WHERE no = ?",
+        (head.seq, head.leaf, head.leaf_hash, head.tail, head.updated_us, listed_us, no),
     )
 
 
@@ -162,13 +247,23 @@ def create(
         hashes = {id: blob.hash for id, blob in packed.items()}
         decided = plan(head, draft.facts, lambda id: None, hashes=hashes)
         _write(db, space.no, no, (), decided, packed, clock)
+        _stand(db, no, decided.head, draft.created_us)
     return rows.thread_row(db, space.no, draft.id).info(db)
 
 
 def relist(db: apsw.Connection, space: int) -> None:
     """Bring the threads that have changed back into the index of what changed when."""
-    query = "UPDATE threads SET listed_us = updated_us WHERE space = ? AND listed_us IS NULL"
-    db.execute(query, (space,))
+    db.execute(
+        "UPDATE threads SET seq = now.seq, leaf = now.leaf, leaf_hash = now.leaf_hash,"
+        " tail = now.tail, updated_us = now.updated_us, listed_us = now.updated_us FROM ("
+        f"SELECT t.no AS no, {rows.SEQ} AS seq, ifnull(h.id, t.leaf) AS leaf,"
+        " iif(h.no IS NULL, t.leaf_hash, 'b3:' || lower(hex(h.hash))) AS leaf_hash,"
+        f" ifnull(h.id, t.tail) AS tail, {rows.UPDATED_US} AS updated_us FROM {rows.THREADS}"
+        # What cannot be told stays as it is: to read it is an error.
+        " WHERE t.space = ? AND t.listed_us IS NULL AND ifnull(h.type, 0) = 0"
+        ") AS now WHERE threads.no = now.no",
+        (space,),
+    )
 
 
 def _existing(db: apsw.Connection, space: int, draft: ThreadDraft) -> ThreadInfo | None:

@@ -26,7 +26,7 @@ def purge(db: apsw.Connection, space: int, thread: str) -> Purged:
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (row.no,))
     db.execute(
         "UPDATE threads SET shelf = ?, leaf = NULL, leaf_hash = NULL, tail = NULL,"
-        " deleted_us = NULL, status = NULL, workspace = NULL WHERE no = ?",
+        " deleted_us = NULL, status = NULL, workspace = NULL, listed_us = updated_us WHERE no = ?",
         (PURGED, row.no),
     )
     removed, kept, kept_for = _remove_unneeded(db, row.no)

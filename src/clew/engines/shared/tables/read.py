@@ -176,37 +176,46 @@ def _select(
 ) -> tuple[str, dict[str, Any]]:
     selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
     # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
-    clauses = ["shelf = :shelf" if selective == (None,) * 5 else "+shelf = :shelf"]
+    clauses = ["t.shelf = +:shelf" if selective == (None,) * 5 else "+t.shelf = +:shelf"]
     # And by tag alone the threads are known by their numbers.
     by_tag = query.tag is not None and selective.count(None) == 4
-    clauses += ["+space = :space" if by_tag else "space = :space", part]
+    clauses += ["+t.space = +:space" if by_tag else "t.space = +:space", part]
+    time, order = _TIMES[column], _TIMES[order]
     bindings: dict[str, Any] = {"space": space, "shelf": shelf, "limit": query.limit + 1}
     for name in ("workspace", "status", "parent", "origin"):
         value = getattr(query, name)
         if value is not None:
-            clauses.append(f"{name} = :{name}")
+            clauses.append(f"t.{name} = +:{name}")
             bindings[name] = value
     if query.roots:
-        clauses.append("parent IS NULL AND origin IS NULL")
+        clauses.append("t.parent IS NULL AND t.origin IS NULL")
     if query.tag is not None:
-        clauses.append("no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
+        clauses.append("t.no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
         bindings["tag"] = query.tag
     if query.prefix is not None:
-        clauses.append("shelf < 3 AND id >= :prefix AND (:prefix_end IS NULL OR id < :prefix_end)")
+        clauses.append(
+            "t.shelf < 3 AND t.id >= :prefix AND (:prefix_end IS NULL OR t.id < :prefix_end)"
+        )
         bindings |= {"prefix": query.prefix, "prefix_end": after_prefix(query.prefix)}
     if query.after_us is not None:
-        clauses.append(f"{column} > :after")
+        clauses.append(f"{time} > :after")
         bindings["after"] = query.after_us
     if query.before_us is not None:
-        clauses.append(f"{column} < :before")
+        clauses.append(f"{time} < :before")
         bindings["before"] = query.before_us
     if query.cursor is not None:
-        clauses.append(f"{order} <= :time AND ({order} < :time OR id > :id)")
+        clauses.append(f"{order} <= :time AND ({order} < :time OR t.id > :id)")
         bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
     where = " AND ".join(clauses)
-    return (
-        f"SELECT {rows.THREAD} FROM threads WHERE {where} ORDER BY {order} DESC, id LIMIT :limit"
-    ), bindings
+    select = f"SELECT {rows.THREAD} FROM {rows.THREADS} WHERE {where}"
+    return f"{select} ORDER BY {order} DESC, t.id LIMIT :limit", bindings
+
+
+_TIMES = {
+    "created_us": "t.created_us",
+    "listed_us": "t.listed_us",
+    "updated_us": rows.UPDATED_US,
+}
 
 
 def after_prefix(prefix: str) -> str | None:
@@ -220,7 +229,7 @@ def after_prefix(prefix: str) -> str | None:
 
 
 def heads(db: apsw.Connection, space: int) -> list[ThreadHead]:
-    sql = "SELECT id, no, seq FROM threads WHERE space = ? AND shelf < ?"
+    sql = f"SELECT t.id, t.no, {rows.SEQ} FROM {rows.THREADS} WHERE t.space = ? AND t.shelf < ?"
     return [ThreadHead(id, str(no), seq) for id, no, seq in every(db, sql, (space, PURGED))]
 
 

@@ -86,21 +86,41 @@ def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
     # Written out as in `to_record`: these hashes are our own, and it is done for every record.
-    start = (record.id, record.time_us, bytes.fromhex(record.hash[3:]))
+    hash = bytes.fromhex(record.hash[3:])
     if isinstance(record, Entry):
-        body = record.data if blob is None else None
-        uses = ",".join(record.blobs) or None
         row: Row = (
-            *(no, ENTRY, *start),
-            *(record.parent, record.kind, record.turn, record.format, record.meta_data, uses),
-            *(bytes.fromhex(record.body_hash[3:]), blob, body),
+            no,
+            ENTRY,
+            record.id,
+            record.time_us,
+            hash,
+            record.parent,
+            record.kind,
+            record.turn,
+            record.format,
+            record.meta_data,
+            ",".join(record.blobs) if record.blobs else None,
+            bytes.fromhex(record.body_hash[3:]),
+            blob,
+            record.data if blob is None else None,
         )
     elif isinstance(record, Move):
-        row = (no, MOVE, *start, record.leaf, *(None,) * 8)
+        row = (no, MOVE, record.id, record.time_us, hash, record.leaf, *(None,) * 8)
     else:
         assert isinstance(record, Fact)
         body = record.data if blob is None else None
-        row = (no, FACT, *start, None, record.key, *(None,) * 5, blob, body)
+        row = (
+            no,
+            FACT,
+            record.id,
+            record.time_us,
+            hash,
+            None,
+            record.key,
+            *(None,) * 5,
+            blob,
+            body,
+        )
     db.execute(_INSERT, row)
 
 
@@ -214,11 +234,19 @@ def name_of(db: apsw.Connection, thread: int) -> str:
 
 # --- threads --------------------------------------------------------------------------------
 
-THREAD = (
-    "no, id, created_us, updated_us, seq, leaf, parent, origin, origin_entry, origin_hash,"
-    " origin_no"
+# Where a thread stands, its row says, and behind that its last record: see `to_thread`. A row that
+# is in the list by update says all of it, so that a list of many threads looks into no records.
+THREADS = (
+    "threads t LEFT JOIN records h ON t.listed_us IS NULL AND h.no ="
+    f" (SELECT max(no) FROM records WHERE no BETWEEN (t.no << 32 | t.seq) + 1"
+    f" AND t.no << 32 | {SEQ_MAX})"
 )
-
+THREAD = (
+    "t.no, t.id, t.created_us, t.updated_us, t.seq, t.leaf, t.parent, t.origin, t.origin_entry,"
+    " t.origin_hash, t.origin_no, h.no, h.type, h.id, h.time_us"
+)
+SEQ = f"ifnull(h.no & {SEQ_MAX}, t.seq)"
+UPDATED_US = "ifnull(h.time_us, t.updated_us)"
 
 Number = Annotated[int, Meta(ge=1, le=THREAD_NO_MAX)]
 Time = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]
@@ -262,15 +290,33 @@ class ThreadRow(Struct, frozen=True, array_like=True):
 
 
 def to_thread(row: Row) -> ThreadRow:
+    """A thread as the columns of `THREAD` tell it.
+
+    An append of entries leaves the row as it is: every record behind the row's seq is an entry, and
+    the thread stands on the last of them.
+    """
+    no, type, leaf, updated_us = row[-4:]
     try:
-        return convert(row, ThreadRow)
+        found = convert(row[:-4], ThreadRow)
+        if no is None:
+            return found
+        if type != ENTRY:
+            raise Corrupt(f"thread {row[1]!r}", BEHIND)
+        known = (found.no, found.id, found.created_us, updated_us, no & SEQ_MAX, leaf, *row[6:-4])
+        return convert(known, ThreadRow)
     except ValidationError as error:
         raise Corrupt(f"thread {row[1]!r}", f"its row cannot be read: {error}") from error
 
 
+BEHIND = "its row does not know of its last move or fact; run clew verify"
+
+
+# The plus keeps SQLite from preparing the join anew for every id that is bound.
+_BY_ID = f"SELECT {THREAD} FROM {THREADS} WHERE t.space = +? AND t.id = +? AND t.shelf < 3"
+
+
 def thread_row(db: apsw.Connection, space: int, id: str) -> ThreadRow:
-    query = f"SELECT {THREAD} FROM threads WHERE space = ? AND id = ? AND shelf < 3"
-    row = one(db, query, (space, id))
+    row = one(db, _BY_ID, (space, id))
     if row is None:
         raise NotFound("thread", id)
     return to_thread(row)

@@ -152,7 +152,11 @@ class RemainingThread:
         self._last = self.size = last
         self.key = str(row.no)
         self.purged = row.shelf == PURGED
-        self.leaf: str | UnsetType | None = UNSET if self.purged else row.leaf
+        self.leaf: str | UnsetType | None = UNSET
+        if not self.purged:
+            # Behind its row are entries, and it stands on the last one.
+            behind = row.seq < last
+            self.leaf = (salvage.id_of(rows.number(row.no, last)) or UNSET) if behind else row.leaf
         self.origin_key = None if row.origin_no is None else str(row.origin_no >> 32)
         self.draft = ThreadDraft(
             id=row.id, created_us=row.created_us, parent=row.parent, origin=row.begins_at
