@@ -18,6 +18,7 @@ import msgspec
 from blake3 import blake3
 from msgspec import Raw, Struct
 
+from clew.core.codec import to_bytes
 from clew.core.errors import ClewError, Corrupt
 from clew.core.hashes import thread_hash
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft, to_time, to_us
@@ -109,7 +110,7 @@ class Line(Struct, frozen=True):
 
     def record(self, thread: str, large: bytes | None = None) -> Record:
         """The record; `large` is what `spilled` names, or what to put for a missing body."""
-        time_us = self.time_us
+        time_us, digest = self.time_us, to_bytes(self.hash)
         if large is None and self.lacks_body:
             raise Corrupt(f"record {self.seq} of {thread!r}", "its body is missing")
         if self.type == "entry":
@@ -118,21 +119,19 @@ class Line(Struct, frozen=True):
                 self.seq,
                 self.id,
                 time_us,
-                self.hash,
+                digest,
                 self.parent,
                 self.kind,
                 _bytes(large, self.body),
-                self.body_blob or self.body_hash,
+                to_bytes(self.body_blob or self.body_hash),
                 self.turn,
                 self.format,
                 bytes(self.meta) or None,
                 self.blobs,
             )
         if self.type == "move":
-            return Move(thread, self.seq, self.id, time_us, self.hash, self.leaf)
-        return Fact(
-            thread, self.seq, self.id, time_us, self.hash, self.key, _bytes(large, self.value)
-        )
+            return Move(thread, self.seq, self.id, time_us, digest, self.leaf)
+        return Fact(thread, self.seq, self.id, time_us, digest, self.key, _bytes(large, self.value))
 
 
 def _bytes(large: bytes | None, raw: Raw) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
-from clew.core.codec import decode, digest
+from clew.core.codec import decode, digest, to_hash
 from clew.core.errors import Corrupt, InvalidInput
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
 
@@ -84,13 +84,21 @@ def to_us(time: datetime, field: str = "time") -> int:
 
 
 class Record(Struct, frozen=True, gc=False):
-    """Anything with a `seq` in a thread's log. `thread` is the one it was written in."""
+    """Anything with a `seq` in a thread's log. `thread` is the one it was written in.
+
+    `digest` are the bytes of its hash: half as long as the text, and read for every record.
+    """
 
     thread: str
     seq: int
     id: str
     time_us: int
-    hash: str
+    digest: bytes
+
+    @property
+    def hash(self) -> str:
+        """The hash as text, with its algorithm in front."""
+        return to_hash(self.digest)
 
     @property
     def time(self) -> datetime:
@@ -106,11 +114,16 @@ class Entry(Record, frozen=True, gc=False):
     parent: str | None
     kind: str
     data: bytes
-    body_hash: str
+    body_digest: bytes
     turn: str | None = None
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
+
+    @property
+    def body_hash(self) -> str:
+        """The hash of the body alone."""
+        return to_hash(self.body_digest)
 
     @property
     def body(self) -> Any:
