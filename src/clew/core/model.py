@@ -426,14 +426,15 @@ def encode_cursor(time_us: int, id: str) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[int, str]:
-    match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    match = re.fullmatch(_CURSOR, cursor) if isinstance(cursor, str) else None
     if match is None or not TIME_US_MIN <= int(match[1]) <= TIME_US_MAX:
         raise InvalidInput("cursor", f"{cursor!r} is not one that a page gave")
     return int(match[1]), match[2]
 
 
 # An id is text that UTF-8 can carry, without NUL: a cursor of other text comes from no page.
-_CURSOR = re.compile(r"(-?[0-9]{1,18})\.([^\0\ud800-\udfff]+)")
+# (Compiled when it is first needed: with all these characters, that takes a while.)
+_CURSOR = r"(-?[0-9]{1,18})\.([^\0\ud800-\udfff]+)"
 
 
 class Segment(Struct, frozen=True):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from clew.core.errors import AlreadyExists, InvalidInput, Unsupported
-from clew.core.lines import file_stem
 from clew.core.model import Entry
+from clew.core.names import file_stem
 from clew.thread import Thread
 
 if TYPE_CHECKING:
