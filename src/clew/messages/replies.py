@@ -24,7 +24,7 @@ from clew.messages.usage import Told, in_data, in_note
 
 # What a usage entry behind it can no longer be about the reply before it.
 _ENDS = frozenset({"user_message", "tool_result", "system_message", "compaction", "branch_summary"})
-_MESSAGES = frozenset({"assistant_message", "event"})
+_MESSAGES = frozenset({"assistant_message", "tool_call", "event"})
 # In the meta of an entry: the thread and the entry that it was adopted from, and the hash that it
 # had where it was written, by which it is known to be the same.
 ADOPTED = "adopted"
