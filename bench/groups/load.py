@@ -27,7 +27,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
             _ROUNDS, lambda: (seconds(lambda: bodies(thread)), seconds(lambda: bare.load()))
         )
     name = f"load: path of {_MESSAGES:,} messages, decoded"
-    yield ratio(f"{name} / bare fetch and decode", ours, theirs, at_most=2)
+    yield ratio(f"{name} / bare fetch and decode", ours, theirs, at_most=1.25)
     yield milliseconds(name, ours)
     yield milliseconds("load: bare fetch and decode", theirs)
 
