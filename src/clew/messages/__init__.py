@@ -99,7 +99,6 @@ def known_format(format: str | None, body: Any) -> str:
     return format if format is not None and format in _KNOWN else detect(body)
 
 
-@cache
 def reader(format: str) -> Callable[[Any], list[Message]]:
     """The function that reads a format, for those who read many messages."""
     found: Callable[[Any], list[Message]] = _part(check_format(format), "read").read
