@@ -32,7 +32,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
             _ROUNDS, lambda: (seconds(lambda: bodies(thread)), seconds(lambda: bare.load()))
         )
     name = f"load: path of {_MESSAGES:,} messages, decoded"
-    yield ratio(f"{name} / bare fetch and decode", ours, theirs, at_most=2)
+    yield ratio(f"{name} / bare fetch and decode", ours, theirs, at_most=1.25)
     # Over 1.3 it is not the default: docs/explain/durability.md.
     for engine in ("sqlite", "files"):
         yield _checked(workshop, engine, name)

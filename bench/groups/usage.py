@@ -34,7 +34,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
             firsts.append(seconds(lambda: store.usage(tree=True)))
             worked.append(process_time() - before)
         reads.append(seconds(lambda: _read_all(store)))
-    yield milliseconds(f"{name}, the first time", firsts)
+    yield milliseconds(f"{name}, the first time", firsts, at_most=1000)
     yield milliseconds(f"{name}, the first time, processor", worked)
     yield ratio(f"{name}, the first time / reading the records", firsts, reads, at_most=4)
     with _cache(path.parent / "cache0"):

@@ -12,7 +12,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from clew import tree
-from clew.context.recall import Recall
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
 from clew.core.engine import Engine, Progress
@@ -41,6 +40,7 @@ from clew.tree import Comparison, Relative
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
+    from clew.context.recall import Recall
     from clew.core.options import SearchOptions, ThreadFields, ThreadFilters, UsageOptions
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
@@ -67,10 +67,16 @@ class Store:
         self.engine = engine
         self.clock = clock
         self.blobs = Blobs(engine)
-        self.recall = Recall()
         self.renewer = Renewer(engine)
         self.snapshot_caches: dict[str, Any] = {}  # trees that were read, by root; "" as stored
         self.derived: dict[str, Any] = {}  # what is made of records, where no file can keep it
+
+    @cached_property
+    def recall(self) -> Recall:
+        """What the last contexts were made of, so that the next ones cost what is new."""
+        from clew.context.recall import Recall  # when the first context is asked for
+
+        return Recall()
 
     @property
     def properties(self) -> Properties:

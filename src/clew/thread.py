@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from msgspec import UNSET, UnsetType
 
 from clew import exchange, tree
-from clew.context import compaction
-from clew.context.compaction import Compacted
-from clew.context.cut import KEEP_USER_TOKENS
-from clew.context.projection import Options, Purpose
-from clew.context.request import Context
-from clew.context.tokens import Count, estimate
+from clew.context.tokens import KEEP_USER_TOKENS, Count, estimate
 from clew.core import drafts
 from clew.core.drafts import check_fence, check_number, check_place, seconds, several
 from clew.core.errors import InvalidInput
@@ -38,6 +33,9 @@ from clew.tree import Comparison
 from clew.turn import Leases, Turn
 
 if TYPE_CHECKING:
+    from clew.context.compaction import Compacted
+    from clew.context.projection import Purpose
+    from clew.context.request import Context
     from clew.core.options import (
         CompactionNotes,
         EntryFields,
@@ -427,6 +425,8 @@ class Thread:
         `signal_tools` are tools whose calls only tell the host something. `segments=True` says
         where each entry went.
         """
+        from clew.context.projection import Options  # with all that makes a context of a path
+
         options = Options(
             format=format,
             purpose=purpose,
@@ -461,6 +461,8 @@ class Thread:
         Conflict. Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after,
         details.
         """
+        from clew.context import compaction
+
         return compaction.compact(
             self,
             summarize,
@@ -477,10 +479,14 @@ class Thread:
 
     def uncompact(self, *, fence: int | None = None) -> Entry | None:
         """Undo the compaction in force; the entry that it was, or None. Loses nothing."""
+        from clew.context import compaction
+
         return compaction.uncompact(self, fence=fence)
 
     def compaction(self) -> Compacted | None:
         """What the summary that is in force stands for: the entries that it replaces."""
+        from clew.context import compaction
+
         return compaction.explain(self)
 
     def usage(self, **options: Unpack[UsageOptions]) -> UsageReport:

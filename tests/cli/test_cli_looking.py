@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from cli_support import Run, say
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import clew
+from clew.cli._stores import short_id, short_ids
 
 
 def openai_call(arguments: str) -> dict[str, object]:
@@ -335,3 +338,25 @@ def test_a_store_that_only_another_process_closed_is_listed_while_open(
 ) -> None:
     store.create(title="Live")
     assert "Live" in run("list", f"sqlite:///{place}").out
+
+
+ids = st.text("ab", min_size=1, max_size=16) | st.integers(0, 300).map(lambda n: f"session-{n:05}")
+
+
+@given(st.sets(ids, min_size=1, max_size=150), st.sets(ids, max_size=20), st.integers(1, 50))
+@settings(max_examples=25)
+def test_what_a_list_prints_of_an_id_leads_to_its_thread(
+    there: set[str], deleted: set[str], shown: int
+) -> None:
+    with clew.open("memory:") as store:
+        for id in sorted(there | deleted):
+            store.create(id)
+        for id in deleted:
+            store.delete(id)
+        page = sorted(there | deleted)[-shown:]
+        found = short_ids(store, page)
+        assert list(found) == page
+        for id, short in found.items():
+            assert store.resolve(short, deleted=True).id == id
+            assert short == short_id(store, id)
+        assert short_ids(store, []) == {}

@@ -11,7 +11,7 @@ import pytest
 from _pages import DOCS, assert_outputs
 
 import clew
-from clew.core import lines
+from clew.core import lines, names
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, ThreadDraft
 from clew.engines.files import FilesEngine, additions, blobs, leases, tail, thread_file
@@ -20,6 +20,7 @@ from clew.engines.files import place as place_
 PAGE = DOCS / "format" / "files.md"
 TEXT = PAGE.read_text("utf-8")
 T = 1_700_000_000_000_000
+DIGEST = bytes(32)
 HASH = "b3:" + "0" * 64
 
 
@@ -142,13 +143,13 @@ def test_every_member_of_a_header_is_described_in_its_order() -> None:
 
 
 def _entry(**more: Any) -> Entry:
-    return Entry("t", 1, "e", T, HASH, None, "event", b"1", HASH, **more)
+    return Entry("t", 1, "e", T, DIGEST, None, "event", b"1", DIGEST, **more)
 
 
 def test_every_member_of_a_record_is_described_in_its_order() -> None:
     entry = _entry(turn="u", format="plain", meta_data=b"{}", blobs=(HASH,))
-    fact = Fact("t", 1, "f", T, HASH, "k", b"1")
-    move = Move("t", 1, "m", T, HASH, None)
+    fact = Fact("t", 1, "f", T, DIGEST, "k", b"1")
+    move = Move("t", 1, "m", T, DIGEST, None)
     for introduction, record, name in [
         ("The line of an entry:", entry, "body"),
         ("The line of a move:", move, ""),
@@ -187,15 +188,15 @@ def test_the_file_names_are_as_described() -> None:
     examples = re.findall(r"^\| `([^`]+)` \| `([^`]+)\.jsonl` \|", table, re.MULTILINE)
     assert len(examples) >= 4
     for id, name in examples:
-        assert lines.file_stem(id) == name
-    assert lines.file_stem("x" * 181).startswith("x" * 100 + "~")
-    assert lines.file_stem("x" * 180) == "x" * 180
+        assert names.file_stem(id) == name
+    assert names.file_stem("x" * 181).startswith("x" * 100 + "~")
+    assert names.file_stem("x" * 180) == "x" * 180
     assert len(place_.anonymous("t")) == 40
-    assert {"com0", "com9", "lpt0", "lpt9", "con", "prn", "aux", "nul"} <= lines._DEVICES
+    assert {"com0", "com9", "lpt0", "lpt9", "con", "prn", "aux", "nul"} <= names._DEVICES
 
 
 def test_the_rules_name_the_limits_of_the_code() -> None:
-    assert (lines.STEM_MAX, lines._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
+    assert (names.STEM_MAX, names._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
     assert (blobs.SPILL_BYTES, tail.SECTOR_BYTES, leases.SLOT_BYTES) == (65_536, 512, 8_192)
     assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 1)
     said = " ".join(TEXT.split())

@@ -17,8 +17,9 @@ from places import PLACES, FilesPlace, MemoryPlace, PostgresPlace
 import clew
 from clew import AlreadyExists, Corrupt, NotFound
 from clew.cli import main
-from clew.core.lines import file_stem, summed
+from clew.core.lines import summed
 from clew.core.model import ThreadInfo, fact_keys
+from clew.core.names import file_stem
 from clew.facets.runs import Checkpoint
 from clew.facets.sessions import Event
 from clew.snapshots import catalogue

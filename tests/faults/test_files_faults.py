@@ -16,7 +16,7 @@ import pytest
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, NotFound, Unavailable, Unsupported
-from clew.core.lines import file_stem
+from clew.core.names import file_stem
 from clew.engines.files import open_store, place
 from clew.engines.files.disk import Disk
 

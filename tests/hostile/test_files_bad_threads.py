@@ -12,6 +12,7 @@ from hostile.commands import COMMANDS, check_command
 
 import clew
 from clew import ClewError
+from clew.core.codec import to_bytes
 from clew.core.hashes import record_hash
 from clew.core.lines import Header, header_line, record_line, summed
 from clew.core.model import Fact, ThreadDraft
@@ -22,8 +23,8 @@ NOW = 1_700_000_000_000_000
 
 
 def fact(key: str, value: Any) -> bytes:
-    made = Fact("bad", 1, "one", NOW, "", key, json.dumps(value).encode())
-    made = Fact("bad", 1, "one", NOW, record_hash(made, None), key, made.data)
+    made = Fact("bad", 1, "one", NOW, b"", key, json.dumps(value).encode())
+    made = Fact("bad", 1, "one", NOW, to_bytes(record_hash(made) or ""), key, made.data)
     return record_line(b"bad", made)
 
 

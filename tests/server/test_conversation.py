@@ -147,7 +147,7 @@ def test_a_long_thread_comes_in_runs_that_cover_it_whole(store: Store) -> None:
 
 def entry(n: int, kind: str) -> Entry:
     parent = f"e{n - 1}" if n else None
-    return Entry("t", n, f"e{n}", n, f"h{n}", parent, kind, b"{}", "h")
+    return Entry("t", n, f"e{n}", n, b"%d" % n, parent, kind, b"{}", b"h")
 
 
 KINDS = st.lists(st.sampled_from(["user_message", "assistant_message", "tool_result", "usage"]))

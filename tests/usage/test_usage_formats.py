@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from replies_support import PRICES, anthropic
 
 import clew
 from clew import messages
-from clew.messages.usage import TOKENS_MAX, in_message, in_note
+from clew.core.codec import encode
+from clew.messages.shared.read import TOKENS_MAX
+from clew.messages.usage import in_data, in_message, in_note
 from clew.usage.model import Tokens
 
 TEXT = [{"type": "text", "text": "Yes."}]
@@ -388,6 +391,63 @@ def test_nothing_that_is_stored_breaks_the_reader(body: Any, format: str | None)
         if usage is not None:
             counts = [getattr(usage, name) for name in usage.__struct_fields__]
             assert all(type(count) is int and 0 <= count <= 3 * TOKENS_MAX for count in counts)
+
+
+USUAL = {
+    format: body
+    for format, body, _ in reversed(CASES.values())
+    if messages.usual(format) is not None and format != "plain"
+}
+number = st.integers(-2, 40) | st.sampled_from([TOKENS_MAX, TOKENS_MAX + 1, 2**63])
+odd = number | st.none() | st.booleans() | st.floats(0, 9) | st.text(max_size=2)
+names = st.sampled_from(
+    [
+        *("input_tokens", "output_tokens", "prompt_tokens", "completion_tokens", "total_tokens"),
+        *("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"),
+        *("input_tokens_details", "output_tokens_details", "prompt_tokens_details"),
+        *("completion_tokens_details", "service_tier", "server_tool_use", "new_tokens", "x"),
+    ]
+)
+details = st.dictionaries(
+    st.sampled_from(
+        [
+            *("cached_tokens", "reasoning_tokens", "audio_tokens", "cache_write_tokens", "x"),
+            *("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens", "thinking_tokens"),
+        ]
+    ),
+    odd,
+    max_size=3,
+)
+
+
+@given(
+    st.sampled_from(sorted(USUAL)),
+    st.dictionaries(names, odd | details | st.lists(odd, max_size=2), max_size=5),
+    st.dictionaries(st.sampled_from(["id", "model", "output", "isApiErrorMessage"]), odd),
+    st.booleans(),
+)
+def test_what_is_read_the_short_way_is_what_the_long_way_says(
+    format: str, changed: dict[str, Any], beside: dict[str, Any], alone: bool
+) -> None:
+    body = USUAL[format]
+    message = body.get("message", body)
+    usage = changed if alone else {**message["usage"], **changed}
+    message = {**message, "usage": usage, **beside}
+    body = {**body, "message": message, **beside} if "message" in body else message
+    assert in_data(format, encode(body)) == in_message(format, body)
+
+
+@pytest.mark.parametrize("format", sorted(USUAL))
+def test_what_is_usual_is_read_the_short_way(format: str) -> None:
+    short: Any = msgspec.json.decode(encode(USUAL[format]), type=messages.usual(format))
+    told = in_message(format, USUAL[format])
+    assert told is not None
+    assert short.tokens() == told.usage
+
+
+def test_a_damaged_reply_tells_nothing() -> None:
+    for data in (b'{"usage":', b'{"usage":{"input_tokens":1,"output_tokens":1},"content":"\\', b""):
+        assert in_data("anthropic", data) is None
 
 
 NOTES: dict[str, dict[str, Any]] = {

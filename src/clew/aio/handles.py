@@ -30,8 +30,8 @@ from clew.aio.hop import hop, iterate
 from clew.aio.turn import AsyncLeases, AsyncStreamedReply, AsyncTurn
 from clew.context import compaction
 from clew.context.compaction import Compacted
-from clew.context.cut import KEEP_USER_TOKENS
 from clew.context.request import Context
+from clew.context.tokens import KEEP_USER_TOKENS
 from clew.core.engine import Progress
 from clew.core.model import (
     Draft,

@@ -115,6 +115,8 @@ def parse(name: str, module: ModuleType, rest: Sequence[str]) -> argparse.Namesp
     parser = command_parser(name, module)
     if hasattr(module, "prepared"):
         rest = module.prepared(rest)
+    if not {"-h", "--help"} & set(rest):
+        parser.usage = ""  # or it would be made anew for each command, and never shown
     # Intermixed, so that options may stand before, between and after STORE and THREAD.
     options = parser.parse_intermixed_args(rest)
     if hasattr(options, "store") or hasattr(options, "store_option"):

@@ -7,7 +7,6 @@ here, so no stored text reaches the terminal with its control sequences, even if
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import textwrap
@@ -143,6 +142,8 @@ class Screen:
         """One line of JSON as it is stored, safe to print."""
         text = data.decode("utf-8", "surrogatepass")
         if not self._unicode:
+            import json
+
             text = json.dumps(json.loads(text), separators=(",", ":"))
         with _told():
             self._out.write(escape_json(text) + "\n")
@@ -304,6 +305,8 @@ def _rows(stream: TextIO) -> int | None:
 
 
 def _json_line(value: Mapping[str, Any], *, ascii_only: bool) -> str:
+    import json  # loaded when it is asked for: most look at a table
+
     whole = {"schema_version": SCHEMA_VERSION, **value}
     return escape_json(json.dumps(whole, ensure_ascii=ascii_only, separators=(",", ":"))) + "\n"
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypedDict
+
+from msgspec.structs import replace
 
 import clew
 from clew.address import namespaces
 from clew.cli._exits import UsageError
 from clew.core.errors import InvalidInput, NotFound, ReadOnly
-from clew.core.model import PAGE_MAX, Entry
+from clew.core.model import PAGE_MAX, Entry, ThreadQuery
 from clew.store import Store
 from clew.thread import Thread
 
@@ -146,6 +148,29 @@ def short_id(store: Store, id: str) -> str:
         except NotFound:
             return id
     return id
+
+
+def short_ids(store: Store, ids: Sequence[str]) -> dict[str, str]:
+    """The same for many: those that begin alike are looked up together."""
+    found: dict[str, str] = {}
+    first, last = min(ids, default=""), max(ids, default="")
+    starts = [first[: _common(first, last)], *ids]
+    for start in dict.fromkeys(start[:SHORT_ID] for start in starts):
+        if all(id in found for id in ids if id.startswith(start)):
+            continue
+        query = ThreadQuery(prefix=start or None, archived=None, limit=_NEAR_MAX)
+        pages = [store.engine.threads(replace(query, deleted=gone)) for gone in (False, True)]
+        if any(page.cursor is not None for page in pages):
+            continue
+        # Of all in order, those beside an id have the most in common with it.
+        near = sorted(info.id for page in pages for info in page.items)
+        for before, id, after in zip(["", *near], near, [*near[1:], ""], strict=False):
+            size = 1 + max(_common(id, before), _common(id, after))
+            found[id] = id[: max(size, SHORT_ID)]
+    return {id: found[id] if id in found else short_id(store, id) for id in ids}
+
+
+_NEAR_MAX = 100  # threads that are looked at together
 
 
 def _common(left: str, right: str) -> int:

@@ -23,7 +23,7 @@ from clew.cli._arguments import add_json, add_store, count
 from clew.cli._filters import add_filters, filtered
 from clew.cli._json import json_value, thread_value
 from clew.cli._screen import Part, Screen
-from clew.cli._stores import open_to_look, short_id
+from clew.cli._stores import open_to_look, short_id, short_ids
 from clew.cli._text import ago, cells, cut, one_line, pad
 from clew.core.errors import ClewError
 from clew.core.model import ThreadInfo, encode_cursor
@@ -116,8 +116,9 @@ def draw_threads(
     """One line a thread, in columns."""
     now = store.now()
     used = used_by(screen, store, threads)
+    names = short_ids(store, [info.id for info in threads])
     columns: dict[str, list[str]] = {
-        "id": [one_line(short_id(store, info.id)) for info in threads],
+        "id": [one_line(names[info.id]) for info in threads],
         "when": [
             ago(info.created_at if order == "created" else info.updated_at, now) for info in threads
         ],

@@ -17,7 +17,7 @@ from clew.context.bodies import Compaction
 from clew.context.chunks import TOKENS_MIN
 from clew.context.projection import Options, edited, project_pieces, project_window
 from clew.context.request import Context
-from clew.context.tokens import Count, count_message, estimate
+from clew.context.tokens import KEEP_USER_TOKENS, Count, count_message, estimate
 from clew.context.window import MESSAGE_KINDS, Window
 from clew.core.drafts import check_number
 from clew.core.errors import InvalidInput
@@ -25,7 +25,6 @@ from clew.core.model import Entry
 from clew.messages.neutral import results_of, tool_ids
 
 KEEP_TURNS = 2
-KEEP_USER_TOKENS = 2000
 
 
 class CompactionPlan(Struct, frozen=True, kw_only=True):

@@ -388,15 +388,15 @@ class _Reader:
 def _mended(value: Any) -> Any:
     """The value with U+FFFD for every lone surrogate, which no request can carry."""
     if isinstance(value, str):
-        return _LONE.sub("\ufffd", value)
+        return re.sub(_LONE, "\ufffd", value)
     if isinstance(value, list):
         return [_mended(item) for item in value]
     if isinstance(value, dict):
-        return {_LONE.sub("\ufffd", key): _mended(item) for key, item in value.items()}
+        return {re.sub(_LONE, "\ufffd", key): _mended(item) for key, item in value.items()}
     return value
 
 
-_LONE = re.compile("[\ud800-\udfff]")
+_LONE = "[\ud800-\udfff]"  # compiled when it is first needed, which takes a while
 
 
 def summary_text(summary: str, kept: Sequence[Entry]) -> str | None:

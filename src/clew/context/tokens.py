@@ -18,6 +18,7 @@ from clew.messages.neutral import Media, Message, Other, Part, Text, Thinking, T
 
 ASCII_PER_TOKEN = 3.5
 PER_MESSAGE, PER_CALL, PER_MEDIA = 4, 8, 1500
+KEEP_USER_TOKENS = 2000  # of the user's own words that a compaction keeps, unless told otherwise
 
 Count = Callable[[str], int]
 

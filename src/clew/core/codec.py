@@ -6,7 +6,6 @@ with the place of the offending value, and nothing is written.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -116,9 +115,12 @@ def parse_value(
 def decode(data: bytes) -> Any:
     """The value of canonical bytes."""
     try:
-        return _decode(data)
+        # Nearly all are small, and a call less is felt where thousands are decoded.
+        return _decode_at_once(data) if len(data) < _LARGE_BYTES else _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # The fast decoder refuses lone surrogates, which are legitimate tool output.
+        import json  # here and below: most programs never need the slow roads
+
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -135,11 +137,15 @@ def render_bytes(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
+        import json
+
         return json.dumps(value).encode("ascii")
 
 
 def _encode_with_care(value: Any, field: str) -> bytes:
     """The slow road: find what is wrong and name its place, or encode lone surrogates."""
+    import json
+
     _check(value, field)
     try:
         return _encode(value)
@@ -192,6 +198,8 @@ def _check_scalar(item: Any, field: str, path: str) -> None:
 
 
 def _parse_with_care(data: bytes, field: str) -> Any:
+    import json
+
     try:
         text = data.decode("utf-8", "surrogatepass")
         return json.loads(

@@ -12,12 +12,12 @@ from datetime import datetime
 from functools import lru_cache
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from blake3 import blake3
 from msgspec import Raw, Struct
 
+from clew.core.codec import to_bytes
 from clew.core.errors import ClewError, Corrupt
 from clew.core.hashes import thread_hash
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft, to_time, to_us
@@ -109,7 +109,7 @@ class Line(Struct, frozen=True):
 
     def record(self, thread: str, large: bytes | None = None) -> Record:
         """The record; `large` is what `spilled` names, or what to put for a missing body."""
-        time_us = self.time_us
+        time_us, digest = self.time_us, to_bytes(self.hash)
         if large is None and self.lacks_body:
             raise Corrupt(f"record {self.seq} of {thread!r}", "its body is missing")
         if self.type == "entry":
@@ -118,21 +118,19 @@ class Line(Struct, frozen=True):
                 self.seq,
                 self.id,
                 time_us,
-                self.hash,
+                digest,
                 self.parent,
                 self.kind,
                 _bytes(large, self.body),
-                self.body_blob or self.body_hash,
+                to_bytes(self.body_blob or self.body_hash),
                 self.turn,
                 self.format,
                 bytes(self.meta) or None,
                 self.blobs,
             )
         if self.type == "move":
-            return Move(thread, self.seq, self.id, time_us, self.hash, self.leaf)
-        return Fact(
-            thread, self.seq, self.id, time_us, self.hash, self.key, _bytes(large, self.value)
-        )
+            return Move(thread, self.seq, self.id, time_us, digest, self.leaf)
+        return Fact(thread, self.seq, self.id, time_us, digest, self.key, _bytes(large, self.value))
 
 
 def _bytes(large: bytes | None, raw: Raw) -> bytes:
@@ -345,34 +343,3 @@ def parse_header(line: bytes, place: str) -> Header:
         raise Corrupt(place, f"{raw.key!r} is not the key of a thread")
     draft = ThreadDraft(id=raw.id, created_us=created_us, parent=raw.parent, origin=raw.origin)
     return Header(raw.key, draft, raw.source, raw.purged)
-
-
-# --- the file's name: two ids never share one, on any file system ---
-
-STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
-_HEAD = 100
-_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
-_ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
-_DEVICES = {"con", "prn", "aux", "nul"} | {
-    f"{port}{n}" for port in ("com", "lpt") for n in range(10)
-}
-
-
-def id_of(stem: str) -> str | None:
-    """The id of the thread whose file has that name; None if it is a hash, or none of ours."""
-    try:
-        id = unquote_to_bytes(stem).decode("utf-8")
-        return id if file_stem(id) == stem else None
-    except UnicodeDecodeError:
-        return None
-
-
-def file_stem(id: str) -> str:
-    """The name of a thread's file, without its ending."""
-    data = id.encode("utf-8")
-    name = "".join([_ESCAPED[byte] for byte in data])
-    if name in _DEVICES:
-        name = f"%{data[0]:02x}{name[1:]}"
-    if len(name) > STEM_MAX:
-        name = f"{name[:_HEAD]}~{blake3(data).hexdigest()}"
-    return name

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
-from clew.core.codec import decode, digest
+from clew.core.codec import decode, digest, to_hash
 from clew.core.errors import Corrupt, InvalidInput
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
 
@@ -84,13 +84,21 @@ def to_us(time: datetime, field: str = "time") -> int:
 
 
 class Record(Struct, frozen=True, gc=False):
-    """Anything with a `seq` in a thread's log. `thread` is the one it was written in."""
+    """Anything with a `seq` in a thread's log. `thread` is the one it was written in.
+
+    `digest` are the bytes of its hash: half as long as the text, and read for every record.
+    """
 
     thread: str
     seq: int
     id: str
     time_us: int
-    hash: str
+    digest: bytes
+
+    @property
+    def hash(self) -> str:
+        """The hash as text, with its algorithm in front."""
+        return to_hash(self.digest)
 
     @property
     def time(self) -> datetime:
@@ -106,11 +114,16 @@ class Entry(Record, frozen=True, gc=False):
     parent: str | None
     kind: str
     data: bytes
-    body_hash: str
+    body_digest: bytes
     turn: str | None = None
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
+
+    @property
+    def body_hash(self) -> str:
+        """The hash of the body alone."""
+        return to_hash(self.body_digest)
 
     @property
     def body(self) -> Any:
@@ -413,14 +426,15 @@ def encode_cursor(time_us: int, id: str) -> str:
 
 
 def decode_cursor(cursor: str) -> tuple[int, str]:
-    match = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+    match = re.fullmatch(_CURSOR, cursor) if isinstance(cursor, str) else None
     if match is None or not TIME_US_MIN <= int(match[1]) <= TIME_US_MAX:
         raise InvalidInput("cursor", f"{cursor!r} is not one that a page gave")
     return int(match[1]), match[2]
 
 
 # An id is text that UTF-8 can carry, without NUL: a cursor of other text comes from no page.
-_CURSOR = re.compile(r"(-?[0-9]{1,18})\.([^\0\ud800-\udfff]+)")
+# (Compiled when it is first needed: with all these characters, that takes a while.)
+_CURSOR = r"(-?[0-9]{1,18})\.([^\0\ud800-\udfff]+)"
 
 
 class Segment(Struct, frozen=True):

@@ -177,11 +177,11 @@ class _Planner:
             seq,
             draft.id,
             draft.time_us,
-            hash,
+            bytes.fromhex(hash[3:]),
             parent,
             draft.kind,
             draft.data,
-            body_hash,
+            bytes.fromhex(body_hash[3:]),
             draft.turn,
             draft.format,
             draft.meta_data,
@@ -201,8 +201,8 @@ class _Planner:
         self.head = replace(
             self.head, seq=seq, leaf=draft.leaf, leaf_hash=hash, updated_us=draft.time_us
         )
-        own_hash = move_hash(self.head.thread, seq, draft)
-        return Move(self.head.thread, seq, draft.id, draft.time_us, own_hash, draft.leaf)
+        own = bytes.fromhex(move_hash(self.head.thread, seq, draft)[3:])
+        return Move(self.head.thread, seq, draft.id, draft.time_us, own, draft.leaf)
 
     def _take_fact(self, draft: FactDraft) -> Fact:
         value = decode(draft.data)
@@ -211,7 +211,8 @@ class _Planner:
         deleted_us = value if draft.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=seq, deleted_us=deleted_us)
         hash = fact_hash(self.head.thread, seq, draft, self._hashes.get(draft.id))
-        return Fact(self.head.thread, seq, draft.id, draft.time_us, hash, draft.key, draft.data)
+        own = bytes.fromhex(hash[3:])
+        return Fact(self.head.thread, seq, draft.id, draft.time_us, own, draft.key, draft.data)
 
     def _hash_of(self, id: str | None, field: str) -> str | None:
         if id is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from clew.core.codec import digest, encode, new_id
+from clew.core.codec import digest, encode, new_id, to_bytes
 from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import record_hash
 from clew.core.lines import Header, header_line, record_line, summed
@@ -78,7 +78,7 @@ def _records(thread: Thread, info: ThreadInfo) -> Iterator[Record]:
             if key not in info.fact_data:
                 # It is kept by a fact of the origin's, which this file does without.
                 data = encode(catalogue.fact_of(replace(snapshot, left_out=())))
-                yield Fact(info.id, 0, f"{snapshot.id}.kept", snapshot.time_us, "", key, data)
+                yield Fact(info.id, 0, f"{snapshot.id}.kept", snapshot.time_us, b"", key, data)
     yield from thread.read()
 
 
@@ -107,7 +107,7 @@ class _Outgoing:
             made: Record = self._entry(record, missing)
         else:
             made = replace(record, thread=self._thread, seq=self._seq)
-            made = replace(made, hash=record_hash(made) or "")
+            made = replace(made, digest=to_bytes(record_hash(made) or ""))
         told = replies.read(made, self._progress)
         if told is not None:
             self._used[told.key] = told.usage
@@ -120,8 +120,9 @@ class _Outgoing:
         # By what it says and not by its hash: one that is damaged in the store stays so.
         if self._writing.redactor is not None or kept != entry.blobs or parent in self._changed:
             self._changed.add(entry.id)
-            made = replace(made, body_hash=digest(made.data))
-            made = replace(made, hash=record_hash(made, self._hashes.get(parent)) or "")
+            made = replace(made, body_digest=to_bytes(digest(made.data)))
+            hash = record_hash(made, self._hashes.get(parent))
+            made = replace(made, digest=to_bytes(hash or ""))
         self._hashes[entry.id] = made.hash
         return made
 

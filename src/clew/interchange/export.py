@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from clew.core.errors import AlreadyExists, InvalidInput, Unsupported
-from clew.core.lines import file_stem
+from clew.core.names import file_stem
 from clew.thread import Thread
 
 if TYPE_CHECKING:

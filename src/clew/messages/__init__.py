@@ -45,6 +45,7 @@ __all__ = [
     "request_format",
     "teller",
     "translator",
+    "usual",
     "validate",
     "view",
     "write",
@@ -127,6 +128,11 @@ def _about(body: dict[str, Any]) -> About:
 def counter(format: str) -> Callable[[Any], Usage | None] | None:
     """The function that reads the usage of a format; None if the format has no usage."""
     return getattr(_part(format, "read"), "read_usage", None) if format in _KNOWN else None
+
+
+def usual(format: str | None) -> type[Any] | None:
+    """The type of what nearly every response of a format tells of its call, if there is one."""
+    return getattr(_part(format, "read"), "Usual", None) if format in _KNOWN else None
 
 
 def accumulator(format: str) -> Accumulator:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.codec import digest
 from clew.core.errors import InvalidInput
@@ -29,6 +29,7 @@ __all__ = [
     "PROVIDER",
     "Beside",
     "Chain",
+    "Usual",
     "about",
     "is_message",
     "kind_of",
@@ -69,6 +70,25 @@ def read(body: Any) -> list[Message]:
 def about(body: Record) -> About:
     """What a record tells of the call that it is a piece of."""
     return anthropic.about(body["message"]) if is_message(body) else About()
+
+
+class Usual(Struct, gc=False, rename="camel"):
+    """What nearly every record of a reply tells of its call; see `clew.messages.usage.in_data`."""
+
+    type: Literal["user", "assistant"]
+    message: anthropic.Usual
+    is_api_error_message: None = None
+
+    @property
+    def id(self) -> str | None:
+        return self.message.id
+
+    @property
+    def model(self) -> str | None:
+        return self.message.model
+
+    def tokens(self) -> Usage:
+        return self.message.tokens()
 
 
 def _plain(message: Record) -> Record:

@@ -18,15 +18,13 @@ from msgspec import Struct
 from clew.core.codec import decode
 from clew.core.errors import ClewError
 from clew.core.model import Entry, Fact, Record
+from clew.messages import FORMATS
 from clew.messages.neutral import Usage
-from clew.messages.usage import Told, in_message, in_note
+from clew.messages.usage import Told, in_data, in_note
 
 # What a usage entry behind it can no longer be about the reply before it.
 _ENDS = frozenset({"user_message", "tool_result", "system_message", "compaction", "branch_summary"})
 _MESSAGES = frozenset({"assistant_message", "tool_call", "event"})
-# Some servers count to a thousand, or draw lots from as many.
-_NO_ID = re.compile(r"(chatcmpl-)?\d{1,4}")
-_NO_ID_MAX = len("chatcmpl-1234")
 # In the meta of an entry: the thread and the entry that it was adopted from, and the hash that it
 # had where it was written, by which it is known to be the same.
 ADOPTED = "adopted"
@@ -64,7 +62,8 @@ class Progress(Struct):
     turns: dict[str, int] = {}
 
 
-_USAGE = re.compile(rb'"(?:usage|tokens"|metrics"|outputTokens")')  # how formats call it
+# How frameworks and agents call it, besides `usage…`, as all providers do.
+_USAGE = re.compile(rb'"(?:tokens|metrics|outputTokens)"')
 FACTS = ("workspace", "agent", "adapter", "model")
 
 
@@ -96,9 +95,11 @@ def _of_message(entry: Entry, progress: Progress) -> Reply | None:
     if entry.kind == "assistant_message":
         progress.open = None
     # Most messages say nothing of usage, and to look for the word is cheaper than to read them.
-    if _USAGE.search(entry.data) is None:
+    # In those of providers it stands behind the content.
+    data = entry.data
+    if data.rfind(b'"usage') < 0 and (entry.format in FORMATS or _USAGE.search(data) is None):
         return None
-    told = in_message(entry.format, _body(entry))
+    told = in_data(entry.format, data)
     if told is None:
         return None
     known = _key_of(told)
@@ -127,9 +128,11 @@ def _reply(key: int, entry: Entry, told: Told, progress: Progress) -> Reply:
 
 def _key_of(told: Told) -> int | None:
     id = told.response
-    if id is None or (len(id) <= _NO_ID_MAX and _NO_ID.fullmatch(id)):
+    if id is None:
         return None
-    return _number(id)
+    # Some servers count to a thousand, or draw lots from as many.
+    digits = id.removeprefix("chatcmpl-")
+    return None if len(digits) <= 4 and digits.isdecimal() else _number(id)
 
 
 def _number(text: str) -> int:

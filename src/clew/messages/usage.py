@@ -6,18 +6,21 @@ Where a body has its usage, and what the numbers mean, each format says itself (
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
 
 from clew import messages
+from clew.core.codec import decode
+from clew.core.errors import Corrupt
 from clew.messages.neutral import Usage
-from clew.messages.shared.read import text
-
-TOKENS_MAX = 1_000_000_000  # no reply is larger; a number beyond that is none
+from clew.messages.shared.read import TOKENS_MAX, text
 
 
-class Told(Struct, frozen=True, gc=False, kw_only=True):
+class Told(Struct, frozen=True, gc=False):
     """What an entry tells of one reply of a model.
 
     `usage` is None if there are numbers that can be no counts. `response` is the provider's id of
@@ -29,6 +32,33 @@ class Told(Struct, frozen=True, gc=False, kw_only=True):
     response: str | None = None
     provider: str | None = None
     turn_entry: str | None = None
+
+
+def in_data(format: str | None, data: bytes) -> Told | None:
+    """What a message tells of the reply that it is, by its stored bytes; None if it has no usage.
+
+    A body that is damaged tells nothing, which is for `verify` to say.
+    """
+    # Nearly all replies of a provider look alike. Its format may have a type for what they tell of
+    # their calls, `Usual`: then that is all that is decoded. What is no `Usual` is read in full.
+    usual = _usual(format)
+    if usual is not None:
+        try:
+            found = usual(data)
+        except (MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        else:
+            return Told(found.tokens(), found.model or None, found.id or None)
+    try:
+        return in_message(format, decode(data))
+    except Corrupt:
+        return None
+
+
+@cache
+def _usual(format: str | None) -> Callable[[bytes], Any] | None:
+    found = messages.usual(format)
+    return None if found is None else Decoder(found).decode
 
 
 def in_message(format: str | None, body: Any) -> Told | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
@@ -51,12 +52,12 @@ CREATE TABLE threads (
     progress BLOB NOT NULL
 ) STRICT;
 CREATE TABLE replies (
-    thread INTEGER NOT NULL, quarter INTEGER NOT NULL, key INTEGER NOT NULL,
-    time_us INTEGER NOT NULL, model INTEGER NOT NULL, provider INTEGER NOT NULL,
+    thread INTEGER NOT NULL, quarter INTEGER NOT NULL, time_us INTEGER NOT NULL,
+    key INTEGER NOT NULL, model INTEGER NOT NULL, provider INTEGER NOT NULL,
     band INTEGER NOT NULL, unreadable INTEGER NOT NULL, input INTEGER NOT NULL,
     output INTEGER NOT NULL, cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL,
     cache_write_1h INTEGER NOT NULL, reasoning INTEGER NOT NULL, counted INTEGER NOT NULL,
-    PRIMARY KEY (thread, quarter, key)
+    PRIMARY KEY (thread, quarter, time_us, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE sums (
     thread INTEGER NOT NULL, quarter INTEGER NOT NULL, model INTEGER NOT NULL,
@@ -69,9 +70,10 @@ INSERT INTO names VALUES (1, '');
 """
 _COPIES = "CREATE UNIQUE INDEX copies ON replies (key, thread)"
 
-_PUT_FIRST = "INSERT INTO replies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"
+_VALUES = f"({'?, ' * 14}1)"
+_TOGETHER = 100  # rows that one statement puts: half as dear as a statement for each
 _PUT_REPLY = f"""
-{_PUT_FIRST} ON CONFLICT (key, thread) DO UPDATE SET
+INSERT INTO replies VALUES {_VALUES} ON CONFLICT (key, thread) DO UPDATE SET
     quarter = excluded.quarter, time_us = excluded.time_us, band = excluded.band,
     model = CASE excluded.model WHEN 1 THEN model ELSE excluded.model END,
     provider = excluded.provider, unreadable = excluded.unreadable, input = excluded.input,
@@ -84,8 +86,7 @@ _ADD_UP = """
 INSERT INTO sums
 SELECT thread, quarter, model, provider, band, count(*), sum(unreadable), sum(input), sum(output),
     sum(cache_read), sum(cache_write), sum(cache_write_1h), sum(reasoning)
-FROM replies WHERE thread = ? AND quarter >= ? AND counted
-GROUP BY thread, quarter, model, provider, band
+FROM replies WHERE {} AND counted GROUP BY thread, quarter, model, provider, band
 """
 
 
@@ -272,17 +273,28 @@ class _Writing:
 
     def finish(self) -> None:
         """Write the rows, let one row of each reply count, and add up what has changed."""
-        # Sorting an index once is much cheaper than keeping it in order row by row.
         if self._is_first:
-            self._db.execute("DROP INDEX copies")
-        self._db.executemany(_PUT_FIRST if self._is_first else _PUT_REPLY, self._rows)
-        if self._is_first:
-            self._db.execute(_COPIES)
+            self._put_first()
+        else:
+            self._db.executemany(_PUT_REPLY, self._rows)
         for key in self._copied():
             self._choose(key)
+        if self._is_first:
+            self._db.execute(_ADD_UP.format("1"))
+            return
         for no, quarter in self._from.items():
             self._db.execute("DELETE FROM sums WHERE thread = ? AND quarter >= ?", (no, quarter))
-            self._db.execute(_ADD_UP, (no, quarter))
+            self._db.execute(_ADD_UP.format("thread = ? AND quarter >= ?"), (no, quarter))
+
+    def _put_first(self) -> None:
+        """Fill the empty table. There may be millions, so the way is the shortest that there is."""
+        # Sorting an index once is much cheaper than keeping it in order row by row.
+        self._db.execute("DROP INDEX copies")
+        for start in range(0, len(self._rows), _TOGETHER):
+            part = self._rows[start : start + _TOGETHER]
+            values = ", ".join([_VALUES] * len(part))
+            self._db.execute(f"INSERT INTO replies VALUES {values}", tuple(chain(*part)))
+        self._db.execute(_COPIES)
 
     def _add_thread(self, news: News, info: ThreadInfo) -> int:
         above = info.parent
@@ -324,8 +336,8 @@ class _Writing:
             yield (
                 no,
                 reply.time_us // QUARTER_US,
-                reply.key,
                 reply.time_us,
+                reply.key,
                 names[model] if model in names else self._name(model),
                 names[provider] if provider in names else self._name(provider),
                 band_of(sent + read + written),
@@ -352,7 +364,7 @@ class _Writing:
         if self._is_first:
             found = self._db.execute(several.format("")).fetchall()
         else:
-            keys = _listed(row[2] for row in self._rows)
+            keys = _listed(row[3] for row in self._rows)
             found = self._db.execute(several.format(among), (keys,)).fetchall()
         lost = f"SELECT DISTINCT key FROM replies {among}"
         found += self._db.execute(lost, (_listed(self._lost),)).fetchall()

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from clew.core.errors import ClewError, NotFound
-from clew.core.lines import Header, Source, file_stem, id_of
+from clew.core.lines import Header, Source
 from clew.core.model import Stats, ThreadDraft, ThreadHead
+from clew.core.names import file_stem, id_of
 from clew.engines.files.disk import is_exhausted
 from clew.engines.files.index import Untrue
 from clew.engines.files.intake import note_damage

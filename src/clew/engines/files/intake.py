@@ -179,7 +179,7 @@ def _sum_up(
             if data is None:
                 set_damaged_fact(db, no, at, line.key)
                 continue
-            fact = Fact(header.draft.id, line.seq, line.id, 0, line.hash, line.key, data)
+            fact = Fact(header.draft.id, line.seq, line.id, 0, b"", line.key, data)
             set_fact(db, no, at, fact)
             continue
         updated_us = line.time_us

@@ -24,11 +24,11 @@ from clew.core.facts import read_fact
 from clew.core.lines import (
     Header,
     Line,
-    file_stem,
     parse,
     take_apart,
 )
 from clew.core.model import Draft, Entry, Fact, Origin, Record
+from clew.core.names import file_stem
 from clew.core.reducer import Head
 from clew.engines.files.additions import Batch
 from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where

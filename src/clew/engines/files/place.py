@@ -25,9 +25,9 @@ from clew.core.errors import (
     Unavailable,
     Unsupported,
 )
-from clew.core.lines import MARKER, UNREADABLE, file_stem
+from clew.core.lines import MARKER, UNREADABLE
 from clew.core.model import DEFAULT_NAMESPACE
-from clew.core.names import check_namespace
+from clew.core.names import check_namespace, file_stem
 from clew.engines.files.disk import Disk, is_folder, refuse_special
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.shared.file_system import UNWRITABLE, may, refuse_network

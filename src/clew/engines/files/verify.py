@@ -14,8 +14,9 @@ from typing import Any
 
 from clew.core.engine import Progress
 from clew.core.errors import ClewError, NotFound
-from clew.core.lines import Header, Source, file_stem, is_sound, take_apart
+from clew.core.lines import Header, Source, is_sound, take_apart
 from clew.core.model import Entry, Move, Problem
+from clew.core.names import file_stem
 from clew.engines.files import leases
 from clew.engines.files.blobs import Blobs, Stored
 from clew.engines.files.changes import Changes, thread_files

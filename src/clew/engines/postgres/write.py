@@ -175,8 +175,8 @@ class Append:
         values = (
             *(self.book.space, stand.no, stand.head.thread, stand.head.seq),
             *(_own_bytes(stand.head.leaf_hash), self.fence),
-            *(entry.id, entry.time_us, _own_bytes(entry.hash), entry.parent, entry.kind),
-            *(entry.turn, entry.format, entry.meta_data, _own_bytes(entry.body_hash), entry.data),
+            *(entry.id, entry.time_us, entry.digest, entry.parent, entry.kind),
+            *(entry.turn, entry.format, entry.meta_data, entry.body_digest, entry.data),
         )
         return wire.call(self.book.sql(APPEND_ENTRY), values) == TRUE
 
@@ -271,13 +271,13 @@ def columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
 
 
 def _record_row(record: Record, packed: Mapping[str, Packed]) -> tuple[Any, ...]:
-    start = (record.id, record.time_us, to_bytes(record.hash))
+    start = (record.id, record.time_us, record.digest)
     blob = packed.get(record.id)
     held = None if blob is None else to_bytes(blob.hash)
     if isinstance(record, Entry):
         middle = (record.parent, record.kind, record.turn, record.format, record.meta_data)
         names = ",".join(record.blobs) or None
-        own = (to_bytes(record.body_hash), None, record.data)
+        own = (record.body_digest, None, record.data)
         body = own if blob is None else (None, held, None)  # the same hash
         return (record.seq, rows.ENTRY, *start, *middle, names, *body)
     if isinstance(record, Move):
@@ -416,7 +416,7 @@ def _facts(records: Sequence[Record], packed: Mapping[str, Packed]) -> Sequence[
         assert isinstance(fact, Fact)
         blob = packed.get(fact.id)
         body = (None, fact.data) if blob is None else (to_bytes(blob.hash), None)
-        start = (fact.seq, fact.id, fact.time_us, to_bytes(fact.hash), fact.key)
+        start = (fact.seq, fact.id, fact.time_us, fact.digest, fact.key)
         rows.append((*start, listed_value(fact), *body))
     uses = [use for fact in records for use in uses_of(fact, packed)]
     return (*columns(rows, 8), *columns(uses, 2))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,12 +18,17 @@ class Migration(Struct, frozen=True):
     sql: str
 
 
-def migrations(dialect: str) -> list[Migration]:
+def migrations(dialect: str) -> Sequence[Migration]:
     """The dialect's migrations, oldest first. Their versions are 1, 2, 3, …"""
-    found = [_load(path) for path in sorted((_FOLDER / dialect).glob("[0-9]*.sql"))]
+    return _in_folder(_FOLDER / dialect)
+
+
+@cache
+def _in_folder(folder: Path) -> Sequence[Migration]:
+    found = [_load(path) for path in sorted(folder.glob("[0-9]*.sql"))]
     if [migration.version for migration in found] != list(range(1, len(found) + 1)):
-        raise RuntimeError(f"the migrations of {dialect} are not numbered 1, 2, 3, …")
-    return found
+        raise RuntimeError(f"the migrations in {folder} are not numbered 1, 2, 3, …")
+    return tuple(found)
 
 
 def schema(dialect: str) -> str:

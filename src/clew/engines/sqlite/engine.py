@@ -17,7 +17,6 @@ from msgspec import UNSET, UnsetType
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant
-from clew.core.lines import file_stem
 from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
@@ -38,7 +37,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
-from clew.core.names import check_namespace
+from clew.core.names import check_namespace, file_stem
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability

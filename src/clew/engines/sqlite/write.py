@@ -274,7 +274,7 @@ def _existing(db: apsw.Connection, space: int, draft: ThreadDraft) -> ThreadInfo
         return None
     info, count = row.info(db), len(draft.facts)
     span = rows.everything_of(row.no)
-    check_recreated(info, list(rows.scan(db, span, entries_only=False, limit=count)), draft)
+    check_recreated(info, rows.scan(db, span, entries_only=False, limit=count), draft)
     return info
 
 

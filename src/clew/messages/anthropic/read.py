@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from clew.messages.neutral import (
     About,
     Media,
@@ -24,6 +26,7 @@ from clew.messages.neutral import (
 )
 from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import (
+    Count,
     Malformed,
     checked,
     each,
@@ -144,6 +147,49 @@ def _read_source(block: Block, kind: Any) -> Part:
     title = block.get("title")
     found["name"] = title if isinstance(title, str) else None
     return Media(kind=kind, **found, format=NAME, raw=block)
+
+
+class _Written(Struct, gc=False, forbid_unknown_fields=True):
+    ephemeral_5m_input_tokens: Count | None = None
+    ephemeral_1h_input_tokens: Count | None = None
+
+
+class _Made(Struct, gc=False, forbid_unknown_fields=True):
+    thinking_tokens: Count | None = None
+
+
+class _Counts(Struct, gc=False, forbid_unknown_fields=True):
+    input_tokens: Count
+    output_tokens: Count
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
+    cache_creation: _Written | None = None
+    output_tokens_details: _Made | None = None
+    service_tier: Any = None
+    server_tool_use: Any = None
+    inference_geo: Any = None
+    iterations: Any = None
+    speed: Any = None
+
+
+class Usual(Struct, gc=False):
+    """What nearly every response tells of its call; see `clew.messages.usage.in_data`."""
+
+    usage: _Counts
+    id: str | None = None
+    model: str | None = None
+
+    def tokens(self) -> Usage:
+        usage = self.usage
+        made, written = usage.output_tokens_details, usage.cache_creation
+        return Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_input_tokens or 0,
+            cache_write_tokens=usage.cache_creation_input_tokens or 0,
+            reasoning_tokens=0 if made is None else made.thinking_tokens or 0,
+            cache_write_1h_tokens=0 if written is None else written.ephemeral_1h_input_tokens or 0,
+        )
 
 
 def read_usage(usage: Any) -> Usage | None:

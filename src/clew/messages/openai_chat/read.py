@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from clew.messages.neutral import (
     About,
     Media,
@@ -24,6 +26,7 @@ from clew.messages.neutral import (
 from clew.messages.shared import openai
 from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import (
+    Count,
     Malformed,
     checked,
     each,
@@ -76,6 +79,31 @@ def _read_completion(body: Block) -> list[Message]:
 def about(body: Block) -> About:
     """What a completion tells of its call."""
     return About(usage=body.get("usage"), model=body.get("model"), id=body.get("id"))
+
+
+class _Counts(Struct, gc=False, forbid_unknown_fields=True):
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count | None = None
+    prompt_tokens_details: openai.CountsIn | None = None
+    completion_tokens_details: openai.CountsOut | None = None
+
+
+class Usual(Struct, gc=False):
+    """What nearly every completion tells of its call; see `clew.messages.usage.in_data`."""
+
+    usage: _Counts
+    id: str | None = None
+    model: str | None = None
+
+    def tokens(self) -> Usage:
+        usage = self.usage
+        return openai.usual_usage(
+            usage.prompt_tokens,
+            usage.prompt_tokens_details,
+            usage.completion_tokens,
+            usage.completion_tokens_details,
+        )
 
 
 def read_usage(usage: Any) -> Usage | None:

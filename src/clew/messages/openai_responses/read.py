@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from clew.messages.neutral import (
@@ -28,6 +29,7 @@ from clew.messages.neutral import (
 from clew.messages.shared import openai
 from clew.messages.shared.media import dump, parse_arguments
 from clew.messages.shared.read import (
+    Count,
     Malformed,
     checked,
     each,
@@ -86,6 +88,32 @@ def about(body: Block) -> About:
     if "output" not in body:
         return About()
     return About(usage=body.get("usage"), model=body.get("model"), id=body.get("id"))
+
+
+class _Counts(Struct, gc=False, forbid_unknown_fields=True):
+    input_tokens: Count
+    output_tokens: Count
+    total_tokens: Count | None = None
+    input_tokens_details: openai.CountsIn | None = None
+    output_tokens_details: openai.CountsOut | None = None
+
+
+class Usual(Struct, gc=False):
+    """What nearly every response tells of its call; see `clew.messages.usage.in_data`."""
+
+    output: Raw
+    usage: _Counts
+    id: str | None = None
+    model: str | None = None
+
+    def tokens(self) -> Usage:
+        usage = self.usage
+        return openai.usual_usage(
+            usage.input_tokens,
+            usage.input_tokens_details,
+            usage.output_tokens,
+            usage.output_tokens_details,
+        )
 
 
 def read_usage(usage: Any) -> Usage | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from clew.messages.neutral import Media, Usage
 from clew.messages.shared import media
-from clew.messages.shared.read import tokens, tokens_in
+from clew.messages.shared.read import Count, tokens, tokens_in
 
 SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -37,6 +39,39 @@ def file_fields(part: Media) -> dict[str, Any] | None:
         return {"filename": part.name or "file.pdf", "file_data": media.data_url(part)}
     id = file_id(part)
     return None if id is None else {"file_id": id}
+
+
+class CountsIn(Struct, gc=False, forbid_unknown_fields=True):
+    """The details of what was sent, as they usually are."""
+
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    text_tokens: Count | None = None
+    image_tokens: Count | None = None
+
+
+class CountsOut(Struct, gc=False, forbid_unknown_fields=True):
+    """The details of what was made, as they usually are."""
+
+    reasoning_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    text_tokens: Count | None = None
+    accepted_prediction_tokens: Count | None = None
+    rejected_prediction_tokens: Count | None = None
+
+
+def usual_usage(sent: int, sent_in: CountsIn | None, made: int, made_in: CountsOut | None) -> Usage:
+    """The same as `read_usage` says of it."""
+    cached = 0 if sent_in is None else sent_in.cached_tokens or 0
+    written = 0 if sent_in is None else sent_in.cache_write_tokens or 0
+    return Usage(
+        input_tokens=max(sent - cached - written, 0),
+        output_tokens=made,
+        cache_read_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=0 if made_in is None else made_in.reasoning_tokens or 0,
+    )
 
 
 def read_usage(usage: Any, sent: str, made: str) -> Usage | None:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from clew.core.errors import InvalidInput
 from clew.messages.neutral import Message, Part, Role, ToolResult
 
 Read = Callable[[Any], list[Message]]
+
+TOKENS_MAX = 1_000_000_000  # no reply is larger; a number beyond that is none
+# A number of tokens in what is usual of a format (`Usual`); what is not so is looked at with care.
+Count = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 
 
 class Malformed(Exception):

@@ -34,7 +34,7 @@ def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -
         return []
     # A number below 0 would reach into the records of the thread before this one.
     span = rows.everything_of(row.no, max(after, 0))
-    return list(rows.scan(db, span, entries_only=False, limit=limit))
+    return rows.scan(db, span, entries_only=False, limit=limit)
 
 
 def path(

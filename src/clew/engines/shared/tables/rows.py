@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any
 
@@ -47,65 +47,89 @@ _TYPES = (
     *((int,), (int,), (str,), (int,), (bytes,), _TEXT, _TEXT, _TEXT, _TEXT, _BYTES),
     *(_TEXT, _BYTES, _NUMBER, _BYTES),
 )
-# Combinations of types that were found right: looking one up is all that a record costs.
-_right: set[tuple[type, ...]] = set()
-
-
-def _check_types(thread: str, row: Row) -> None:
-    """A file that others made may hold anything in any column, whatever its schema says."""
-    types = tuple(map(type, row))
-    if types not in _right:
-        for value, allowed in zip(row, _TYPES, strict=True):
-            if type(value) not in allowed:
-                what = f"record no. {row[0]!r} of {thread!r}"
-                raise Corrupt(what, f"it has a {type(value).__name__} where none can be")
-        _right.add(types)
-    if not TIME_US_MIN <= row[3] <= TIME_US_MAX:
-        raise Corrupt(f"record no. {row[0]} of {thread!r}", f"its time is {row[3]} µs")
 
 
 def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
-    _check_types(thread, row)
-    no, type, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = row
-    seq, hash = no & SEQ_MAX, "b3:" + hash.hex()  # written out: it is done for every record read
-    if type == MOVE:
-        return Move(thread, seq, id, time_us, hash, parent)
-    if body is None:
-        if blob is None:
-            raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
-        body = fetch_blob(db, blob)
-    if kind is None or (type == ENTRY and own is None):
-        raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
-    if type == FACT:
-        return Fact(thread, seq, id, time_us, hash, kind, body)
-    own = "b3:" + own.hex()
-    names = () if uses is None else tuple(uses.split(","))
-    return Entry(thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, names)
+    record: Record = to_records(db, thread, (row,))[0]
+    return record
+
+
+def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> list[Any]:
+    """Rows as records. A file that others made may hold anything in any column, so that is looked
+    at first, whatever its schema says.
+    """
+    # All in one loop, and each look written out: this is what loading a thread costs.
+    made: list[Record] = []
+    add = made.append
+    for row in found:
+        no, what, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = row
+        if not (
+            type(no) is int
+            and type(id) is str
+            and type(time_us) is int
+            and TIME_US_MIN <= time_us <= TIME_US_MAX
+            and type(hash) is bytes
+            and (parent is None or type(parent) is str)
+            and (kind is None or type(kind) is str)
+            and (turn is None or type(turn) is str)
+            and (format is None or type(format) is str)
+            and (meta is None or type(meta) is bytes)
+            and (uses is None or type(uses) is str)
+            and (own is None or type(own) is bytes)
+            and (blob is None or type(blob) is int)
+            and (body is None or type(body) is bytes)
+            and type(what) is int
+        ):
+            raise _odd(thread, row)
+        seq = no & SEQ_MAX
+        if what == MOVE:
+            add(Move(thread, seq, id, time_us, hash, parent))
+            continue
+        if body is None:
+            if blob is None:
+                raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
+            body = fetch_blob(db, blob)
+        if what == FACT and kind is not None:
+            add(Fact(thread, seq, id, time_us, hash, kind, body))
+            continue
+        if kind is None or own is None:
+            raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
+        used = () if uses is None else tuple(uses.split(","))
+        add(
+            Entry(thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, used)
+        )
+    return made
+
+
+def _odd(thread: str, row: Row) -> Corrupt:
+    for value, allowed in zip(row, _TYPES, strict=True):
+        if type(value) not in allowed:
+            what = f"record no. {row[0]!r} of {thread!r}"
+            return Corrupt(what, f"it has a {type(value).__name__} where none can be")
+    return Corrupt(f"record no. {row[0]} of {thread!r}", f"its time is {row[3]} µs")
 
 
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
-    # Written out as in `to_record`: these hashes are our own, and it is done for every record.
-    hash = bytes.fromhex(record.hash[3:])
     if isinstance(record, Entry):
         row: Row = (
             no,
             ENTRY,
             record.id,
             record.time_us,
-            hash,
+            record.digest,
             record.parent,
             record.kind,
             record.turn,
             record.format,
             record.meta_data,
             ",".join(record.blobs) if record.blobs else None,
-            bytes.fromhex(record.body_hash[3:]),
+            record.body_digest,
             blob,
             record.data if blob is None else None,
         )
     elif isinstance(record, Move):
-        row = (no, MOVE, record.id, record.time_us, hash, record.leaf, *(None,) * 8)
+        row = (no, MOVE, record.id, record.time_us, record.digest, record.leaf, *(None,) * 8)
     else:
         assert isinstance(record, Fact)
         body = record.data if blob is None else None
@@ -114,7 +138,7 @@ def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> No
             FACT,
             record.id,
             record.time_us,
-            hash,
+            record.digest,
             None,
             record.key,
             *(None,) * 5,
@@ -192,7 +216,7 @@ def find(
     no = locate_inherited(db, lineage, id) if lineage else None
     if no is None:
         return None
-    record: Record = next(scan(db, (no, no), entries_only=True))
+    record: Record = scan(db, (no, no), entries_only=True)[0]
     return record
 
 
@@ -203,14 +227,17 @@ def scan(
     entries_only: bool,
     limit: int = -1,
     newest_first: bool = False,
-) -> Iterator[Any]:
+) -> list[Any]:
     """The records of a range, in order."""
     name = name_of(db, span[0] >> 32)
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
-    # Row by row: thousands of tuples at once would set off Python's garbage collector.
-    found = raw(db, span, f"{only} ORDER BY no {direction} LIMIT ?", limit)
-    return (to_record(db, name, row) for row in found)
+    sql = f"{IN_RANGE} {only} ORDER BY no {direction} LIMIT ?"
+    try:
+        # Row by row: thousands of tuples at once would set off Python's garbage collector.
+        return to_records(db, name, db.execute(sql, (*span, limit)))
+    except UnicodeDecodeError as error:
+        raise garbled(db, error) from error
 
 
 def raw(
