@@ -14,6 +14,7 @@ import pytest
 from psycopg import errors as states
 from servers.cluster import Cluster
 from servers.proxy import Proxy
+from tenancy import ACME, GLOBEX, LARGE, ROWS, as_role, fill, secure, space_of
 
 import clew
 from clew.address import namespaces
@@ -24,73 +25,6 @@ from clew.core.model import Acquire, ThreadQuery
 from clew.upkeep.migrate import migrate
 
 Open = Callable[..., clew.Store]
-
-ACME, GLOBEX = "acme_app", "globex_app"
-OTHERS = ("acme_login", "stranger", "chief")
-LARGE = "x" * 20_000
-ROWS = ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses")
-
-
-@pytest.fixture
-def roles(postgres_cluster: Cluster) -> Iterator[None]:
-    """Roles belong to the server: they go when the database with their rights is gone."""
-    for name in (ACME, GLOBEX, *OTHERS):
-        postgres_cluster.sql(f"CREATE ROLE {name} LOGIN")
-    yield
-    for name in (ACME, GLOBEX, *OTHERS):
-        postgres_cluster.sql(f"DROP ROLE {name}")
-
-
-@pytest.fixture
-def address(roles: None, postgres_cluster: Cluster, database: str) -> str:
-    return postgres_cluster.dsn(database)
-
-
-@pytest.fixture
-def tenants(address: str) -> str:
-    """Row-level security is on, and each tenant has filled its namespace."""
-    secure(address, Grant(ACME, "acme"), Grant(GLOBEX, "globex"))
-    for namespace in ("acme", "globex"):
-        with clew.open(address, namespace=namespace) as store:
-            fill(store)
-    return address
-
-
-@pytest.fixture
-def connect(postgres_cluster: Cluster, database: str) -> Iterator[Callable[..., Any]]:
-    """Connections without Clew, for SQL by hand."""
-    made: list[psycopg.Connection[Any]] = []
-
-    def one(role: str) -> psycopg.Connection[Any]:
-        made.append(psycopg.connect(postgres_cluster.dsn(database, role), autocommit=True))
-        return made[-1]
-
-    yield one
-    for connection in made:
-        connection.close()
-
-
-def secure(address: str, *grants: Grant) -> None:
-    migrate(address, rls=True, grants=grants)
-
-
-def as_role(address: str, role: str) -> str:
-    return re.sub("//[^@]*@", f"//{role}@", address)
-
-
-def fill(store: clew.Store) -> None:
-    """Something in every table, under the same names in every namespace."""
-    thread = store.create("t", title="T", tags=["red"], workspace="w")
-    thread.append("user_message", "hello", id="a")
-    thread.append("event", LARGE, id="b")
-    thread.append("event", id="c", blobs=[store.blobs.put(b"the same everywhere")])
-    thread.fork(at="a", id="f").append("event", "mine")
-
-
-def space_of(connection: psycopg.Connection[Any], namespace: str) -> int:
-    query = "SELECT no FROM clew.namespaces WHERE name = %s"
-    return int(connection.execute(query, (namespace,)).fetchone()[0])
-
 
 # --- its own ---
 
@@ -363,33 +297,33 @@ def test_every_table_is_held_to_it_also_those_that_came_later(
 
 @pytest.mark.parametrize("role", ["postgres", "chief", "nobody"])
 def test_a_grant_that_would_mean_nothing_is_refused_as_a_whole(
-    address: str, connect: Callable[..., Any], postgres_cluster: Cluster, role: str
+    server_address: str, connect: Callable[..., Any], postgres_cluster: Cluster, role: str
 ) -> None:
     owner = connect("postgres")
     postgres_cluster.sql("ALTER ROLE chief BYPASSRLS")
     with pytest.raises(InvalidInput, match=f"{role!r}"):
-        secure(address, Grant(ACME, "acme"), Grant(role, "acme"))
+        secure(server_address, Grant(ACME, "acme"), Grant(role, "acme"))
     assert owner.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
     assert owner.execute("SELECT name FROM clew.namespaces WHERE name = 'acme'").fetchall() == []
 
 
 def test_switching_it_on_does_not_make_everybody_wait_for_one_who_takes_long(
-    address: str, connect: Callable[..., Any]
+    server_address: str, connect: Callable[..., Any]
 ) -> None:
     slow = connect("postgres")
     with slow.transaction():
         slow.execute("SELECT 1 FROM clew.threads")
         with pytest.raises(Unavailable, match="nothing was changed"):
-            secure(address, Grant(ACME, "acme"))
+            secure(server_address, Grant(ACME, "acme"))
     assert slow.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
-    secure(address, Grant(ACME, "acme"))
+    secure(server_address, Grant(ACME, "acme"))
 
 
-def test_only_the_owner_can_switch_it_on(address: str, connect: Callable[..., Any]) -> None:
+def test_only_the_owner_can_switch_it_on(server_address: str, connect: Callable[..., Any]) -> None:
     connect("postgres").execute(f"GRANT USAGE ON SCHEMA clew TO {ACME}")
     connect("postgres").execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA clew TO {ACME}")
     with pytest.raises(Unsupported, match="clew migrate --rls --sql"):
-        secure(as_role(address, ACME), Grant(GLOBEX, "globex"))
+        secure(as_role(server_address, ACME), Grant(GLOBEX, "globex"))
 
 
 def test_the_statements_for_a_dba_do_the_same(
