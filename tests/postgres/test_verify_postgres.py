@@ -239,7 +239,7 @@ SCHEMA_CHANGES = [
     ("CREATE OR REPLACE FUNCTION clew.take_turns(_space bigint) RETURNS void LANGUAGE sql AS"
      " 'SELECT'", "function take_turns"),
     ("DROP FUNCTION clew.spans", "function spans"),
-    ("DROP TABLE clew.tags", "table tags"),
+    ("DROP TABLE clew.tags CASCADE", "table tags"),
     ("ALTER TABLE clew.segments RENAME COLUMN first TO begin", "cannot be read further"),
     ("DELETE FROM clew.format", "format version"),
 ]  # fmt: skip

@@ -969,17 +969,22 @@ END $$;
 -- Rows of namespaces that are not there, for a role that may use them all. From one namespace to the next by the
 -- index.
 CREATE FUNCTION clew.homeless(_table text) RETURNS SETOF integer LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  source constant regclass := CASE _table
+    WHEN 'threads' THEN 'clew.threads' WHEN 'records' THEN 'clew.records' WHEN 'segments' THEN 'clew.segments'
+    WHEN 'facts' THEN 'clew.facts' WHEN 'tags' THEN 'clew.tags' WHEN 'blobs' THEN 'clew.blobs'
+    WHEN 'blob_uses' THEN 'clew.blob_uses' END;
 BEGIN
-  IF clew.admits(NULL) AND _table IN ('threads', 'records', 'segments', 'facts', 'tags', 'blobs', 'blob_uses') THEN
+  IF clew.admits(NULL) THEN
     RETURN QUERY EXECUTE format('
       WITH RECURSIVE found (space) AS (
-        (SELECT t.space FROM clew.%1$I t ORDER BY t.space LIMIT 1)
+        (SELECT t.space FROM %1$s t ORDER BY t.space LIMIT 1)
         UNION ALL
-        SELECT (SELECT t.space FROM clew.%1$I t WHERE t.space > f.space ORDER BY t.space LIMIT 1)
+        SELECT (SELECT t.space FROM %1$s t WHERE t.space > f.space ORDER BY t.space LIMIT 1)
           FROM found f WHERE f.space IS NOT NULL
       )
       SELECT f.space FROM found f
-       WHERE f.space IS NOT NULL AND NOT EXISTS (SELECT 1 FROM clew.namespaces n WHERE n.no = f.space)', _table);
+       WHERE f.space IS NOT NULL AND NOT EXISTS (SELECT 1 FROM clew.namespaces n WHERE n.no = f.space)', source);
   END IF;
 END $$;
 
