@@ -60,7 +60,9 @@ def test_every_statement_of_the_functions_names_the_namespace(part: str) -> None
     text = migrations.schema("postgres")
     if part == "search":
         text = migrations.optional("postgres", "search")
-    bodies = re.findall(r"CREATE (?:OR REPLACE )?FUNCTION.*?\$\$(.*?)\$\$", re.sub(r"--.*", "", text), re.S)
+    bodies = re.findall(
+        r"CREATE (?:OR REPLACE )?FUNCTION.*?\$\$(.*?)\$\$", re.sub(r"--.*", "", text), re.S
+    )
     assert len(bodies) > 8
     assert [found for body in bodies for found in unbound(body)] == []
 
@@ -69,7 +71,9 @@ def test_every_key_and_index_begins_with_the_namespace() -> None:
     text = re.sub(r"--.*", "", migrations.schema("postgres"))
     text += re.sub(r"--.*", "", migrations.optional("postgres", "search"))
     for table in SHARED:
-        definition = re.search(rf"CREATE TABLE (?:IF NOT EXISTS )?clew\.{table} \((.*?)\n\)", text, re.S)
+        definition = re.search(
+            rf"CREATE TABLE (?:IF NOT EXISTS )?clew\.{table} \((.*?)\n\)", text, re.S
+        )
         assert definition, table
         assert re.search(r"PRIMARY KEY \(space, ", definition[1]), table
     indexes = re.findall(r"INDEX\s+(\w+)\s+ON clew\.(\w+) \((\w+)", text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -446,7 +445,8 @@ def test_functions_that_run_as_the_owner_ask_first_and_are_held_to_the_names_of_
         if definer or name in ("give_rights", "grant_namespace", "revoke_namespace"):
             assert settings == ["search_path=pg_catalog, pg_temp"], name
     with psycopg.connect(tenants) as owner:
-        granted = owner.execute("SELECT has_function_privilege('stranger', 'clew.now_us()', 'EXECUTE')")
+        asked = "SELECT has_function_privilege('stranger', 'clew.now_us()', 'EXECUTE')"
+        granted = owner.execute(asked)
         assert granted.fetchone() == (False,)
 
 

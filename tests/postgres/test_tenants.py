@@ -172,8 +172,8 @@ def test_a_transaction_that_stays_open_holds_up_its_own_namespace_alone(
             acme.execute("SELECT * FROM clew.purge(%s, 'f', NULL)", (space,))
         except states.InsufficientPrivilege:
             acme.execute("ROLLBACK TO SAVEPOINT before")
-    acme.execute("SELECT clew.put_blobs(%s, ARRAY['\\x00'::bytea], '{1}', '{raw}', ARRAY['\\x00'::bytea],"
-                 " ARRAY['\\x00'::bytea])", (mine,))  # fmt: skip
+    one = "ARRAY['\\x00'::bytea]"
+    acme.execute(f"SELECT clew.put_blobs(%s, {one}, '{{1}}', '{{raw}}', {one}, {one})", (mine,))
     held = "SELECT count(*) FROM pg_locks WHERE pid = %s"
     assert owner.execute(held, (acme.info.backend_pid,)).fetchone() > (5,), "it holds something"
     everything(opened(as_role(tenants, GLOBEX), namespace="globex", busy_seconds=20))

@@ -92,7 +92,6 @@ def instant(now_us: int) -> Instant:
     return Instant(now_us * 1000, ERA, now_us)
 
 
-
 class ThreadRow(Struct, frozen=True):
     """A thread's row, as lists and look-ups read it: `clew.found_thread` begins with this."""
 

@@ -353,6 +353,7 @@ _HEADS = _COLUMNS.removesuffix("body") + (
     "CASE WHEN type = 0 AND body IS NOT NULL THEN ''::bytea ELSE body END"
 )
 
+
 class Records(Stream):
     """The records, page by page, with what they refer to: entries and blobs."""
 

@@ -67,7 +67,6 @@ def check(
         work.meter.end()
 
 
-
 class _Check:
     """The parts of a check."""
 
