@@ -330,8 +330,9 @@ BEGIN
     PERFORM clew.put_blobs(_space, _put, _put_sizes, _put_codecs, _put_stored, _put_data);
   END IF;
   IF cardinality(_uses) > 0 THEN
-    -- Those that were put just now are held already.
-    PERFORM clew.hold_blobs(_space, ARRAY(SELECT u FROM unnest(_uses) AS u WHERE u <> ALL (_put)));
+    IF NOT _uses <@ _put THEN  -- those that were put just now are held already
+      PERFORM clew.hold_blobs(_space, ARRAY(SELECT u FROM unnest(_uses) AS u WHERE u <> ALL (_put)));
+    END IF;
     INSERT INTO clew.blob_uses (space, thread, blob, seq)
     SELECT DISTINCT _space, _thread, u.hash, u.seq FROM unnest(_uses, _use_seqs) AS u (hash, seq);
   END IF;
@@ -643,7 +644,7 @@ END $$;
 
 -- A page of threads: ordered index scans, merged, so that the cost is the page and not the store. Each scan is of a
 -- shelf, in the order of a column. The limit is part of the statement: a plan that is made once, for any number of
--- rows, would sort the whole store.
+-- rows, would sort the whole store. What the page holds of each thread is read by a plan that is made once.
 CREATE FUNCTION clew.list_threads(
   _space bigint, _shelves bigint[], _orders text[], _workspace text, _status text, _parent text, _origin text, _tag text,
   _prefix text, _roots boolean, _after_us bigint, _before_us bigint, _at_us bigint, _at_id text, _limit bigint
@@ -661,6 +662,7 @@ DECLARE
     CASE WHEN _roots THEN ' AND parent IS NULL AND origin IS NULL' END);
   parts text[] := '{}';
   part text;
+  page bigint[];
 BEGIN
   PERFORM clew.admit(_space);
   FOR i IN 1..cardinality(_shelves) LOOP
@@ -668,23 +670,27 @@ BEGIN
       WHEN 'created_us' THEN 'TRUE' WHEN 'listed_us' THEN 'listed_us IS NOT NULL' WHEN 'updated_us' THEN 'listed_us IS NULL'
     END;
     column_name := CASE WHEN _orders[i] = 'created_us' THEN 'created_us' ELSE 'updated_us' END;
-    part := format('(SELECT * FROM clew.threads WHERE space = $1 AND shelf = %s AND %s', _shelves[i], part) || clauses || concat(
+    part := format('(SELECT no, id, %I FROM clew.threads WHERE space = $1 AND shelf = %s AND %s', column_name, _shelves[i], part) || clauses || concat(
       CASE WHEN _after_us IS NOT NULL THEN format(' AND %I > $8', column_name) END,
       CASE WHEN _before_us IS NOT NULL THEN format(' AND %I < $9', column_name) END,
       CASE WHEN _at_us IS NOT NULL THEN format(' AND %1$I <= $10 AND (%1$I < $10 OR id > $11)', _orders[i]) END,
       format(' ORDER BY %I DESC, id LIMIT %s)', _orders[i], _limit));
     parts := parts || part;
   END LOOP;
-  RETURN QUERY EXECUTE format('
-    WITH t AS (SELECT * FROM (%1$s) AS parts ORDER BY %2$I DESC, id LIMIT %3$s)
+  EXECUTE format('SELECT ARRAY(SELECT no FROM (%s) AS parts ORDER BY %I DESC, id LIMIT %s)',
+                 array_to_string(parts, ' UNION ALL '), column_name, _limit) INTO page
+    USING _space, _workspace, _status, _parent, _origin, _tag, _prefix, _after_us, _before_us, _at_us, _at_id;
+  RETURN QUERY
     SELECT t.no, t.id, t.created_us, t.updated_us, t.seq, t.leaf, t.parent, t.origin, t.origin_entry, t.origin_hash,
            t.origin_thread, t.origin_seq, t.leaf_thread, t.leaf_seq, f.key, r.body, r.blob, b.size, b.codec, b.data
-      FROM t
-      LEFT JOIN clew.facts f ON f.space = t.space AND f.thread = t.no
-      LEFT JOIN clew.records r ON r.space = f.space AND r.thread = f.thread AND r.seq = f.seq
-      LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob
-     ORDER BY t.%2$I DESC, t.id', array_to_string(parts, ' UNION ALL '), column_name, _limit)
-    USING _space, _workspace, _status, _parent, _origin, _tag, _prefix, _after_us, _before_us, _at_us, _at_id;
+      FROM unnest(page) WITH ORDINALITY AS p (no, place)
+     CROSS JOIN LATERAL (SELECT * FROM clew.threads o WHERE o.space = _space AND o.no = p.no LIMIT 1) AS t
+      LEFT JOIN LATERAL (
+        SELECT * FROM clew.facts o WHERE o.space = _space AND o.thread = t.no OFFSET 0) AS f ON true
+      LEFT JOIN LATERAL (
+        SELECT * FROM clew.records o WHERE o.space = _space AND o.thread = t.no AND o.seq = f.seq LIMIT 1) AS r ON true
+      LEFT JOIN LATERAL (SELECT * FROM clew.blobs o WHERE o.space = _space AND o.hash = r.blob LIMIT 1) AS b ON true
+     ORDER BY p.place;
 END $$;
 
 -- Bring the threads that have changed back into the index of what changed when, if there are more of them than _most.
