@@ -129,6 +129,8 @@ def test_commands_show_a_role_its_own_namespaces(
     assert namespaces(address) == ["acme"]
     assert main(["verify", address]) == 0
     assert main(["copy", address, "memory:", "--all-namespaces"]) == 0
+    assert main(["stats", address, "--namespace", "acme"]) == 0
+    assert main(["doctor", address, "--namespace", "acme"]) == 9, "the tests' server does not sync"
     capsys.readouterr()
     assert main(["list", address, "--namespace", "globex"]) == 2
     assert "it has: acme" in capsys.readouterr().err

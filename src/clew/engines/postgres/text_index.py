@@ -1,8 +1,8 @@
 """The index of words on PostgreSQL: a tsvector a document, made of our words and not of its own.
 
 Its tables are made when a store is first searched, by whoever may make tables there. A role that
-may not, and finds none, searches with an index in memory. Row-level security holds for them as
-for all others: a role sees the documents of its own namespaces.
+may not, and finds none, searches with an index in memory. They are asked by functions, as all
+others are: under row-level security a role sees the documents of its own namespaces.
 """
 
 from __future__ import annotations
