@@ -943,13 +943,15 @@ BEGIN
 END $$;
 
 -- Remove blobs, as far as they are still unused and old: how many, and of what size. One that is held just now is in
--- use, or young. Locked by one statement, looked at by the next, as in a purge.
+-- use, or young. Locked by one statement, looked at by the next, as in a purge. Nobody waits for the disk while these
+-- are locked: the caller commits something after the last of them, which is as durable as any.
 CREATE FUNCTION clew.sweep_blobs(_space bigint, _hashes bytea[], _before_us bigint, OUT removed bigint, OUT size_bytes bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
   locked bytea[];
 BEGIN
   PERFORM clew.admit(_space);
+  PERFORM set_config('synchronous_commit', 'off', true);
   locked := ARRAY(
     SELECT b.hash FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (_hashes) AND b.put_us <= _before_us
        FOR UPDATE SKIP LOCKED);
