@@ -944,9 +944,10 @@ END $$;
 
 -- Remove blobs, as far as they are still unused and old: how many, and of what size. One that is held just now is in
 -- use, or young. Locked by one statement, looked at by the next, as in a purge. Nobody waits for the disk while these
--- are locked: the caller commits something after the last of them, which is as durable as any.
+-- are locked: the caller commits something after the last of them, which is as durable as any. A plan for these very
+-- hashes may read whole tables, if the server has no statistics yet; one for any hashes uses the indexes.
 CREATE FUNCTION clew.sweep_blobs(_space bigint, _hashes bytea[], _before_us bigint, OUT removed bigint, OUT size_bytes bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   locked bytea[];
 BEGIN
