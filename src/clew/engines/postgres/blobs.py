@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
 SWEEP_PAGE = 5000
 SWEEP_SECONDS = 0.005  # that a transaction which removes blobs should hold writers off
-SWEEP_LEAST = 50  # so many at a time at least: on a busy machine each one would take the time of all
+SWEEP_LEAST = 50  # at a time: on a busy machine a few would take the time of many
 LOAD_BYTES = 64 * 1024 * 1024
 
 
