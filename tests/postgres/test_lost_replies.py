@@ -306,7 +306,7 @@ def test_a_purge_spares_the_thread_that_was_made_in_place_of_the_purged_one(
 @either
 def test_a_sweep_is_done(cut: Cut, store: clew.Store, beside: clew.Store, proxy: Proxy) -> None:
     store.blobs.put(b"unused")
-    cut(proxy, b"COMMIT")
+    cut(proxy, b"sweep_blobs")
     store.sweep(grace_seconds=0)
     assert proxy.cuts == 1
     assert beside.stats().blobs == 0

@@ -199,7 +199,8 @@ def test_first_facts_that_are_too_much_for_one_statement_are_taken(
 def test_a_fork_with_a_large_fact_and_a_purge_of_its_source_do_not_lock_each_other_out(
     opened: Open, postgres_cluster: Cluster, database: str, family: clew.Store, sql: Sql
 ) -> None:
-    """Whoever wants both takes the lock of the blobs first, then the row of the source."""
+    """Whoever wants both takes the row of the source first, then those of the blobs."""
+    family.create("other").append("event", large(1))  # the blob is there, and can be locked
     maker = opened(postgres_cluster.dsn(database, application_name="maker"))
     waits = (
         "SELECT 1 FROM pg_stat_activity"
@@ -211,14 +212,10 @@ def test_a_fork_with_a_large_fact_and_a_purge_of_its_source_do_not_lock_each_oth
     )
     holder = opened(postgres_cluster.dsn(database)).engine._connections.apart()  # type: ignore[attr-defined]
     with holder.transaction():
-        space = holder.value("SELECT space FROM clew.threads WHERE id = 't'")
-        holder.execute(
-            "SELECT pg_advisory_xact_lock('clew.blobs'::regclass::oid::integer, %s::integer)",
-            (space,),
-        )
+        holder.execute("SELECT 1 FROM clew.threads WHERE id = 't' FOR UPDATE")
         work.start()
-        wait_until(lambda: bool(sql(waits)), "the fork waits for the blobs")
-        holder.execute("SELECT 1 FROM clew.threads WHERE id = 't' FOR UPDATE NOWAIT")
+        wait_until(lambda: bool(sql(waits)), "the fork waits for the source")
+        assert holder.every("SELECT 1 FROM clew.blobs FOR UPDATE NOWAIT")
     holder.close()
     work.join(60)
     assert [thread.id for thread in made] == ["h"]

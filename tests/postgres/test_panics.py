@@ -59,7 +59,7 @@ WRITES: dict[str, tuple[Marker, Callable[[clew.Store], Any]]] = {
     "lease": (b"the-owner", lambda s: s.engine.lease("t", Acquire("the-owner", 60))),
     "blobs": (is_large_blob, lambda s: s.blobs.put(b"blob" * 10_000)),
     "purge": (b"COMMIT", lambda s: s.purge("t")),
-    "sweep": (b"COMMIT", lambda s: s.sweep(grace_seconds=0)),
+    "sweep": (b"sweep_blobs", lambda s: s.sweep(grace_seconds=0)),
 }
 
 

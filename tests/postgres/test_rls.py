@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -14,6 +13,7 @@ import pytest
 from psycopg import errors as states
 from servers.cluster import Cluster
 from servers.proxy import Proxy
+from tenancy import ACME, GLOBEX, LARGE, ROWS, as_role, fill, secure, space_of
 
 import clew
 from clew.address import namespaces
@@ -24,73 +24,6 @@ from clew.core.model import Acquire, ThreadQuery
 from clew.upkeep.migrate import migrate
 
 Open = Callable[..., clew.Store]
-
-ACME, GLOBEX = "acme_app", "globex_app"
-OTHERS = ("acme_login", "stranger", "chief")
-LARGE = "x" * 20_000
-ROWS = ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses")
-
-
-@pytest.fixture
-def roles(postgres_cluster: Cluster) -> Iterator[None]:
-    """Roles belong to the server: they go when the database with their rights is gone."""
-    for name in (ACME, GLOBEX, *OTHERS):
-        postgres_cluster.sql(f"CREATE ROLE {name} LOGIN")
-    yield
-    for name in (ACME, GLOBEX, *OTHERS):
-        postgres_cluster.sql(f"DROP ROLE {name}")
-
-
-@pytest.fixture
-def address(roles: None, postgres_cluster: Cluster, database: str) -> str:
-    return postgres_cluster.dsn(database)
-
-
-@pytest.fixture
-def tenants(address: str) -> str:
-    """Row-level security is on, and each tenant has filled its namespace."""
-    secure(address, Grant(ACME, "acme"), Grant(GLOBEX, "globex"))
-    for namespace in ("acme", "globex"):
-        with clew.open(address, namespace=namespace) as store:
-            fill(store)
-    return address
-
-
-@pytest.fixture
-def connect(postgres_cluster: Cluster, database: str) -> Iterator[Callable[..., Any]]:
-    """Connections without Clew, for SQL by hand."""
-    made: list[psycopg.Connection[Any]] = []
-
-    def one(role: str) -> psycopg.Connection[Any]:
-        made.append(psycopg.connect(postgres_cluster.dsn(database, role), autocommit=True))
-        return made[-1]
-
-    yield one
-    for connection in made:
-        connection.close()
-
-
-def secure(address: str, *grants: Grant) -> None:
-    migrate(address, rls=True, grants=grants)
-
-
-def as_role(address: str, role: str) -> str:
-    return re.sub("//[^@]*@", f"//{role}@", address)
-
-
-def fill(store: clew.Store) -> None:
-    """Something in every table, under the same names in every namespace."""
-    thread = store.create("t", title="T", tags=["red"], workspace="w")
-    thread.append("user_message", "hello", id="a")
-    thread.append("event", LARGE, id="b")
-    thread.append("event", id="c", blobs=[store.blobs.put(b"the same everywhere")])
-    thread.fork(at="a", id="f").append("event", "mine")
-
-
-def space_of(connection: psycopg.Connection[Any], namespace: str) -> int:
-    query = "SELECT no FROM clew.namespaces WHERE name = %s"
-    return int(connection.execute(query, (namespace,)).fetchone()[0])
-
 
 # --- its own ---
 
@@ -196,15 +129,25 @@ def test_commands_show_a_role_its_own_namespaces(
     assert namespaces(address) == ["acme"]
     assert main(["verify", address]) == 0
     assert main(["copy", address, "memory:", "--all-namespaces"]) == 0
+    assert main(["stats", address, "--namespace", "acme"]) == 0
+    assert main(["doctor", address, "--namespace", "acme"]) == 9, "the tests' server does not sync"
     capsys.readouterr()
     assert main(["list", address, "--namespace", "globex"]) == 2
     assert "it has: acme" in capsys.readouterr().err
 
 
+def with_rights(connect: Callable[..., Any]) -> psycopg.Connection[Any]:
+    """A tenant's role with rights on tables, which it never gets from us: the second wall."""
+    rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA clew"
+    connect("postgres").execute(f"GRANT {rights} TO {ACME}")
+    role: psycopg.Connection[Any] = connect(ACME)
+    return role
+
+
 def test_hand_written_sql_shows_no_row_of_others(
     tenants: str, connect: Callable[..., Any], postgres_cluster: Cluster
 ) -> None:
-    owner, acme = connect("postgres"), connect(ACME)
+    owner, acme = connect("postgres"), with_rights(connect)
     mine, theirs = space_of(owner, "acme"), space_of(owner, "globex")
     for table in ROWS:
         query = f"SELECT space, count(*) FROM clew.{table} GROUP BY 1"
@@ -240,23 +183,27 @@ def test_an_engine_with_a_forged_namespace_reaches_nothing(
         lambda: engine.purge("t"),
         lambda: store.fork("t"),
         lambda: engine.get_blob(hash),
+        lambda: store.create("evil"),
+        lambda: store.blobs.put(b"evil"),
+        lambda: engine.threads(ThreadQuery()),
+        lambda: engine.threads(ThreadQuery(order="updated")),
+        lambda: engine.heads(),
+        lambda: engine.has_blobs([hash]),
+        lambda: engine.renew_blobs([hash]),
+        lambda: engine.sweep(grace_seconds=0),
+        lambda: engine.stats(),
+        lambda: list(engine.check()),
+        lambda: store.search("hello"),
     ):
-        with pytest.raises(NotFound):
-            call()
-    for call in (lambda: store.create("evil"), lambda: store.blobs.put(b"evil")):
         with pytest.raises(Unsupported, match="row-level security"):
             call()
-    assert engine.threads(ThreadQuery()).items == []
-    assert engine.has_blobs([hash]) == set()
-    assert store.sweep(grace_seconds=0).blobs == 0
-    assert store.stats().records == 0
     assert contents(owner, theirs) == before
 
 
 def test_hand_written_sql_changes_no_row_of_others(
     tenants: str, connect: Callable[..., Any]
 ) -> None:
-    owner, acme = connect("postgres"), connect(ACME)
+    owner, acme = connect("postgres"), with_rights(connect)
     mine, theirs = space_of(owner, "acme"), space_of(owner, "globex")
     before = contents(owner, theirs)
     for table in ROWS:
@@ -271,10 +218,6 @@ def test_hand_written_sql_changes_no_row_of_others(
         insert = f"INSERT INTO clew.{table} (space, {names}) SELECT {theirs}, {names}"
         with pytest.raises(states.InsufficientPrivilege, match="row-level security"):
             acme.execute(f"{insert} FROM clew.{table} WHERE space = {mine}")
-    for table in ("namespaces", "grants", "format"):
-        for sql in (f"DELETE FROM clew.{table}", f"TRUNCATE clew.{table}"):
-            with pytest.raises(states.InsufficientPrivilege, match="permission denied"):
-                acme.execute(sql)
     assert contents(owner, theirs) == before
 
 
@@ -296,10 +239,15 @@ def columns(owner: psycopg.Connection[Any], table: str) -> list[str]:
 def test_no_way_leads_around_the_policies(tenants: str, connect: Callable[..., Any]) -> None:
     acme = connect(ACME)
     for sql in (
-        "SELECT * FROM clew.records_0",
+        *(f"SELECT * FROM clew.{table}" for table in (*ROWS, "namespaces", "grants", "records_0")),
+        *(f"DELETE FROM clew.{table}" for table in (*ROWS, "namespaces", "grants", "format")),
+        *(f"TRUNCATE clew.{table}" for table in (*ROWS, "namespaces", "grants", "format")),
         "INSERT INTO clew.blobs_1 SELECT * FROM clew.blobs",
         "INSERT INTO clew.namespaces (name) VALUES ('mine')",
-        "INSERT INTO clew.grants VALUES (current_user, 1)",
+        "INSERT INTO clew.grants VALUES ('acme_app'::regrole, 1)",
+        "SELECT clew.remove_unneeded(1, 1)",
+        "SELECT clew.path(1, 1, 1, NULL, NULL, 9)",
+        "SELECT clew.set_fact(1, 1, 1, 'status', '1')",
         "SELECT clew.grant_namespace('acme_app', 'globex')",
         "SELECT clew.give_rights('acme_app')",
         "SELECT clew.revoke_namespace('globex_app', 'globex')",
@@ -323,7 +271,7 @@ def test_what_was_granted_can_be_taken_back(
     acme = opened(as_role(tenants, ACME), namespace="acme")
     secure(tenants, Grant(ACME, "second"))
     connect("postgres").execute("SELECT clew.revoke_namespace('acme_app', 'acme')")
-    with pytest.raises(NotFound):
+    with pytest.raises(Unsupported, match="row-level security"):
         acme.get("t")
     opened(as_role(tenants, ACME), namespace="second").create("t")
     connect("postgres").execute("SELECT clew.revoke_namespace('acme_app', 'second')")
@@ -345,7 +293,7 @@ def test_the_owner_is_not_held_to_it(tenants: str, opened: Open) -> None:
 def test_every_table_is_held_to_it_also_those_that_came_later(
     tenants: str, connect: Callable[..., Any]
 ) -> None:
-    owner, acme = connect("postgres"), connect(ACME)
+    owner = connect("postgres")
     query = (
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'clew'::regnamespace"
         " AND relkind IN ('r', 'p') AND NOT relrowsecurity"
@@ -356,6 +304,7 @@ def test_every_table_is_held_to_it_also_those_that_came_later(
     migrate(tenants)
     assert migrate(tenants, dry_run=True).rls
     owner.execute("INSERT INTO clew.later SELECT no FROM clew.namespaces")
+    acme = with_rights(connect)
     assert len(acme.execute("SELECT * FROM clew.later").fetchall()) == 1
     forced = "SELECT 1 FROM pg_class WHERE relforcerowsecurity"
     assert owner.execute(forced).fetchall() == []
@@ -363,33 +312,33 @@ def test_every_table_is_held_to_it_also_those_that_came_later(
 
 @pytest.mark.parametrize("role", ["postgres", "chief", "nobody"])
 def test_a_grant_that_would_mean_nothing_is_refused_as_a_whole(
-    address: str, connect: Callable[..., Any], postgres_cluster: Cluster, role: str
+    server_address: str, connect: Callable[..., Any], postgres_cluster: Cluster, role: str
 ) -> None:
     owner = connect("postgres")
     postgres_cluster.sql("ALTER ROLE chief BYPASSRLS")
     with pytest.raises(InvalidInput, match=f"{role!r}"):
-        secure(address, Grant(ACME, "acme"), Grant(role, "acme"))
+        secure(server_address, Grant(ACME, "acme"), Grant(role, "acme"))
     assert owner.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
     assert owner.execute("SELECT name FROM clew.namespaces WHERE name = 'acme'").fetchall() == []
 
 
 def test_switching_it_on_does_not_make_everybody_wait_for_one_who_takes_long(
-    address: str, connect: Callable[..., Any]
+    server_address: str, connect: Callable[..., Any]
 ) -> None:
     slow = connect("postgres")
     with slow.transaction():
         slow.execute("SELECT 1 FROM clew.threads")
         with pytest.raises(Unavailable, match="nothing was changed"):
-            secure(address, Grant(ACME, "acme"))
+            secure(server_address, Grant(ACME, "acme"))
     assert slow.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
-    secure(address, Grant(ACME, "acme"))
+    secure(server_address, Grant(ACME, "acme"))
 
 
-def test_only_the_owner_can_switch_it_on(address: str, connect: Callable[..., Any]) -> None:
+def test_only_the_owner_can_switch_it_on(server_address: str, connect: Callable[..., Any]) -> None:
     connect("postgres").execute(f"GRANT USAGE ON SCHEMA clew TO {ACME}")
     connect("postgres").execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA clew TO {ACME}")
     with pytest.raises(Unsupported, match="clew migrate --rls --sql"):
-        secure(as_role(address, ACME), Grant(GLOBEX, "globex"))
+        secure(as_role(server_address, ACME), Grant(GLOBEX, "globex"))
 
 
 def test_the_statements_for_a_dba_do_the_same(
@@ -464,7 +413,7 @@ STATEMENTS = {
 def test_a_policy_is_looked_up_once_a_statement_and_lets_indexes_be_used(
     tenants: str, connect: Callable[..., Any], name: str
 ) -> None:
-    acme = connect(ACME)
+    acme = with_rights(connect)
     acme.execute("SET enable_seqscan = off")
     acme.execute("SET enable_bitmapscan = off")
     (plan,) = acme.execute(f"EXPLAIN (FORMAT JSON) {STATEMENTS[name]}").fetchone()
@@ -484,17 +433,52 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from walk(below)
 
 
-def test_functions_run_with_the_rights_of_whoever_calls_them(
+def test_functions_that_run_as_the_owner_ask_first_and_are_held_to_the_names_of_the_server(
     tenants: str, connect: Callable[..., Any]
 ) -> None:
     query = (
-        "SELECT proname::text, prosecdef, proconfig FROM pg_proc"
-        " WHERE pronamespace = 'clew'::regnamespace"
+        "SELECT proname::text, prosecdef, proconfig, prosrc, has_function_privilege(oid, 'EXECUTE')"
+        " FROM pg_proc WHERE pronamespace = 'clew'::regnamespace"
     )
-    found = {name: (definer, set) for name, definer, set in connect("postgres").execute(query)}
-    assert not any(definer for definer, _ in found.values())
-    for name in ("give_rights", "grant_namespace", "revoke_namespace"):  # the owner calls these
-        assert found[name][1] == ["search_path=pg_catalog, pg_temp"]
+    found = {name: rest for name, *rest in connect(ACME).execute(query)}
+    for name, (definer, settings, source, open_to_all) in found.items():
+        assert definer == ("clew.admit" in source and name != "admit"), name
+        assert open_to_all == (definer or name == "now_us"), name
+        if definer or name in ("give_rights", "grant_namespace", "revoke_namespace"):
+            assert "search_path=pg_catalog, pg_temp" in settings, name
+    with psycopg.connect(tenants) as owner:
+        asked = "SELECT has_function_privilege('stranger', 'clew.now_us()', 'EXECUTE')"
+        granted = owner.execute(asked)
+        assert granted.fetchone() == (False,)
+
+
+def test_every_function_refuses_a_namespace_that_was_not_granted(
+    tenants: str, connect: Callable[..., Any]
+) -> None:
+    """Whatever else it is given, and before it does or locks anything."""
+    owner, acme = connect("postgres"), connect(ACME)
+    theirs = space_of(owner, "globex")
+    query = (
+        "SELECT oid::regprocedure::text, proargnames, proargmodes IS NULL, pronargs FROM pg_proc"
+        " WHERE pronamespace = 'clew'::regnamespace AND prosecdef"
+    )
+    asked = 0
+    for signature, names, _, count in owner.execute(query).fetchall():
+        if "_space" not in (names or ()):
+            continue
+        types = signature.partition("(")[2][:-1].split(",")
+        given = (
+            f"{theirs}::bigint" if name == "_space" else f"NULL::{type}"
+            for name, type in zip(names[:count], types, strict=True)
+        )
+        name = signature.partition("(")[0]
+        with pytest.raises(states.InsufficientPrivilege, match="row-level security"):
+            acme.execute(f"SELECT * FROM {name}({', '.join(given)})")
+        asked += 1
+    assert asked > 30
+    assert acme.execute("SELECT name FROM clew.spaces()").fetchall() == [("acme",)]
+    assert acme.execute("SELECT clew.space_named('globex')").fetchone() == (None,)
+    assert acme.execute("SELECT * FROM clew.homeless('threads')").fetchall() == []
 
 
 def test_a_search_path_that_others_can_put_functions_into_is_told(
@@ -525,7 +509,7 @@ def test_a_role_searches_its_own_namespace_and_sees_no_words_of_others(
     assert [hit.thread for hit in again.search("globex OR acme").items] == ["own"]
     assert type(again.searcher.ready()[0]).__name__ == "PostgresTextIndex"
     count = "SELECT count(*) FROM clew.search_documents"
-    seen = connect(ACME).execute(count).fetchone()
+    seen = with_rights(connect).execute(count).fetchone()
     with psycopg.connect(tenants) as all_seeing:
         everything = all_seeing.execute(count).fetchone()
     assert seen is not None

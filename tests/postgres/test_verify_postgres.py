@@ -244,10 +244,10 @@ def test_facts_of_the_wrong_kind_are_problems_and_no_accident(copy: Damaged) -> 
 SCHEMA_CHANGES = [
     ("DROP INDEX clew.records_by_id", "index records_by_id"),
     ("DROP INDEX clew.threads_by_id; CREATE INDEX threads_by_id ON clew.threads (id)", "by_id"),
-    ("CREATE OR REPLACE FUNCTION clew.hold_off_sweep(_space bigint) RETURNS void LANGUAGE sql AS"
-     " 'SELECT'", "function hold_off_sweep"),
+    ("CREATE OR REPLACE FUNCTION clew.take_turns(_space bigint) RETURNS void LANGUAGE sql AS"
+     " 'SELECT'", "function take_turns"),
     ("DROP FUNCTION clew.spans", "function spans"),
-    ("DROP TABLE clew.tags", "table tags"),
+    ("DROP TABLE clew.tags CASCADE", "table tags"),
     ("ALTER TABLE clew.segments RENAME COLUMN first TO begin", "cannot be read further"),
     ("DELETE FROM clew.format", "format version"),
 ]  # fmt: skip

@@ -6,7 +6,8 @@ clew.open(…, migrate=False) then leaves the schema alone. A PostgreSQL store t
 is made. --check changes nothing; exit code 9: there is something to do.
 
 --rls switches row-level security on: from then on a role sees and writes only the namespaces that
---grant ROLE=NAMESPACE gave it. The owner of the tables is not held to it.
+--grant ROLE=NAMESPACE gave it. The owner of the tables is not held to it. What was granted to a
+role that was dropped since is taken back, and said.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 SPILL_BYTES = 8 * 1024  # bodies over this are blobs
 SWEEP_PAGE = 5000
-SWEEP_SECONDS = 0.01  # that a transaction which removes blobs should hold writers off
+SWEEP_SECONDS = 0.005  # that a transaction which removes blobs should hold writers off
+SWEEP_LEAST = 50  # at a time: on a busy machine a few would take the time of many
 LOAD_BYTES = 64 * 1024 * 1024
 
 
@@ -35,10 +36,7 @@ def columns(packed: Sequence[Packed]) -> tuple[list[Any], ...]:
     )
 
 
-_PUT = """
-SELECT clew.put_blobs(%s, %b::bytea[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])
-  FROM clew.hold_off_sweep(%s)
-"""
+_PUT = "SELECT clew.put_blobs(%s, %b::bytea[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])"
 
 
 def put(wire: Wire, book: Book, packed: Sequence[Packed]) -> None:
@@ -46,7 +44,7 @@ def put(wire: Wire, book: Book, packed: Sequence[Packed]) -> None:
     loads = list(_loads(packed))
     with wire.transaction() if len(loads) > 1 else nullcontext():
         for load in loads:
-            wire.execute(book.sql(_PUT), (book.space, *columns(load), book.space))
+            wire.execute(book.sql(_PUT), (book.space, *columns(load)))
 
 
 def _loads(packed: Sequence[Packed]) -> Iterator[list[Packed]]:
@@ -69,7 +67,7 @@ def weigh(packed: Iterable[Packed]) -> int:
 
 def get(wire: Wire, book: Book, hash: str) -> bytes:
     row = wire.one(
-        book.sql("SELECT size, codec, data FROM clew.blobs WHERE space = %s AND hash = %s"),
+        book.sql("SELECT size, codec, data FROM clew.get_blob(%s, %s)"),
         (book.space, to_bytes(hash)),
     )
     if row is None:
@@ -80,57 +78,35 @@ def get(wire: Wire, book: Book, hash: str) -> bytes:
 def has(wire: Wire, book: Book, hashes: Iterable[str]) -> set[str]:
     wanted = {to_bytes(hash): hash for hash in hashes}
     found = wire.every(
-        book.sql("SELECT hash FROM clew.blobs WHERE space = %s AND hash = ANY(%s::bytea[])"),
-        (book.space, list(wanted)),
+        book.sql("SELECT * FROM clew.has_blobs(%s, %s::bytea[])"), (book.space, list(wanted))
     )
     return {wanted[hash] for (hash,) in found}
 
 
 # --- sweeping ---
 
-UNUSED = "NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash)"
-_CANDIDATES = f"""
-SELECT b.hash FROM clew.blobs b
- WHERE b.space = %s AND b.put_us <= %s AND b.hash > %s AND {UNUSED}
- ORDER BY b.hash LIMIT {SWEEP_PAGE}
-"""
-_REMOVE = f"""
-DELETE FROM clew.blobs b
- WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) AND b.put_us <= %s AND {UNUSED} RETURNING b.size
-"""
-_RENEW = """
-UPDATE clew.blobs b SET put_us = greatest(put_us, clew.now_us())
-  FROM clew.hold_off_sweep(%s)
- WHERE b.space = %s AND b.hash = ANY(%s::bytea[]) RETURNING b.hash
-"""
-
 
 def renew(wire: Wire, book: Book, hashes: Sequence[str]) -> set[str]:
     """Those that are stored; they are young again for sweep."""
     wanted = {to_bytes(hash): hash for hash in hashes}
-    found = wire.every(book.sql(_RENEW), (book.space, book.space, list(wanted)))
-    return {wanted[hash] for (hash,) in found}
+    sql = "SELECT * FROM clew.renew_blobs(%s, %s::bytea[])"
+    return {wanted[hash] for (hash,) in wire.every(book.sql(sql), (book.space, list(wanted)))}
 
 
 def unused(wire: Wire, book: Book, before_us: int, after: bytes) -> list[bytes]:
     """One page of the blobs that no record uses and that were put before a time, by hash."""
-    found = wire.every(book.sql(_CANDIDATES), (book.space, before_us, after))
+    sql = "SELECT * FROM clew.unused_blobs(%s, %s, %s, %s)"
+    found = wire.every(book.sql(sql), (book.space, before_us, after, SWEEP_PAGE))
     return [bytes(hash) for (hash,) in found]
 
 
 def remove(wire: Wire, book: Book, hashes: Sequence[bytes], before_us: int) -> tuple[Swept, float]:
     """Remove blobs, as far as they are still unused and old; and since when writers wait.
 
-    Under the lock no writer can begin to use a blob, so that what was unused stays so.
+    Only a writer waits that is about to use one of these.
     """
-    with wire.transaction():
-        hold_all_off(wire, book)
-        held = time.monotonic()
-        gone = wire.every(book.sql(_REMOVE), (book.space, list(hashes), before_us))
-    return Swept(blobs=len(gone), size_bytes=sum(size for (size,) in gone)), held
-
-
-def hold_all_off(wire: Wire, book: Book) -> None:
-    """Alone with the blobs of the namespace until the transaction ends."""
-    lock = "SELECT pg_advisory_xact_lock('clew.blobs'::regclass::oid::integer, %s::integer)"
-    wire.execute(book.sql(lock), (book.space,))
+    held = time.monotonic()
+    sql = "SELECT removed, size_bytes FROM clew.sweep_blobs(%s, %s::bytea[], %s)"
+    row = wire.one(book.sql(sql), (book.space, list(hashes), before_us))
+    assert row is not None
+    return Swept(blobs=row[0], size_bytes=row[1]), held

@@ -119,7 +119,7 @@ _SETTINGS = """
 SELECT current_setting('autovacuum') = 'on',
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
        current_setting('max_connections')::bigint,
-       (SELECT count(*) FROM clew.namespaces),
+       (SELECT count(*) FROM clew.spaces()),
        current_user::text,
        row_security_active('clew.threads')
 """

@@ -212,13 +212,16 @@ class PostgresEngine:
             wanted = keep(set(names)) if keep is not None and names else set()
             doomed = [hash for name, hash in names.items() if name not in wanted]
             count = size_bytes = 0
-            batch = 100
+            batch = blobs.SWEEP_LEAST
             while doomed:
                 some, doomed = doomed[:batch], doomed[batch:]
                 swept, held = own.run(self._work(blobs.remove, some, before_us))
                 took = max(time.monotonic() - held, 0.001)
                 count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
-                batch = max(1, min(2 * batch, round(len(some) * blobs.SWEEP_SECONDS / took)))
+                fits = round(len(some) * blobs.SWEEP_SECONDS / took)
+                batch = max(blobs.SWEEP_LEAST, min(2 * batch, fits))
+            if count:  # no batch has waited for the disk, nor for a standby: this does, for all
+                own.run(lambda wire, again: wire.commit_something())
         return Swept(blobs=count, size_bytes=size_bytes)
 
     # --- reading ---

@@ -10,19 +10,8 @@ from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.wire import Wire
 
-_LOOK = (
-    f"SELECT no, clew.now_us(), {rows.LEASE} FROM clew.threads"
-    " WHERE space = %s AND id = %s AND NOT purged"
-)
-# Only if no other process has changed it in between. That the time has not run out is looked at
-# once more where it matters: in the append itself.
-_SWAP = """
-UPDATE clew.threads
-   SET fence = %s, owner = %s, lease_turn = %s, leased_us = %s, until_us = %s, lease_check = %s
- WHERE space = %s AND no = %s AND NOT purged
-   AND fence = %s AND owner IS NOT DISTINCT FROM %s::text
-   AND lease_turn IS NOT DISTINCT FROM %s::text AND leased_us = %s AND until_us = %s
-"""
+_LOOK = f"SELECT no, clew.now_us(), {rows.LEASE} FROM clew.stand(%s, %s, false)"
+_SWAP = f"SELECT clew.swap_lease({', '.join(['%s'] * 13)})"
 
 
 class LeaseStep:
@@ -58,7 +47,7 @@ class LeaseStep:
     def _swap(self, wire: Wire, no: int, before: LeaseState, after: LeaseState) -> bool:
         check = lease_check(self._thread, after)
         bindings = (*_columns(after), check, self._book.space, no, *_columns(before))
-        return wire.change(self._book.sql(_SWAP), bindings) == 1
+        return bool(wire.value(self._book.sql(_SWAP), bindings))
 
 
 def _columns(state: LeaseState) -> tuple[int, str | None, str | None, int, int]:

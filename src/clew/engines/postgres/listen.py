@@ -131,16 +131,10 @@ class Listener:
                 self._changed.notify_all()
 
 
-_WATCH = """
-UPDATE clew.threads SET watched_us = clew.now_us() + %s
- WHERE space = %s AND id = %s AND NOT purged AND watched_us < clew.now_us() + %s
-"""
-
-
 def watch(wire: Wire, book: Book, thread: str) -> None:
     """Ask to be told of appends for a while."""
-    span = round(WATCH_SECONDS * 1e6)
-    wire.change(book.sql(_WATCH), (span, book.space, thread, span // 2))
+    span_us = round(WATCH_SECONDS * 1e6)
+    wire.execute(book.sql("SELECT clew.watch(%s, %s, %s)"), (book.space, thread, span_us))
 
 
 def left(deadline: float) -> float:

@@ -90,7 +90,8 @@ class Finder:
         stand = self._stand
         origin = stand.origin or (None, None)
         found = self._wire.every(
-            self._book.sql(_FIND), (wanted, self._book.space, stand.no, *origin, self._book.space)
+            self._book.sql("SELECT * FROM clew.find(%s, %s::text[], %s, %s, %s)"),
+            (self._book.space, wanted, stand.no, *origin),
         )
         for row in found:
             record = rows.to_record(row)
@@ -109,16 +110,3 @@ class Finder:
         # A plan knows every other entry from `__call__`, which noted its place. The leaf alone it
         # knows without asking, by the head.
         return self._stand.leaf
-
-
-# The limit keeps the planner, which knows nothing of new tables, from reading them all.
-_FIND = f"""
-SELECT {rows.RECORD.format(name="t.id")}
-  FROM unnest(%s::text[]) AS wanted (id)
- CROSS JOIN LATERAL clew.locate(%s, %s, %s, %s, wanted.id, false) AS at
- CROSS JOIN LATERAL (
-   SELECT * FROM clew.records
-    WHERE space = %s AND thread = at.thread AND seq = at.seq LIMIT 1) AS r
-  JOIN clew.threads t ON t.space = r.space AND t.no = r.thread
-  {rows.WITH_BODY}
-"""

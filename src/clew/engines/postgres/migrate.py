@@ -42,15 +42,16 @@ def migrate(
         found, known = _versions(wire, address)
         bring_up_to_date(wire, address, create=True, migrate=True)
         wanted = with_rls or rls.is_wanted(wire, address)
+        findings = rls.enable(wire, address, grants) if wanted else []
         if wanted:
-            rls.enable(wire, address, grants)
+            findings += map(warn_of_functions, rls.open_schemas(wire))
         return Migration(
             place=address.place,
             found=found,
             known=known,
             rls=rls.is_on(wire, address),
             grants=tuple(rls.granted(wire, address)) if wanted else (),
-            findings=tuple(map(warn_of_functions, rls.open_schemas(wire))) if wanted else (),
+            findings=tuple(findings),
         )
 
 
@@ -103,4 +104,5 @@ def _statements(
     if not parts:
         return ""
     head = f"-- {address.place}: from format {found} to {known}. Run it as the owner."
-    return "\n".join([head, "BEGIN;", lock_statement(address.schema), *parts, "COMMIT;\n"])
+    lock = [lock_statement(address.schema)] if found else []
+    return "\n".join([head, "BEGIN;", *lock, *parts, "COMMIT;\n"])

@@ -19,13 +19,6 @@ ERA = "postgres"  # there is one clock, the server's, and it does not begin anew
 
 Position = tuple[int, int]  # a thread's number and a seq
 
-# What `to_record` takes, of records r and the blobs b that hold large bodies; more may follow.
-RECORD = (
-    "r.thread, {name}, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind, r.turn, r.format,"
-    " r.meta, r.blobs, r.body_hash, r.blob, r.body, b.size, b.codec, b.data"
-)
-WITH_BODY = "LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob"
-
 
 def to_hash(data: bytes | None) -> Any:
     return None if data is None else codec.to_hash(data)
@@ -36,6 +29,7 @@ def to_bytes(hash: str | None) -> bytes | None:
 
 
 def to_record(row: Row) -> Record:
+    """A record from `clew.found_record`; more columns may follow."""
     _, name, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, *rest = row[:19]
     own, blob, body, *stored = rest
     if type == MOVE:
@@ -99,14 +93,8 @@ def instant(now_us: int) -> Instant:
     return Instant(now_us * 1000, ERA, now_us)
 
 
-INFO = (
-    "no, id, created_us, updated_us, seq, leaf, parent, origin, origin_entry, origin_hash,"
-    " origin_thread, origin_seq, leaf_thread, leaf_seq"
-)
-
-
 class ThreadRow(Struct, frozen=True):
-    """A thread's row, as lists and look-ups read it."""
+    """A thread's row, as lists and look-ups read it: `clew.found_thread` begins with this."""
 
     no: int
     id: str
@@ -141,12 +129,6 @@ class ThreadRow(Struct, frozen=True):
 
 
 COLUMNS = len(ThreadRow.__struct_fields__)
-FACTS = "f.key, fr.body, fr.blob, fb.size, fb.codec, fb.data"
-JOIN_FACTS = """
-  LEFT JOIN clew.facts f ON f.space = t.space AND f.thread = t.no
-  LEFT JOIN clew.records fr ON fr.space = f.space AND fr.thread = f.thread AND fr.seq = f.seq
-  LEFT JOIN clew.blobs fb ON fb.space = fr.space AND fb.hash = fr.blob
-"""
 
 
 def to_infos(rows: list[Row]) -> list[tuple[ThreadRow, ThreadInfo]]:

@@ -175,14 +175,26 @@ def bring_up_to_date(wire: Wire, address: ServerAddress, *, create: bool, migrat
     if not migrate:
         state = f"has format {found}, and this Clew needs {known}" if found else "is not set up"
         raise Unsupported(f"{address.place} {state}; run: clew migrate")
-    with wire.transaction():
-        lock_migrations(wire, address)
-        found = version(wire, address)  # another worker may have been faster
-        if found > known:
-            raise FormatTooNew(address.place, found=found, known=known)
-        if found < known:
-            _run(wire, address, found)
+    try:
+        with wire.transaction():
+            if found:
+                lock_migrations(wire, address)
+                found = version(wire, address)  # another worker may have been faster
+                if found > known:
+                    raise FormatTooNew(address.place, found=found, known=known)
+            if found < known:
+                _run(wire, address, found)
+    except _MADE_ALREADY:
+        # Of several workers that make it at once one gets its names, and the others wait for it.
+        if version(wire, address) != known:
+            raise
     return known
+
+
+_MADE_ALREADY = (
+    *(states.DuplicateSchema, states.DuplicateTable, states.DuplicateObject),
+    *(states.DuplicateFunction, states.UniqueViolation),
+)
 
 
 def lock_migrations(wire: Wire, address: ServerAddress) -> None:
@@ -191,7 +203,8 @@ def lock_migrations(wire: Wire, address: ServerAddress) -> None:
 
 
 def lock_statement(schema: str) -> str:
-    return f"SELECT pg_advisory_xact_lock(hashtextextended('clew.migrate.{schema}', 0));"
+    """A lock that only a role can take that may write this table: no tenant can."""
+    return f"LOCK TABLE {schema}.format IN SHARE ROW EXCLUSIVE MODE;"
 
 
 _LOOK = """
@@ -250,10 +263,14 @@ def script(schema: str, found: int = 0) -> str:
     return "\n".join(parts)
 
 
+# With row-level security a role writes by functions that run as the owner.
 _FIND = """
 SELECT current_setting('transaction_read_only') = 'on',
-       has_table_privilege('clew.records', 'INSERT'),
-       (SELECT no::bigint FROM clew.namespaces WHERE name = %s)
+       has_table_privilege('clew.records', 'INSERT')
+         OR EXISTS (SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+                     WHERE n.nspname = %s AND p.proname = 'append' AND p.prosecdef
+                       AND has_function_privilege(p.oid, 'EXECUTE')),
+       clew.space_named(%s)
 """
 
 
@@ -265,7 +282,7 @@ def _space(
     ReadOnly: the store is wanted for writing, and this role can only read it.
     """
     find = Sql(address.schema)(_FIND)
-    row = wire.one(find, (namespace,))
+    row = wire.one(find, (address.schema, namespace))
     assert row is not None
     reads_only, may_write, found = row
     role = wire.info.user
@@ -278,7 +295,7 @@ def _space(
         if readonly or (not create and namespace != DEFAULT_NAMESPACE):
             raise NotFound("namespace", namespace)
         _make_space(wire, address, namespace)
-        row = wire.one(find, (namespace,))
+        row = wire.one(find, (address.schema, namespace))
         assert row is not None
         found = row[2]
     return int(found)
@@ -300,5 +317,5 @@ def namespaces(wire: Wire, address: ServerAddress) -> list[str]:
     """The namespaces of a store that there is."""
     if version(wire, address) == 0:
         raise NotFound("store", address.place)
-    sql = Sql(address.schema)("SELECT name FROM clew.namespaces ORDER BY name")
+    sql = Sql(address.schema)("SELECT name FROM clew.spaces() ORDER BY name")
     return [str(name) for (name,) in wire.every(sql)]

@@ -137,11 +137,12 @@ class Tables:
 
     def __init__(self, moment: Moment, quick: bool) -> None:
         self.records = Records(moment, quick)
-        places = "t.parent_thread, t.parent_seq::bigint"
+        places = "parent_thread, parent_seq"
         self.segments = Stream(moment, "segments", {"first": -(2**31)}, places)
-        self.facts = Stream(moment, "facts", {"key": ""}, "t.seq::bigint")
+        self.facts = Stream(moment, "facts", {"key": ""}, "seq")
         self.tags = Stream(moment, "tags", {"tag": ""})
-        self.uses = Stream(moment, "blob_uses", {"seq": -(2**31), "blob": b""})
+        uses = {"seq": -(2**31), "blob": b""}
+        self.uses = Stream(moment, "blob_uses", uses, function="scan_uses")
 
     def __iter__(self) -> Iterator[Stream]:
         return iter((self.records, self.segments, self.facts, self.tags, self.uses))
@@ -155,20 +156,19 @@ class Stream:
     """
 
     def __init__(
-        self, moment: Moment, table: str, keys: dict[str, Any], columns: str = "", name: str = "t"
+        self,
+        moment: Moment,
+        table: str,
+        keys: dict[str, Any],
+        columns: str = "",
+        function: str | None = None,
     ) -> None:
         self.moment = moment
         self.table = table
         self.strays = 0  # rows of threads that are not there
-        names = ", ".join(f"{name}.{key}" for key in keys)
-        marks = ", ".join(["%s"] * len(keys))
-        thread, source = f"{name}.thread", f"FROM clew.{table} {name} WHERE {name}.space = %s AND"
-        self._keys = f"SELECT {thread}, {names}"
-        self._select = self._keys + (columns and f", {columns}")
-        self._all = (
-            f" {source} ({thread}, {names}) > (%s, {marks}) ORDER BY {thread}, {names} LIMIT "
-        )
-        self._one = f" {source} {thread} = %s AND ({names}) > ({marks}) ORDER BY {names} LIMIT "
+        wanted = ", ".join(("thread", *keys)) + (columns and f", {columns}")
+        marks = ", ".join(["%s"] * (4 + len(keys)))
+        self._sql = f"SELECT {wanted} FROM clew.{function or f'scan_{table}'}({marks})"
         self._first = tuple(keys.values())
         self._after: Row = (LEAST, *self._first)
         self._size = PAGE_ROWS
@@ -217,7 +217,7 @@ class Stream:
 
     def _load(self) -> list[Row]:
         """The next page; a smaller one where rows are large."""
-        page = self.fetch(self._select + self._all, self._size, *self._after)
+        page = self._fetch(False, *self._after, self._size)
         self._ended = len(page) < self._size
         self._size = self._fit(page)
         last = max((row[: 1 + len(self._first)] for row in page), default=self._after)
@@ -226,8 +226,9 @@ class Stream:
         self._after = last
         return self.prepare(page)
 
-    def fetch(self, sql: str, size: int, *after: Any) -> list[Row]:
-        return self.moment.every(f"{sql}{size}", self.moment.book.space, *after)
+    def _fetch(self, alone: bool, *after: Any) -> list[Row]:
+        """Some rows after a place, of that thread alone or of all."""
+        return self.moment.every(self._sql, self.moment.book.space, alone, *after)
 
     def _fit(self, page: list[Row]) -> int:
         if self.bytes_of(page) > PAGE_BYTES:
@@ -240,12 +241,12 @@ class Stream:
         while True:
             size = self._size
             try:
-                page = self.fetch(self._select + self._one, size, thread, *after)
+                page = self._fetch(True, thread, *after, size)
             except Corrupt as error:
                 self._size = max(1, size // 10)
                 if size > 1:
                     continue
-                page = self.unreadable(error, self._keys + self._one, (thread, *after))
+                page = self.unreadable(error, (thread, *after))
             else:
                 self._size = self._fit(page)
             yield self.prepare(page)
@@ -258,8 +259,8 @@ class Stream:
     def prepare(self, page: list[Row]) -> list[Row]:
         return page
 
-    def unreadable(self, error: Corrupt, keys: str, after: Row) -> list[Row]:
-        """What to go on with after a row that cannot be read; `keys` asks for its keys alone."""
+    def unreadable(self, error: Corrupt, after: Row) -> list[Row]:
+        """What to go on with after a row that cannot be read."""
         raise error
 
     def bytes_of(self, page: list[Row]) -> int:
@@ -346,53 +347,11 @@ class RecordRow(NamedTuple):
 
 
 _FIELDS = RecordRow._fields[2:]
-_COLUMNS = ", ".join(f"r.{name}" for name in _FIELDS)
+_COLUMNS = ", ".join(_FIELDS)
 # The quick form reads no body, only whether there is one.
-_HEADS = _COLUMNS.removesuffix("r.body") + (
-    "CASE WHEN r.type = 0 AND r.body IS NOT NULL THEN ''::bytea ELSE r.body END"
+_HEADS = _COLUMNS.removesuffix("body") + (
+    "CASE WHEN type = 0 AND body IS NOT NULL THEN ''::bytea ELSE body END"
 )
-
-# LIMIT 1 as each is looked up by an index, in its own partition, however few there are.
-_OWN = """
-SELECT w.n, r.thread, r.seq::bigint, r.hash
-  FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS w (thread, id, n)
- CROSS JOIN LATERAL (
-   SELECT * FROM clew.records o
-    WHERE o.space = %s AND o.thread = w.thread AND o.id = w.id AND o.type = 0 LIMIT 1) AS r
-"""
-# From segment to segment towards the root. Parents come before their children, in the order of
-# threads and in that of records; a segment that says otherwise would lead in a circle.
-_INHERITED = """
-SELECT w.n, found.thread, found.seq::bigint, found.hash
-  FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS w (thread, id, n)
-  JOIN clew.threads t ON t.space = %s AND t.no = w.thread
- CROSS JOIN LATERAL (
-   WITH RECURSIVE walk (thread, first, last, parent_thread, parent_seq) AS (
-     (SELECT s.thread, s.first, t.origin_seq, s.parent_thread, s.parent_seq
-        FROM clew.segments s
-       WHERE s.space = t.space AND s.thread = t.origin_thread AND s.first <= t.origin_seq
-       ORDER BY s.first DESC LIMIT 1)
-     UNION ALL
-     SELECT s.thread, s.first, k.parent_seq, s.parent_thread, s.parent_seq
-       FROM walk k
-      CROSS JOIN LATERAL (
-        SELECT * FROM clew.segments g
-         WHERE g.space = t.space AND g.thread = k.parent_thread AND g.first <= k.parent_seq
-         ORDER BY g.first DESC LIMIT 1) s
-      WHERE (s.thread, s.first) < (k.thread, k.first)
-   )
-   SELECT r.thread, r.seq, r.hash
-     FROM walk k
-    CROSS JOIN LATERAL (
-      SELECT * FROM clew.records o
-       WHERE o.space = t.space AND o.thread = k.thread AND o.id = w.id AND o.type = 0
-         AND o.seq BETWEEN k.first AND k.last
-       LIMIT 1) AS r
-    LIMIT 1
- ) AS found
-"""
-_THERE = "SELECT b.hash FROM clew.blobs b WHERE b.space = %s AND b.hash = ANY(%s::bytea[])"
-_BLOB = "SELECT size, codec, data FROM clew.blobs WHERE space = %s AND hash = %s"
 
 
 class Records(Stream):
@@ -400,7 +359,7 @@ class Records(Stream):
 
     def __init__(self, moment: Moment, quick: bool) -> None:
         columns = _HEADS if quick else _COLUMNS
-        super().__init__(moment, "records", {"seq": -(2**31)}, columns, "r")
+        super().__init__(moment, "records", {"seq": -(2**31)}, columns)
         self.links: dict[tuple[int, str], Link] = {}
         self.there: set[bytes] = set()
         self._tail: tuple[int, str | None] = (0, None)
@@ -411,7 +370,8 @@ class Records(Stream):
         self.links = self._find(self._mentioned(whole))
         hashes = {hash for row in whole for hash in row.uses}
         space = self.moment.book.space
-        there = self.moment.every(_THERE, space, list(hashes)) if hashes else []
+        sql = "SELECT * FROM clew.has_blobs(%s, %s::bytea[])"
+        there = self.moment.every(sql, space, list(hashes)) if hashes else []
         self.there = {bytes(hash) for (hash,) in there}
         return found
 
@@ -428,27 +388,30 @@ class Records(Stream):
 
     def _find(self, wanted: list[tuple[int, str]]) -> dict[tuple[int, str], Link]:
         found: dict[tuple[int, str], Link] = {}
-        for sql in (_OWN, _INHERITED):
+        for function in ("entries_of", "entries_inherited"):
             left = [key for key in wanted if key not in found]
             if not left:
                 break
             threads, ids = array(thread for thread, _ in left), [id for _, id in left]
+            sql = f"SELECT * FROM clew.{function}(%s, %s::bigint[], %s::text[])"
             for n, thread, seq, hash in self.moment.every(
-                sql, threads, ids, self.moment.book.space
+                sql, self.moment.book.space, threads, ids
             ):
                 found[left[n - 1]] = Link((thread, seq), to_hash(hash))
         return found
 
-    def unreadable(self, error: Corrupt, keys: str, after: Row) -> list[Row]:
+    def unreadable(self, error: Corrupt, after: Row) -> list[Row]:
         """Of a record that cannot be read the place is enough to name it, and to go on."""
-        return self.fetch(keys, 1, *after)
+        sql = "SELECT thread, seq FROM clew.scan_place(%s, %s, %s)"
+        return self.moment.every(sql, self.moment.book.space, *after)
 
     def bytes_of(self, page: list[Row]) -> int:
         return sum(len(value) for row in page for value in row[10:] if value is not None)
 
     def body(self, hash: bytes) -> bytes:
         """A body that is in a blob."""
-        row = self.moment.every(_BLOB, self.moment.book.space, hash)
+        sql = "SELECT * FROM clew.get_blob(%s, %s)"
+        row = self.moment.every(sql, self.moment.book.space, hash)
         if not row:
             raise Corrupt(f"blob {to_hash(hash)}", "it is missing")
         return unpack(to_hash(hash), *row[0])

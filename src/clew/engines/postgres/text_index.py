@@ -1,8 +1,8 @@
 """The index of words on PostgreSQL: a tsvector a document, made of our words and not of its own.
 
 Its tables are made when a store is first searched, by whoever may make tables there. A role that
-may not, and finds none, searches with an index in memory. Row-level security holds for them as
-for all others: a role sees the documents of its own namespaces.
+may not, and finds none, searches with an index in memory. They are asked by functions, as all
+others are: under row-level security a role sees the documents of its own namespaces.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class PostgresTextIndex:
 
     def drop_others(self) -> None:
         """Remove what was made by other rules of words than these."""
-        sql = "SELECT 1 FROM clew.search_threads WHERE space = %s AND version <> %s LIMIT 1"
-        if self._read(lambda wire, book: wire.one(book.sql(sql), (book.space, self._version))):
+        sql = "SELECT clew.search_is_other(%s, %s)"
+        if self._read(lambda wire, book: wire.value(book.sql(sql), (book.space, self._version))):
             self.rebuilt = "the search index was made anew: another version of Clew has made it"
             _log.warning("%s: %s", self._engine.properties.place, self.rebuilt)
             self.clear()
@@ -118,12 +118,9 @@ class PostgresTextIndex:
     def _write(self, function: Any, *arguments: Any) -> Any:
         def work(wire: Wire, again: bool) -> Any:
             with wire.transaction():
-                lock = (
-                    "SELECT pg_advisory_xact_lock("
-                    "'clew.search_documents'::regclass::oid::integer, %s::integer)"
-                )
-                wire.execute(self._engine._book.sql(lock), (self._engine._book.space,))
-                return function(wire, self._engine._book, *arguments)
+                book = self._engine._book
+                wire.execute(book.sql("SELECT clew.take_turns(%s)"), (book.space,))
+                return function(wire, book, *arguments)
 
         return self._engine._run(work)
 
@@ -143,7 +140,7 @@ class PostgresTextIndex:
         """The server does that by itself."""
 
     def clear(self) -> None:
-        self._write(_clear)
+        self._write(_remove, None)
 
     # --- looking ---
 
@@ -162,17 +159,20 @@ class PostgresTextIndex:
         return None if len(found) > limit else found
 
     def size_bytes(self) -> int:
-        sql = "SELECT pg_total_relation_size('clew.search_documents')"
-        return int(self._read(lambda wire, book: wire.value(book.sql(sql))))
+        sql = "SELECT clew.search_size(%s)"
+        return int(self._read(lambda wire, book: wire.value(book.sql(sql), (book.space,))))
 
     def close(self) -> None:
         """The connections are the engine's."""
 
 
 def _is_there(wire: Wire, book: Book) -> bool:
+    """Whether there is an index, and this role may search it."""
     sql = """
-    SELECT to_regclass('clew.search_documents') IS NOT NULL
-       AND has_table_privilege(to_regclass('clew.search_documents'), 'SELECT')
+    SELECT coalesce(has_function_privilege(to_regprocedure('clew.search_known(bigint)'), 'EXECUTE')
+       AND (has_table_privilege(to_regclass('clew.search_documents'), 'SELECT')
+            OR (SELECT p.prosecdef FROM pg_proc p
+                 WHERE p.oid = to_regprocedure('clew.search_known(bigint)'))), false)
     """
     return bool(wire.value(book.sql(sql)))
 
@@ -181,7 +181,7 @@ def _is_there(wire: Wire, book: Book) -> bool:
 
 
 def _known(wire: Wire, book: Book) -> dict[str, Known]:
-    sql = "SELECT id, birth, seq, hash FROM clew.search_threads WHERE space = %s"
+    sql = "SELECT id, birth, seq, hash FROM clew.search_known(%s)"
     return {id: Known(*rest) for id, *rest in wire.every(book.sql(sql), (book.space,))}
 
 
@@ -190,63 +190,35 @@ def _add(wire: Wire, book: Book, additions: Sequence[Addition], version: int) ->
         thread = _advance(wire, book, addition, version)
         if thread is None:
             continue
-        for key, values in addition.marks.items():
-            sql = "DELETE FROM clew.search_marks WHERE space = %s AND thread = %s AND key = %s"
-            wire.execute(book.sql(sql), (book.space, thread, key))
-            _add_marks(wire, book, thread, [(key, value) for value in values])
-        _add_marks(wire, book, thread, addition.more_marks)
+        marks = [(key, value) for key, values in addition.marks.items() for value in values]
+        _add_marks(wire, book, thread, list(addition.marks), [*marks, *addition.more_marks])
         _add_documents(wire, book, thread, addition.documents)
 
 
 def _advance(wire: Wire, book: Book, addition: Addition, version: int) -> int | None:
     """The number of the thread, which is known up to there now. None: another was first."""
     now, before = addition.now, addition.before
-    if before is None:
-        sql = """
-        INSERT INTO clew.search_threads (space, id, birth, seq, hash, version)
-        VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (space, id) DO NOTHING RETURNING no
-        """
-        given: tuple[Any, ...] = (
-            book.space,
-            addition.thread,
-            now.birth,
-            now.seq,
-            now.hash,
-            version,
-        )
-    else:
-        sql = """
-        UPDATE clew.search_threads SET seq = %s, hash = %s
-         WHERE space = %s AND id = %s AND birth = %s AND seq = %s AND hash = %s RETURNING no
-        """
-        given = (now.seq, now.hash, book.space, addition.thread, before.birth, before.seq)
-        given = (*given, before.hash)
-    no = wire.value(book.sql(sql), given)
+    old = (None, None, None) if before is None else (before.birth, before.seq, before.hash)
+    given = (book.space, addition.thread, version, now.birth, now.seq, now.hash, *old)
+    no = wire.value(book.sql(f"SELECT clew.search_advance({', '.join(['%s'] * 9)})"), given)
     return None if no is None else int(no)
 
 
-def _add_marks(wire: Wire, book: Book, thread: int, marks: Collection[tuple[str, str]]) -> None:
-    sql = """
-    INSERT INTO clew.search_marks (space, thread, key, value)
-    SELECT %s, %s, m.key, m.value FROM unnest(%s::text[], %s::text[]) AS m (key, value)
-    ON CONFLICT DO NOTHING
-    """
-    if marks:
-        keys, values = zip(*marks, strict=True)
-        wire.execute(book.sql(sql), (book.space, thread, list(keys), list(values)))
+def _add_marks(
+    wire: Wire, book: Book, thread: int, anew: list[str], marks: Collection[tuple[str, str]]
+) -> None:
+    sql = "SELECT clew.search_add_marks(%s, %s, %s::text[], %s::text[], %s::text[])"
+    if anew or marks:
+        keys, values = [key for key, _ in marks], [value for _, value in marks]
+        wire.execute(book.sql(sql), (book.space, thread, anew, keys, values))
 
 
 def _add_documents(wire: Wire, book: Book, thread: int, documents: Sequence[Document]) -> None:
     titles = [document for document in documents if document.title]
-    if titles:
-        sql = "DELETE FROM clew.search_documents WHERE space = %s AND thread = %s AND title"
-        wire.execute(book.sql(sql), (book.space, thread))
     kept = [one for one in documents if not one.title or one is titles[-1]]
     sql = """
-    INSERT INTO clew.search_documents (space, thread, seq, time_us, size, title, words)
-    SELECT %s, %s, d.seq, d.time_us, d.size, d.title, d.words::tsvector
-      FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::boolean[], %s::text[])
-        AS d (seq, time_us, size, title, words)
+    SELECT clew.search_add_documents(
+      %s, %s, %s::bigint[], %s::bigint[], %s::bigint[], %s::boolean[], %s::text[])
     """
     if kept:
         columns = (
@@ -276,48 +248,52 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _remove(wire: Wire, book: Book, threads: list[str]) -> None:
-    sql = "DELETE FROM clew.search_threads WHERE space = %s AND id = ANY(%s::text[]) RETURNING no"
-    gone = array(no for (no,) in wire.every(book.sql(sql), (book.space, threads)))
-    for table in ("search_marks", "search_documents"):
-        sql = f"DELETE FROM clew.{table} WHERE space = %s AND thread = ANY(%s::bigint[])"
-        wire.execute(book.sql(sql), (book.space, gone))
-
-
-def _clear(wire: Wire, book: Book) -> None:
-    for table in ("search_threads", "search_marks", "search_documents"):
-        wire.execute(book.sql(f"DELETE FROM clew.{table} WHERE space = %s"), (book.space,))
+def _remove(wire: Wire, book: Book, threads: list[str] | None) -> None:
+    """Forget threads; None is all of them."""
+    wire.execute(book.sql("SELECT clew.search_remove(%s, %s::text[])"), (book.space, threads))
 
 
 # --- looking ---
 
 
+_CHOSEN = (
+    "%(space)s, %(query)s, %(keys)s::text[], %(values)s::text[], %(unwanted_keys)s::text[],"
+    " %(unwanted_values)s::text[], %(threads)s::text[], %(since)s, %(until)s"
+)
+_MATCH = f"""
+SELECT no, id, seq, time_us, size, title FROM clew.search_match({_CHOSEN}, %(newest)s, {_WEIGHTS},
+  %(leaves)s::text[], %(rarities)s::real[], %(ranked)s, %(limit)s, %(skip)s)
+"""
+
+
 def _search(
     wire: Wire, book: Book, query: Query, filter: Filter, limit: int, skip: int, newest: bool
 ) -> Matches:
-    where, given = _where(book, filter)
-    given["query"] = _expression(query)
-    total = wire.value(
-        book.sql(f"SELECT count(*) FROM clew.search_documents d WHERE {where}"), given
-    )
-    order = "d.time_us DESC, t.id, d.seq DESC" if newest else "d.rank DESC, d.no DESC"
-    ranked = ""
-    if not newest:
-        rank, more = _rank(wire, book, leaves(query) if total > limit else [])
-        given |= more
-        ranked = f", {rank} AS rank"
-    few = "" if newest else f" ORDER BY d.time_us DESC LIMIT {max(RANKED_MAX, skip + limit)}"
-    sql = f"""
-    SELECT d.no, t.id, d.seq, d.time_us, d.size, d.title FROM (
-      SELECT d.no, d.space, d.thread, d.seq, d.time_us, d.size, d.title{ranked}
-        FROM (SELECT * FROM clew.search_documents d WHERE {where}{few}) AS d) AS d
-      JOIN clew.search_threads t ON t.space = d.space AND t.no = d.thread
-     ORDER BY {order} LIMIT %(limit)s OFFSET %(skip)s
-    """
-    rows = wire.every(book.sql(sql), {**given, "limit": limit, "skip": skip})
+    given: dict[str, Any] = {
+        "space": book.space,
+        "query": _expression(query),
+        "keys": [key for key, _ in filter.marks],
+        "values": [value for _, value in filter.marks],
+        "unwanted_keys": [key for key, _ in filter.without],
+        "unwanted_values": [value for _, value in filter.without],
+        "threads": None if filter.threads is None else list(filter.threads),
+        "since": filter.since_us,
+        "until": filter.until_us,
+    }
+    total = int(wire.value(book.sql(f"SELECT clew.search_total({_CHOSEN})"), given))
+    found = [] if newest or total <= limit else leaves(query)
+    given |= {
+        "newest": newest,
+        "leaves": [_expression(leaf) for leaf in found] if len(found) > 1 else [],
+        "rarities": _rarities(wire, book, found) if len(found) > 1 else [],
+        "ranked": max(RANKED_MAX, skip + limit),
+        "limit": limit,
+        "skip": skip,
+    }
+    rows = wire.every(book.sql(_MATCH), given)
     placed = {} if newest else _places(wire, book, [row[0] for row in rows], _every_leaf(query))
     return Matches(
-        int(total),
+        total,
         [
             Candidate(
                 *(id, seq, time_us, size, title),
@@ -328,44 +304,9 @@ def _search(
     )
 
 
-def _rank(wire: Wire, book: Book, found: list[Words]) -> tuple[str, dict[str, Any]]:
-    """What documents are chosen by, where not all can be: rare words count for more than common.
-
-    PostgreSQL's own rank does not know how rare a word is.
-    """
-    rank = f"ts_rank({_WEIGHTS}, d.words, %(query)s::tsquery)"
-    given: dict[str, Any] = {}
-    if len(found) > 1:
-        for n, count in enumerate(_counts(wire, book, found)):
-            rarity = log(1 + COUNT_MAX / (count + 1))
-            given |= {f"leaf{n}": _expression(found[n]), f"rarity{n}": rarity}
-            rank += f" + (d.words @@ %(leaf{n})s::tsquery)::integer * %(rarity{n})s::real"
-    return rank, given
-
-
-_ALL = "= ANY(ARRAY(SELECT m.thread FROM clew.search_marks m WHERE m.space = %(space)s AND"
-_NONE = "<> ALL(ARRAY(SELECT m.thread FROM clew.search_marks m WHERE m.space = %(space)s AND"
-
-
-def _where(book: Book, filter: Filter) -> tuple[str, dict[str, Any]]:
-    clauses = ["d.space = %(space)s", "d.words @@ %(query)s::tsquery"]
-    given: dict[str, Any] = {"space": book.space}
-    for kind, marks in ((_ALL, filter.marks), (_NONE, filter.without)):
-        for key, value in marks:
-            n = len(given)
-            given |= {f"key{n}": key, f"value{n}": value}
-            clauses.append(f"d.thread {kind} m.key = %(key{n})s AND m.value = %(value{n})s))")
-    if filter.threads is not None:
-        given["threads"] = list(filter.threads)
-        clauses.append(
-            "d.thread = ANY(ARRAY(SELECT s.no FROM clew.search_threads s"
-            " WHERE s.space = %(space)s AND s.id = ANY(%(threads)s::text[])))"
-        )
-    for name, time_us in (("since", filter.since_us), ("until", filter.until_us)):
-        if time_us is not None:
-            given[name] = time_us
-            clauses.append(f"d.time_us {'>=' if name == 'since' else '<'} %({name})s")
-    return " AND ".join(clauses), given
+def _rarities(wire: Wire, book: Book, found: list[Words]) -> list[float]:
+    """What each leaf of a query counts for where not all documents can be had: rare ones more."""
+    return [log(1 + COUNT_MAX / (count + 1)) for count in _counts(wire, book, found)]
 
 
 def _expression(query: Query) -> str:
@@ -392,12 +333,7 @@ def _places(
     wire: Wire, book: Book, numbers: Sequence[int], found: Sequence[Words]
 ) -> dict[int, Placed]:
     """Where the words of a query stand in some documents."""
-    sql = """
-    SELECT d.no, w.lexeme, w.positions, w.weights
-      FROM clew.search_documents d CROSS JOIN LATERAL unnest(d.words) AS w
-     WHERE d.space = %s AND d.no = ANY(%s::bigint[]) AND (w.lexeme = ANY(%s::text[])
-        OR EXISTS (SELECT 1 FROM unnest(%s::text[]) AS b (it) WHERE starts_with(w.lexeme, b.it)))
-    """
+    sql = "SELECT * FROM clew.search_places(%s, %s::bigint[], %s::text[], %s::text[])"
     whole = [word for leaf in found for word in leaf.words]
     begins = [leaf.words[-1] for leaf in found if leaf.prefix]
     placed: dict[int, Placed] = {no: {} for no in numbers}
@@ -466,16 +402,10 @@ def _standing(placed: Placed, word: str, prefix: bool = False) -> dict[int, int]
 
 
 def _counts(wire: Wire, book: Book, words: Sequence[Words]) -> list[int]:
-    sql = f"""
-    SELECT count(*) FROM (SELECT 1 FROM clew.search_documents d
-     WHERE d.space = %s AND d.words @@ %s::tsquery LIMIT {COUNT_MAX}) AS found
-    """
-    return [int(wire.value(book.sql(sql), (book.space, _expression(leaf)))) for leaf in words]
+    sql = book.sql("SELECT clew.search_count(%s, %s, %s)")
+    return [int(wire.value(sql, (book.space, _expression(leaf), COUNT_MAX))) for leaf in words]
 
 
 def _words_with(wire: Wire, book: Book, part: str, limit: int) -> list[str]:
-    sql = f"""
-    SELECT word FROM ts_stat('SELECT words FROM clew.search_documents WHERE space = {book.space:d}')
-     WHERE strpos(word, %s) > 0 LIMIT %s
-    """
-    return [str(word) for (word,) in wire.every(book.sql(sql), (part, limit))]
+    sql = "SELECT * FROM clew.search_words(%s, %s, %s)"
+    return [str(word) for (word,) in wire.every(book.sql(sql), (book.space, part, limit))]

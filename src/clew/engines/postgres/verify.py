@@ -67,11 +67,6 @@ def check(
         work.meter.end()
 
 
-# What heads say, which is quicker than to count; what is left of purged threads is not told of.
-_RECORDS = "SELECT coalesce(sum(seq), 0) FROM clew.threads WHERE space = %s AND NOT purged"
-_BLOB_COUNT = "SELECT count(*) FROM clew.blobs WHERE space = %s"
-
-
 class _Check:
     """The parts of a check."""
 
@@ -79,15 +74,16 @@ class _Check:
         self._moment = moment
         self._book = moment.book
         self._quick = quick
-        counted = () if progress is None else (_RECORDS,) if quick else (_RECORDS, _BLOB_COUNT)
-        self.meter = Meter(progress, sum(self._count(sql) for sql in counted))
+        self.meter = Meter(progress, 0 if progress is None else self._count())
         self._damaged: set[bytes] = set()  # blobs, by their hash
 
-    def _count(self, sql: str) -> int:
+    def _count(self) -> int:
+        sql = "SELECT records, blobs FROM clew.count_all(%s)"
         try:
-            return max(0, int(self._moment.value(sql, self._book.space)))
+            ((records, blobs),) = self._moment.every(sql, self._book.space)
         except Corrupt:
             return 0  # too damaged to count; what is wrong is found by reading
+        return max(0, int(records)) + (0 if self._quick else int(blobs))
 
     # --- the store itself ---
 
@@ -105,14 +101,15 @@ class _Check:
 
     def namespaces(self) -> Iterator[Problem]:
         book = self._book
-        name = self._moment.value("SELECT name FROM clew.namespaces WHERE no = %s", book.space)
+        name = self._moment.value("SELECT name FROM clew.spaces() WHERE no = %s", book.space)
         if name != book.namespace:
             text = f"namespace no. {book.space} is {name!r}, not {book.namespace!r}"
             yield audit.problem("orphans", text, namespace=book.namespace)
         if book.namespace != DEFAULT_NAMESPACE:
             return  # what is in no namespace is told once, with the one that every store has
         for table in ("threads", "records", "segments", "facts", "tags", "blobs", "blob_uses"):
-            found = [str(space) for (space,) in self._moment.every(_HOMELESS.format(table=table))]
+            sql = "SELECT * FROM clew.homeless(%s)"
+            found = [str(space) for (space,) in self._moment.every(sql, table)]
             if found:
                 text = f"{table} has rows of namespaces that are not there: {', '.join(found)}"
                 yield audit.problem("orphans", text)
@@ -122,7 +119,8 @@ class _Check:
     def blobs(self) -> Iterator[Problem]:
         """By hash: first how large they are, then as many of them as memory is meant for."""
         after = b""
-        while page := self._moment.every(_BLOBS, self._book.space, after):
+        sql = "SELECT * FROM clew.scan_blob_sizes(%s, %s, %s)"
+        while page := self._moment.every(sql, self._book.space, after, PAGE_ROWS):
             for hashes in _batches([(hash, size) for hash, size in page]):
                 yield from self._check_blobs(hashes)
             last = max(hash for hash, _ in page)
@@ -131,8 +129,9 @@ class _Check:
             after = last
 
     def _check_blobs(self, hashes: list[bytes]) -> Iterator[Problem]:
+        sql = "SELECT hash, size, codec, stored, data FROM clew.scan_blobs(%s, %s::bytea[])"
         try:
-            found = self._moment.every(_DATA, self._book.space, hashes)
+            found = self._moment.every(sql, self._book.space, hashes)
         except Corrupt as error:
             # One of them is the reason: asked for alone, the others can still be read.
             if len(hashes) > 1:
@@ -162,7 +161,8 @@ class _Check:
         tables = Tables(self._moment, self._quick)
         after = LEAST
         while page := [
-            _FullRow(*row) for row in self._moment.every(_THREADS, self._book.space, after)
+            _FullRow(*row)
+            for row in self._moment.every(_THREADS, self._book.space, after, PAGE_ROWS)
         ]:
             sources = self._sources([row.source for row in page if row.source is not None])
             for row in page:
@@ -182,8 +182,9 @@ class _Check:
         if not places:
             return {}
         threads, seqs = (array(part) for part in zip(*places, strict=True))
+        sql = "SELECT * FROM clew.entries_at(%s, %s::bigint[], %s::bigint[])"
         try:
-            found = self._moment.every(_SOURCES, threads, seqs, self._book.space)
+            found = self._moment.every(sql, self._book.space, threads, seqs)
         except Corrupt:
             half = len(places) // 2
             if half == 0:
@@ -377,36 +378,7 @@ def _place(thread: int | None, seq: int | None) -> Any:
 
 # --- statements ---
 
-# A row of each namespace that a table has: from one to the next by the index.
-_HOMELESS = """
-WITH RECURSIVE found (space) AS (
-  (SELECT t.space FROM clew.{table} t ORDER BY t.space LIMIT 1)
-  UNION ALL
-  SELECT (SELECT t.space FROM clew.{table} t WHERE t.space > f.space ORDER BY t.space LIMIT 1)
-    FROM found f WHERE f.space IS NOT NULL
-)
-SELECT f.space FROM found f
- WHERE f.space IS NOT NULL AND NOT EXISTS (SELECT 1 FROM clew.namespaces n WHERE n.no = f.space)
-"""
-_BLOBS = f"""
-SELECT b.hash, octet_length(b.data) FROM clew.blobs b
- WHERE b.space = %s AND b.hash > %s ORDER BY b.hash LIMIT {PAGE_ROWS}
-"""
-_DATA = """
-SELECT b.hash, b.size, b.codec, b.stored, b.data FROM clew.blobs b
- WHERE b.space = %s AND b.hash = ANY(%s::bytea[])
-"""
-_THREADS = (
-    f"SELECT {', '.join(f't.{name}' for name in _FullRow.__struct_fields__)} FROM clew.threads t"
-    f" WHERE t.space = %s AND t.no > %s ORDER BY t.no LIMIT {PAGE_ROWS}"
-)
-_SOURCES = f"""
-SELECT r.thread, r.seq, r.id, r.hash
-  FROM unnest(%s::bigint[], %s::bigint[]) AS w (thread, seq)
- CROSS JOIN LATERAL (
-   SELECT * FROM clew.records o
-    WHERE o.space = %s AND o.thread = w.thread AND o.seq = w.seq AND o.type = {ENTRY} LIMIT 1) AS r
-"""
+_THREADS = f"SELECT {', '.join(_FullRow.__struct_fields__)} FROM clew.scan_threads(%s, %s, %s)"
 
 
 def _batches(sizes: list[tuple[bytes, int]]) -> Iterator[list[bytes]]:
@@ -434,7 +406,7 @@ SELECT c.relname, i.indisunique FROM pg_index i JOIN pg_class c ON c.oid = i.ind
  WHERE i.indisvalid AND c.relnamespace {_OURS}
 """
 _FUNCTIONS = f"SELECT proname, prosrc FROM pg_proc WHERE pronamespace {_OURS}"
-_CLOCK = "now_us"  # may be another one
+_OTHERS = ("now_us", "admits")  # may be other ones: a clock of tests, and row-level security
 
 
 def _wanted(book: Book) -> Iterator[tuple[str, str, Mapping[str, object]]]:
@@ -447,4 +419,4 @@ def _wanted(book: Book) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     yield "index", _INDEXES, {name: bool(unique) for unique, name in indexes}
     bodies = r"^CREATE FUNCTION \w+\.(\w+)\(.*?\$\$(.*?)\$\$"
     functions = dict(re.findall(bodies, text, re.M | re.S))
-    yield "function", _FUNCTIONS, {n: body for n, body in functions.items() if n != _CLOCK}
+    yield "function", _FUNCTIONS, {n: body for n, body in functions.items() if n not in _OTHERS}

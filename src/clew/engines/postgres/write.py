@@ -204,8 +204,7 @@ def settle(wire: Wire, book: Book, no: int) -> None:
 
     What is visible may still lack the standby's word, if the commit that wrote it was cut off.
     """
-    sql = "UPDATE clew.threads SET watched_us = watched_us WHERE space = %s AND no = %s"
-    wire.change(book.sql(sql), (book.space, no))
+    wire.execute(book.sql("SELECT clew.settle(%s, %s)"), (book.space, no))
 
 
 def _own_bytes(hash: str | None) -> bytes | None:
@@ -322,19 +321,13 @@ def _not_fresh(draft: Draft) -> Draft:
 
 # --- the head -------------------------------------------------------------------------------
 
-_LOOK = (
-    f"SELECT {rows.STAND}, {rows.LEASE}, clew.now_us() FROM clew.threads"
-    " WHERE space = %s AND id = %s AND NOT purged"
-)
+_LOOK = f"SELECT {rows.STAND}, {rows.LEASE}, clew.now_us() FROM clew.stand(%s, %s, %s)"
 _COLUMNS = rows.STAND.count(",") + 1
 
 
 def _look(wire: Wire, book: Book, thread: str, in_line: bool) -> tuple[Stand, Any]:
     """The head as it is, and the live lease; `in_line` keeps others from moving it."""
-    if in_line:
-        lock = "SELECT 1 FROM clew.threads WHERE space = %s AND id = %s AND NOT purged FOR UPDATE"
-        wire.execute(book.sql(lock), (book.space, thread))
-    row = wire.one(book.sql(_LOOK), (book.space, thread))
+    row = wire.one(book.sql(_LOOK), (book.space, thread, in_line))
     if row is None:
         raise NotFound("thread", thread)
     stand = rows.to_stand(row[:_COLUMNS])

@@ -16,6 +16,10 @@
 -- segments, facts, tags and what threads says of them are sums over records: verify compares.
 -- An entry's hash covers its parent's hash, and its body by the body's own (body_hash or blob): so a chain is
 -- checked without its bodies, and one body can be erased while every hash stays as it is.
+-- A client reads and writes by the functions below, and needs no right on a table where row-level security is on
+-- (rls.sql): then those functions that ask `admit` or `admits` are for tenants, and run as the owner. All others
+-- are parts of these. No lock is taken by a number (an advisory lock), because every role may take those: whoever
+-- waits, waits for a row.
 -- Columns of a fixed width stand first, the widest at the front, so that no row has gaps between them.
 -- Times are microseconds since 1970, UTC. Bodies are bytes of canonical JSON. Hashes are bytes.
 -- Texts are compared byte by byte (COLLATE "C"), as on every other engine.
@@ -164,6 +168,31 @@ END $$;
 CREATE FUNCTION clew.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
   $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
+-- Whether the role in force may use a namespace; NULL stands for all of them. A role that has rights on the tables
+-- may. With row-level security this is a question, and rls.sql puts another function in its place.
+CREATE FUNCTION clew.admits(_space bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN true; END $$;
+
+CREATE FUNCTION clew.admit(_space bigint) RETURNS void LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF NOT clew.admits(_space) THEN
+    RAISE EXCEPTION 'row-level security: this namespace was not granted to the role' USING ERRCODE = '42501';
+  END IF;
+END $$;
+
+-- The namespaces that the role in force may use.
+CREATE FUNCTION clew.spaces() RETURNS SETOF clew.namespaces LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN QUERY SELECT n.* FROM clew.namespaces n WHERE clew.admits(n.no);
+END $$;
+
+CREATE FUNCTION clew.space_named(_name text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  found_space bigint;
+BEGIN
+  SELECT n.no INTO found_space FROM clew.namespaces n WHERE n.name = _name;
+  RETURN CASE WHEN clew.admits(found_space) THEN found_space END;
+END $$;
+
 -- Whether a writer may go on: with a fence it must be the live lease's, without one there must be
 -- no live lease, unless the writer only sets facts.
 CREATE FUNCTION clew.may_write(_fence bigint, _facts_only boolean, fence bigint, owner text, until_us bigint)
@@ -194,6 +223,7 @@ CREATE FUNCTION clew.append_entry(
 DECLARE
   watched bigint;
 BEGIN
+  PERFORM clew.admit(_space);
   UPDATE clew.threads t
      SET seq = _at + 1, leaf = _id, leaf_hash = _hash, leaf_thread = _thread, leaf_seq = _at + 1,
          tail = _id, updated_us = _time_us, listed_us = NULL
@@ -216,6 +246,7 @@ END $$;
 CREATE FUNCTION clew.put_blobs(_space bigint, _hashes bytea[], _sizes bigint[], _codecs text[], _stored bytea[], _data bytea[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  PERFORM clew.admit(_space);
   -- In one order, so that two who put the same blobs do not wait for each other.
   INSERT INTO clew.blobs AS b (space, hash, size, codec, stored, put_us, data)
   SELECT _space, p.hash, p.size, p.codec, p.stored, clew.now_us(), p.data
@@ -224,9 +255,22 @@ BEGIN
   ON CONFLICT (space, hash) DO UPDATE SET put_us = EXCLUDED.put_us;
 END $$;
 
--- No writer begins to use a blob, or to rely on one, while a sweep decides which ones go.
-CREATE FUNCTION clew.hold_off_sweep(_space bigint) RETURNS void LANGUAGE sql AS
-  $$ SELECT pg_advisory_xact_lock_shared('clew.blobs'::regclass::oid::integer, _space::integer) $$;
+-- Hold on to blobs until the transaction ends, and see that they are there. Who removes a blob locks its row, and
+-- then looks whether a record uses it: so either it finds our use, or we do not find the blob.
+CREATE FUNCTION clew.hold_blobs(_space bigint, _hashes bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  wanted constant bigint := (SELECT count(DISTINCT h) FROM unnest(_hashes) AS h);
+  held bigint;
+BEGIN
+  FOR look IN 1..2 LOOP  -- one that was removed and put again while we waited is seen by a second look
+    PERFORM 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (_hashes) ORDER BY b.hash FOR KEY SHARE;
+    GET DIAGNOSTICS held = ROW_COUNT;
+    IF held = wanted THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  RAISE EXCEPTION 'a blob is not there' USING ERRCODE = 'CL001';
+END $$;
 
 -- The latest value of a key, and what lists filter by.
 CREATE FUNCTION clew.set_fact(_space bigint, _thread bigint, _seq bigint, _key text, _value jsonb)
@@ -270,9 +314,7 @@ CREATE FUNCTION clew.append(
 DECLARE
   watched bigint;
 BEGIN
-  IF cardinality(_uses) > 0 THEN
-    PERFORM clew.hold_off_sweep(_space);
-  END IF;
+  PERFORM clew.admit(_space);
   UPDATE clew.threads t
      SET seq = _seq, leaf = _leaf, leaf_hash = _leaf_hash, leaf_thread = _leaf_thread, leaf_seq = _leaf_seq,
          tail = _tail, updated_us = _updated_us,
@@ -288,9 +330,8 @@ BEGIN
     PERFORM clew.put_blobs(_space, _put, _put_sizes, _put_codecs, _put_stored, _put_data);
   END IF;
   IF cardinality(_uses) > 0 THEN
-    IF EXISTS (SELECT 1 FROM unnest(_uses) AS u (hash)
-                WHERE NOT EXISTS (SELECT 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = u.hash)) THEN
-      RAISE EXCEPTION 'a blob is not there' USING ERRCODE = 'CL001';
+    IF NOT _uses <@ _put THEN  -- those that were put just now are held already
+      PERFORM clew.hold_blobs(_space, ARRAY(SELECT u FROM unnest(_uses) AS u WHERE u <> ALL (_put)));
     END IF;
     INSERT INTO clew.blob_uses (space, thread, blob, seq)
     SELECT DISTINCT _space, _thread, u.hash, u.seq FROM unnest(_uses, _use_seqs) AS u (hash, seq);
@@ -325,9 +366,7 @@ DECLARE
   above_thread bigint;
   above_seq integer;
 BEGIN
-  IF cardinality(_uses) > 0 THEN
-    PERFORM clew.hold_off_sweep(_space);  -- before any row, as a purge does
-  END IF;
+  PERFORM clew.admit(_space);
   IF _origin IS NOT NULL THEN
     -- A purge of the source waits for us, or we for it.
     SELECT t.no, t.origin_thread, t.origin_seq INTO source, above_thread, above_seq FROM clew.threads t
@@ -500,7 +539,9 @@ BEGIN
   SELECT count(*), array_agg(g.seq), array_agg(g.blob) FILTER (WHERE g.blob IS NOT NULL)
     INTO removed, seqs, bodies FROM gone g;
   DELETE FROM clew.blob_uses u WHERE u.space = _space AND u.thread = _thread AND u.seq = ANY (seqs);
-  -- Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
+  -- Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace. Locked by one statement,
+  -- looked at by the next: what a writer has begun to use meanwhile is seen then.
+  PERFORM 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (bodies) ORDER BY b.hash FOR UPDATE;
   DELETE FROM clew.blobs b
    WHERE b.space = _space AND b.hash = ANY (bodies)
      AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash);
@@ -518,8 +559,16 @@ BEGIN
   DELETE FROM clew.threads t WHERE t.space = _space AND t.no = _thread;
 END $$;
 
--- Remove a thread for good, but for the entries that forks share with it, alone with the blobs of the
--- namespace. `no` is NULL if there is none of this id, or if it is not the one that was meant.
+-- Wait for others who remove something in a namespace, or index it, and let later ones wait.
+CREATE FUNCTION clew.take_turns(_space bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  PERFORM 1 FROM clew.namespaces n WHERE n.no = _space FOR NO KEY UPDATE;
+END $$;
+
+-- Remove a thread for good, but for the entries that forks share with it; one purge at a time in a namespace,
+-- because each must see what others have left. `no` is NULL if there is none of this id, or if it is not the one
+-- that was meant.
 CREATE FUNCTION clew.purge(
   _space bigint, _id text, _meant bigint, OUT no bigint, OUT removed bigint, OUT kept bigint, OUT forks text[]
 ) LANGUAGE plpgsql AS $$
@@ -529,7 +578,8 @@ DECLARE
   left_over record;
   first boolean := true;
 BEGIN
-  PERFORM pg_advisory_xact_lock('clew.blobs'::regclass::oid::integer, _space::integer);
+  PERFORM clew.admit(_space);
+  PERFORM clew.take_turns(_space);
   -- A fork that is being made holds on to the row; so either it is there, or it does not find us.
   SELECT t.no, t.origin_thread INTO no, source FROM clew.threads t
    WHERE t.space = _space AND t.id = _id AND NOT t.purged FOR UPDATE;
@@ -564,4 +614,526 @@ BEGIN
     first := false;
     source := above;
   END LOOP;
+END $$;
+
+-- --- what a client asks for: one function for each question, so that a role needs no right on a table ---
+
+-- Records as clew.path gives them, and threads with their facts: a row for each fact, one without a key if none.
+CREATE TYPE clew.found_record AS (
+  thread bigint, name text, seq integer, type smallint, id text, time_us bigint, hash bytea, parent text, kind text,
+  turn text, format text, meta bytea, blobs text, body_hash bytea, blob bytea, body bytea, size bigint, codec text, data bytea
+);
+CREATE TYPE clew.found_thread AS (
+  no bigint, id text, created_us bigint, updated_us bigint, seq integer, leaf text, parent text, origin text,
+  origin_entry text, origin_hash bytea, origin_thread bigint, origin_seq integer, leaf_thread bigint, leaf_seq integer,
+  key text, body bytea, blob bytea, size bigint, codec text, data bytea
+);
+
+CREATE FUNCTION clew.get_thread(_space bigint, _id text) RETURNS SETOF clew.found_thread LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT t.no, t.id, t.created_us, t.updated_us, t.seq, t.leaf, t.parent, t.origin, t.origin_entry, t.origin_hash,
+           t.origin_thread, t.origin_seq, t.leaf_thread, t.leaf_seq, f.key, r.body, r.blob, b.size, b.codec, b.data
+      FROM clew.threads t
+      LEFT JOIN clew.facts f ON f.space = t.space AND f.thread = t.no
+      LEFT JOIN clew.records r ON r.space = f.space AND r.thread = f.thread AND r.seq = f.seq
+      LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob
+     WHERE t.space = _space AND t.id = _id AND NOT t.purged;
+END $$;
+
+-- A page of threads: ordered index scans, merged, so that the cost is the page and not the store. Each scan is of a
+-- shelf, in the order of a column. The limit is part of the statement: a plan that is made once, for any number of
+-- rows, would sort the whole store. What the page holds of each thread is read by a plan that is made once.
+CREATE FUNCTION clew.list_threads(
+  _space bigint, _shelves bigint[], _orders text[], _workspace text, _status text, _parent text, _origin text, _tag text,
+  _prefix text, _roots boolean, _after_us bigint, _before_us bigint, _at_us bigint, _at_id text, _limit bigint
+) RETURNS SETOF clew.found_thread LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  column_name text;
+  clauses text := concat(
+    CASE WHEN _workspace IS NOT NULL THEN ' AND workspace = $2' END,
+    CASE WHEN _status IS NOT NULL THEN ' AND status = $3' END,
+    CASE WHEN _parent IS NOT NULL THEN ' AND parent = $4' END,
+    CASE WHEN _origin IS NOT NULL THEN ' AND origin = $5' END,
+    CASE WHEN _tag IS NOT NULL THEN
+      ' AND no IN (SELECT g.thread FROM clew.tags g WHERE g.space = $1 AND g.tag = $6)' END,
+    CASE WHEN _prefix IS NOT NULL THEN ' AND starts_with(id, $7) AND id >= $7' END,
+    CASE WHEN _roots THEN ' AND parent IS NULL AND origin IS NULL' END);
+  parts text[] := '{}';
+  part text;
+  page bigint[];
+BEGIN
+  PERFORM clew.admit(_space);
+  FOR i IN 1..cardinality(_shelves) LOOP
+    part := CASE _orders[i]
+      WHEN 'created_us' THEN 'TRUE' WHEN 'listed_us' THEN 'listed_us IS NOT NULL' WHEN 'updated_us' THEN 'listed_us IS NULL'
+    END;
+    column_name := CASE WHEN _orders[i] = 'created_us' THEN 'created_us' ELSE 'updated_us' END;
+    part := format('(SELECT no, id, %I FROM clew.threads WHERE space = $1 AND shelf = %s AND %s', column_name, _shelves[i], part) || clauses || concat(
+      CASE WHEN _after_us IS NOT NULL THEN format(' AND %I > $8', column_name) END,
+      CASE WHEN _before_us IS NOT NULL THEN format(' AND %I < $9', column_name) END,
+      CASE WHEN _at_us IS NOT NULL THEN format(' AND %1$I <= $10 AND (%1$I < $10 OR id > $11)', _orders[i]) END,
+      format(' ORDER BY %I DESC, id LIMIT %s)', _orders[i], _limit));
+    parts := parts || part;
+  END LOOP;
+  EXECUTE format('SELECT ARRAY(SELECT no FROM (%s) AS parts ORDER BY %I DESC, id LIMIT %s)',
+                 array_to_string(parts, ' UNION ALL '), column_name, _limit) INTO page
+    USING _space, _workspace, _status, _parent, _origin, _tag, _prefix, _after_us, _before_us, _at_us, _at_id;
+  RETURN QUERY
+    SELECT t.no, t.id, t.created_us, t.updated_us, t.seq, t.leaf, t.parent, t.origin, t.origin_entry, t.origin_hash,
+           t.origin_thread, t.origin_seq, t.leaf_thread, t.leaf_seq, f.key, r.body, r.blob, b.size, b.codec, b.data
+      FROM unnest(page) WITH ORDINALITY AS p (no, place)
+     CROSS JOIN LATERAL (SELECT * FROM clew.threads o WHERE o.space = _space AND o.no = p.no LIMIT 1) AS t
+      LEFT JOIN LATERAL (
+        SELECT * FROM clew.facts o WHERE o.space = _space AND o.thread = t.no OFFSET 0) AS f ON true
+      LEFT JOIN LATERAL (
+        SELECT * FROM clew.records o WHERE o.space = _space AND o.thread = t.no AND o.seq = f.seq LIMIT 1) AS r ON true
+      LEFT JOIN LATERAL (SELECT * FROM clew.blobs o WHERE o.space = _space AND o.hash = r.blob LIMIT 1) AS b ON true
+     ORDER BY p.place;
+END $$;
+
+-- Bring the threads that have changed back into the index of what changed when, if there are more of them than _most.
+-- Threads that are being written right now are passed over: the list is right without them, only slower. The rows
+-- are found once, and then by where they lie (ctid): a planner that has no statistics of the table yet would read
+-- all of it for each of them. False: there is nothing more to do.
+CREATE FUNCTION clew.relist(_space bigint, _most bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  changed bigint;
+BEGIN
+  PERFORM clew.admit(_space);
+  SELECT count(*) INTO changed FROM (
+    SELECT 1 FROM clew.threads t WHERE t.space = _space AND t.listed_us IS NULL LIMIT _most + 1) AS few;
+  IF changed <= _most THEN
+    RETURN false;
+  END IF;
+  UPDATE clew.threads t SET listed_us = t.updated_us
+   WHERE t.ctid = ANY (ARRAY(
+     SELECT f.ctid FROM clew.threads f WHERE f.space = _space AND f.listed_us IS NULL
+      LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS changed = ROW_COUNT;
+  RETURN changed >= _most;
+END $$;
+
+-- Where threads stand. `no` is that of one thread, as little as a waiter needs.
+CREATE FUNCTION clew.heads(_space bigint) RETURNS TABLE (id text, no bigint, seq integer) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY SELECT t.id, t.no, t.seq FROM clew.threads t WHERE t.space = _space AND NOT t.purged;
+END $$;
+
+CREATE FUNCTION clew.head_of(_space bigint, _id text) RETURNS TABLE (no bigint, seq integer) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY SELECT t.no, t.seq FROM clew.threads t WHERE t.space = _space AND t.id = _id AND NOT t.purged;
+END $$;
+
+-- A thread's row for a writer, who may want to wait in line for it.
+CREATE FUNCTION clew.stand(_space bigint, _id text, _in_line boolean) RETURNS SETOF clew.threads LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  IF _in_line THEN
+    PERFORM 1 FROM clew.threads t WHERE t.space = _space AND t.id = _id AND NOT t.purged FOR UPDATE;
+  END IF;
+  RETURN QUERY SELECT t.* FROM clew.threads t WHERE t.space = _space AND t.id = _id AND NOT t.purged;
+END $$;
+
+-- Change a lease, only if no other process has changed it in between. That the time has not run out is looked at
+-- once more where it matters: in the append itself.
+CREATE FUNCTION clew.swap_lease(
+  _fence bigint, _owner text, _turn text, _leased_us bigint, _until_us bigint, _check bigint, _space bigint, _thread bigint,
+  _old_fence bigint, _old_owner text, _old_turn text, _old_leased_us bigint, _old_until_us bigint
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  UPDATE clew.threads t
+     SET fence = _fence, owner = _owner, lease_turn = _turn, leased_us = _leased_us, until_us = _until_us,
+         lease_check = _check
+   WHERE t.space = _space AND t.no = _thread AND NOT t.purged
+     AND t.fence = _old_fence AND t.owner IS NOT DISTINCT FROM _old_owner
+     AND t.lease_turn IS NOT DISTINCT FROM _old_turn AND t.leased_us = _old_leased_us AND t.until_us = _old_until_us;
+  RETURN FOUND;
+END $$;
+
+-- Commit something that changes nothing: what was found before is as durable then as a commit can be.
+CREATE FUNCTION clew.settle(_space bigint, _thread bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  UPDATE clew.threads t SET watched_us = t.watched_us WHERE t.space = _space AND t.no = _thread;
+END $$;
+
+-- Ask to be told of appends for a while, unless that holds for half of it anyway.
+CREATE FUNCTION clew.watch(_space bigint, _id text, _span_us bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  UPDATE clew.threads t SET watched_us = clew.now_us() + _span_us
+   WHERE t.space = _space AND t.id = _id AND NOT t.purged AND t.watched_us < clew.now_us() + _span_us / 2;
+END $$;
+
+-- A thread's own records after a seq. First the thread, then its records: a planner that has no statistics yet
+-- might read all records to find those of one thread.
+CREATE FUNCTION clew.read(_space bigint, _id text, _after bigint, _limit bigint)
+RETURNS SETOF clew.found_record LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT r.thread, t.id, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind,
+           r.turn, r.format, r.meta, r.blobs, r.body_hash, r.blob, r.body, b.size, b.codec, b.data
+      FROM clew.threads t
+     CROSS JOIN LATERAL (
+       SELECT * FROM clew.records o
+        WHERE o.space = t.space AND o.thread = t.no AND o.seq > _after ORDER BY o.seq LIMIT _limit) AS r
+      LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob
+     WHERE t.space = _space AND t.id = _id AND NOT t.purged
+     ORDER BY r.seq;
+END $$;
+
+-- Records by their ids that are visible in a thread. The limit keeps the planner, which knows nothing of new
+-- tables, from reading them all.
+CREATE FUNCTION clew.find(_space bigint, _ids text[], _thread bigint, _origin_thread bigint, _origin_seq bigint)
+RETURNS SETOF clew.found_record LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT r.thread, t.id, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind,
+           r.turn, r.format, r.meta, r.blobs, r.body_hash, r.blob, r.body, b.size, b.codec, b.data
+      FROM unnest(_ids) AS wanted (id)
+     CROSS JOIN LATERAL clew.locate(_space, _thread, _origin_thread, _origin_seq, wanted.id, false) AS at
+     CROSS JOIN LATERAL (
+       SELECT * FROM clew.records o
+        WHERE o.space = _space AND o.thread = at.thread AND o.seq = at.seq LIMIT 1) AS r
+      JOIN clew.threads t ON t.space = r.space AND t.no = r.thread
+      LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob;
+END $$;
+
+-- The path to a thread's leaf, whose place is in the thread's row.
+CREATE FUNCTION clew.path_to_leaf(_space bigint, _id text, _limit bigint)
+RETURNS SETOF clew.found_record LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT p.* FROM clew.threads t
+     CROSS JOIN LATERAL clew.path(_space, t.leaf_thread, t.leaf_seq, NULL, NULL, _limit) AS p
+     WHERE t.space = _space AND t.id = _id AND NOT t.purged;
+END $$;
+
+-- The path to any entry, or to the leaf if _leaf is NULL, after another one. Where an end is missing the path is not
+-- looked for, and one row says which end it is: what is wrong then is the end.
+CREATE FUNCTION clew.path_between(_space bigint, _id text, _leaf text, _after text, _limit bigint)
+RETURNS TABLE (
+  thread bigint, name text, seq integer, type smallint, id text, time_us bigint, hash bytea, parent text, kind text,
+  turn text, format text, meta bytea, blobs text, body_hash bytea, blob bytea, body bytea, size bigint, codec text, data bytea,
+  missing text
+) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  t clew.threads;
+  end_thread bigint;
+  end_seq bigint;
+  start_thread bigint;
+  start_seq bigint;
+BEGIN
+  PERFORM clew.admit(_space);
+  SELECT h.* INTO t FROM clew.threads h WHERE h.space = _space AND h.id = _id AND NOT h.purged;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  IF _leaf IS NULL THEN
+    end_thread := t.leaf_thread;
+    end_seq := t.leaf_seq;
+  ELSE
+    SELECT l.thread, l.seq INTO end_thread, end_seq
+      FROM clew.locate(_space, t.no, t.origin_thread, t.origin_seq, _leaf, true) AS l;
+  END IF;
+  IF _after IS NOT NULL THEN
+    SELECT l.thread, l.seq INTO start_thread, start_seq
+      FROM clew.locate(_space, t.no, t.origin_thread, t.origin_seq, _after, true) AS l;
+  END IF;
+  missing := CASE WHEN end_thread IS NULL THEN 'leaf' WHEN start_thread IS NULL AND _after IS NOT NULL THEN 'after' END;
+  IF missing IS NULL THEN
+    RETURN QUERY SELECT p.*, NULL::text FROM clew.path(_space, end_thread, end_seq, start_thread, start_seq, _limit) AS p;
+  END IF;
+  IF missing IS NOT NULL OR NOT FOUND THEN
+    RETURN NEXT;
+  END IF;
+END $$;
+
+-- The segments of a thread with their ends: the last entry before the next segment's first is its last.
+CREATE FUNCTION clew.shape(_space bigint, _id text)
+RETURNS TABLE (parent text, head text, tail text, head_seq integer, tail_seq integer, first integer)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT head.parent, head.id, tail.id, head.seq, tail.seq, s.first
+      FROM clew.threads t
+     CROSS JOIN LATERAL (
+       SELECT g.first, lead(g.first) OVER (ORDER BY g.first) AS next
+         FROM clew.segments g WHERE g.space = t.space AND g.thread = t.no) AS s
+      LEFT JOIN LATERAL (
+       SELECT r.parent, r.id, r.seq FROM clew.records r
+        WHERE r.space = t.space AND r.thread = t.no AND r.type = 0 AND r.seq = s.first
+        LIMIT 1) AS head ON true
+      LEFT JOIN LATERAL (
+       SELECT r.id, r.seq FROM clew.records r
+        WHERE r.space = t.space AND r.thread = t.no AND r.type = 0
+          AND r.seq >= s.first AND r.seq < coalesce(s.next, 2147483647)
+        ORDER BY r.seq DESC LIMIT 1) AS tail ON true
+     WHERE t.space = _space AND t.id = _id AND NOT t.purged
+     ORDER BY s.first;
+END $$;
+
+-- Counts and sizes of a namespace. The size of the tables is the size of the store only where no other namespace
+-- shares them.
+CREATE FUNCTION clew.stats(
+  _space bigint, OUT threads bigint, OUT deleted bigint, OUT entries bigint, OUT records bigint, OUT blobs bigint,
+  OUT blob_bytes bigint, OUT stored_bytes bigint
+) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  bytes bigint;
+BEGIN
+  PERFORM clew.admit(_space);
+  SELECT count(*) FILTER (WHERE t.shelf < 2), count(*) FILTER (WHERE t.shelf = 2) INTO threads, deleted
+    FROM clew.threads t WHERE t.space = _space;
+  SELECT count(*), count(*) FILTER (WHERE r.type = 0),
+         coalesce(sum(coalesce(length(r.body), 0) + coalesce(length(r.meta), 0)), 0) INTO records, entries, stored_bytes
+    FROM clew.records r WHERE r.space = _space;
+  SELECT count(*), coalesce(sum(b.size), 0), coalesce(sum(length(b.data)), 0) INTO blobs, blob_bytes, bytes
+    FROM clew.blobs b WHERE b.space = _space;
+  stored_bytes := stored_bytes + bytes;
+  IF (SELECT count(*) FROM clew.namespaces) = 1 THEN
+    SELECT sum(pg_total_relation_size(c.oid)) INTO stored_bytes FROM pg_class c
+     WHERE c.relkind = 'r'
+       AND c.relnamespace = (SELECT o.relnamespace FROM pg_class o WHERE o.oid = 'clew.threads'::regclass);
+  END IF;
+END $$;
+
+CREATE FUNCTION clew.get_blob(_space bigint, _hash bytea, OUT size bigint, OUT codec text, OUT data bytea)
+RETURNS SETOF record LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY SELECT b.size, b.codec, b.data FROM clew.blobs b WHERE b.space = _space AND b.hash = _hash;
+END $$;
+
+CREATE FUNCTION clew.has_blobs(_space bigint, _hashes bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY SELECT b.hash FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (_hashes);
+END $$;
+
+-- Those that are there; they are young again for a sweep.
+CREATE FUNCTION clew.renew_blobs(_space bigint, _hashes bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  PERFORM 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (_hashes) ORDER BY b.hash FOR NO KEY UPDATE;
+  RETURN QUERY
+    UPDATE clew.blobs b SET put_us = greatest(b.put_us, clew.now_us())
+     WHERE b.space = _space AND b.hash = ANY (_hashes) RETURNING b.hash;
+END $$;
+
+-- One page of the blobs that no record uses and that were put before a time, by hash.
+CREATE FUNCTION clew.unused_blobs(_space bigint, _before_us bigint, _after bytea, _limit bigint)
+RETURNS SETOF bytea LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('
+    SELECT b.hash FROM clew.blobs b
+     WHERE b.space = $1 AND b.put_us <= $2 AND b.hash > $3
+       AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash)
+     ORDER BY b.hash LIMIT %s', _limit) USING _space, _before_us, _after;
+END $$;
+
+-- Remove blobs, as far as they are still unused and old: how many, and of what size. One that is held just now is in
+-- use, or young. Locked by one statement, looked at by the next, as in a purge. Nobody waits for the disk while these
+-- are locked: the caller commits something after the last of them, which is as durable as any. A plan for these very
+-- hashes may read whole tables, if the server has no statistics yet; one for any hashes uses the indexes.
+CREATE FUNCTION clew.sweep_blobs(_space bigint, _hashes bytea[], _before_us bigint, OUT removed bigint, OUT size_bytes bigint)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  locked bytea[];
+BEGIN
+  PERFORM clew.admit(_space);
+  PERFORM set_config('synchronous_commit', 'off', true);
+  locked := ARRAY(
+    SELECT b.hash FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (_hashes) AND b.put_us <= _before_us
+       FOR UPDATE SKIP LOCKED);
+  WITH gone AS (
+    DELETE FROM clew.blobs b
+     WHERE b.space = _space AND b.hash = ANY (locked)
+       AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash)
+    RETURNING b.size
+  )
+  SELECT count(*), coalesce(sum(g.size), 0) INTO removed, size_bytes FROM gone g;
+END $$;
+
+-- --- what verifying asks for: every row, in the order of the threads, a page at a time ---
+
+CREATE FUNCTION clew.count_all(_space bigint, OUT records bigint, OUT blobs bigint) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  -- What heads say, which is quicker than to count; what is left of purged threads is not told of.
+  SELECT coalesce(sum(t.seq), 0) INTO records FROM clew.threads t WHERE t.space = _space AND NOT t.purged;
+  SELECT count(*) INTO blobs FROM clew.blobs b WHERE b.space = _space;
+END $$;
+
+-- Rows of namespaces that are not there, for a role that may use them all. From one namespace to the next by the
+-- index.
+CREATE FUNCTION clew.homeless(_table text) RETURNS SETOF integer LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  source constant regclass := CASE _table
+    WHEN 'threads' THEN 'clew.threads' WHEN 'records' THEN 'clew.records' WHEN 'segments' THEN 'clew.segments'
+    WHEN 'facts' THEN 'clew.facts' WHEN 'tags' THEN 'clew.tags' WHEN 'blobs' THEN 'clew.blobs'
+    WHEN 'blob_uses' THEN 'clew.blob_uses' END;
+BEGIN
+  IF clew.admits(NULL) THEN
+    RETURN QUERY EXECUTE format('
+      WITH RECURSIVE found (space) AS (
+        (SELECT t.space FROM %1$s t ORDER BY t.space LIMIT 1)
+        UNION ALL
+        SELECT (SELECT t.space FROM %1$s t WHERE t.space > f.space ORDER BY t.space LIMIT 1)
+          FROM found f WHERE f.space IS NOT NULL
+      )
+      SELECT f.space FROM found f
+       WHERE f.space IS NOT NULL AND NOT EXISTS (SELECT 1 FROM clew.namespaces n WHERE n.no = f.space)', source);
+  END IF;
+END $$;
+
+CREATE FUNCTION clew.scan_threads(_space bigint, _after bigint, _limit bigint) RETURNS SETOF clew.threads LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('SELECT t.* FROM clew.threads t WHERE t.space = $1 AND t.no > $2 ORDER BY t.no LIMIT %s', _limit)
+    USING _space, _after;
+END $$;
+
+-- The rows after a place: of all threads, or of that thread alone.
+CREATE FUNCTION clew.scan_records(_space bigint, _alone boolean, _thread bigint, _seq bigint, _limit bigint)
+RETURNS SETOF clew.records LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('SELECT t.* FROM clew.records t WHERE t.space = $1 AND %s LIMIT %s', CASE
+    WHEN _alone THEN 't.thread = $2 AND t.seq > $3 ORDER BY t.seq'
+    ELSE '(t.thread, t.seq) > ($2, $3) ORDER BY t.thread, t.seq' END, _limit) USING _space, _thread, _seq;
+END $$;
+
+-- Where the record is that comes next, which may be one that cannot be read.
+CREATE FUNCTION clew.scan_place(_space bigint, _thread bigint, _seq bigint)
+RETURNS TABLE (thread bigint, seq integer) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY SELECT r.thread, r.seq FROM clew.records r
+    WHERE r.space = _space AND r.thread = _thread AND r.seq > _seq ORDER BY r.seq LIMIT 1;
+END $$;
+
+CREATE FUNCTION clew.scan_segments(_space bigint, _alone boolean, _thread bigint, _first bigint, _limit bigint)
+RETURNS SETOF clew.segments LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('SELECT t.* FROM clew.segments t WHERE t.space = $1 AND %s LIMIT %s', CASE
+    WHEN _alone THEN 't.thread = $2 AND t.first > $3 ORDER BY t.first'
+    ELSE '(t.thread, t.first) > ($2, $3) ORDER BY t.thread, t.first' END, _limit) USING _space, _thread, _first;
+END $$;
+
+CREATE FUNCTION clew.scan_facts(_space bigint, _alone boolean, _thread bigint, _key text, _limit bigint)
+RETURNS SETOF clew.facts LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('SELECT t.* FROM clew.facts t WHERE t.space = $1 AND %s LIMIT %s', CASE
+    WHEN _alone THEN 't.thread = $2 AND t.key > $3 ORDER BY t.key'
+    ELSE '(t.thread, t.key) > ($2, $3) ORDER BY t.thread, t.key' END, _limit) USING _space, _thread, _key;
+END $$;
+
+CREATE FUNCTION clew.scan_tags(_space bigint, _alone boolean, _thread bigint, _tag text, _limit bigint)
+RETURNS SETOF clew.tags LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('SELECT t.* FROM clew.tags t WHERE t.space = $1 AND %s LIMIT %s', CASE
+    WHEN _alone THEN 't.thread = $2 AND t.tag > $3 ORDER BY t.tag'
+    ELSE '(t.thread, t.tag) > ($2, $3) ORDER BY t.thread, t.tag' END, _limit) USING _space, _thread, _tag;
+END $$;
+
+CREATE FUNCTION clew.scan_uses(_space bigint, _alone boolean, _thread bigint, _seq bigint, _blob bytea, _limit bigint)
+RETURNS SETOF clew.blob_uses LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('SELECT t.* FROM clew.blob_uses t WHERE t.space = $1 AND %s LIMIT %s', CASE
+    WHEN _alone THEN 't.thread = $2 AND (t.seq, t.blob) > ($3, $4) ORDER BY t.seq, t.blob'
+    ELSE '(t.thread, t.seq, t.blob) > ($2, $3, $4) ORDER BY t.thread, t.seq, t.blob' END, _limit)
+    USING _space, _thread, _seq, _blob;
+END $$;
+
+-- Entries by their threads and seqs. LIMIT 1 as each is looked up by an index, in its own partition, however few
+-- there are.
+CREATE FUNCTION clew.entries_at(_space bigint, _threads bigint[], _seqs bigint[])
+RETURNS TABLE (thread bigint, seq integer, id text, hash bytea) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT r.thread, r.seq, r.id, r.hash
+      FROM unnest(_threads, _seqs) AS w (thread, seq)
+     CROSS JOIN LATERAL (
+       SELECT * FROM clew.records o
+        WHERE o.space = _space AND o.thread = w.thread AND o.seq = w.seq AND o.type = 0 LIMIT 1) AS r;
+END $$;
+
+-- Entries by their threads and ids: those of a thread itself, or those on the path that it inherits. There it goes
+-- from segment to segment towards the root. Parents come before their children, in the order of threads and in that
+-- of records; a segment that says otherwise would lead in a circle.
+CREATE FUNCTION clew.entries_of(_space bigint, _threads bigint[], _ids text[])
+RETURNS TABLE (n bigint, thread bigint, seq bigint, hash bytea) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT w.n, r.thread, r.seq::bigint, r.hash
+      FROM unnest(_threads, _ids) WITH ORDINALITY AS w (thread, id, n)
+     CROSS JOIN LATERAL (
+       SELECT * FROM clew.records o
+        WHERE o.space = _space AND o.thread = w.thread AND o.id = w.id AND o.type = 0 LIMIT 1) AS r;
+END $$;
+
+CREATE FUNCTION clew.entries_inherited(_space bigint, _threads bigint[], _ids text[])
+RETURNS TABLE (n bigint, thread bigint, seq bigint, hash bytea) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY
+    SELECT w.n, found.thread, found.seq::bigint, found.hash
+      FROM unnest(_threads, _ids) WITH ORDINALITY AS w (thread, id, n)
+      JOIN clew.threads t ON t.space = _space AND t.no = w.thread
+     CROSS JOIN LATERAL (
+       WITH RECURSIVE walk (thread, first, last, parent_thread, parent_seq) AS (
+         (SELECT s.thread, s.first, t.origin_seq, s.parent_thread, s.parent_seq
+            FROM clew.segments s
+           WHERE s.space = t.space AND s.thread = t.origin_thread AND s.first <= t.origin_seq
+           ORDER BY s.first DESC LIMIT 1)
+         UNION ALL
+         SELECT s.thread, s.first, k.parent_seq, s.parent_thread, s.parent_seq
+           FROM walk k
+          CROSS JOIN LATERAL (
+            SELECT * FROM clew.segments g
+             WHERE g.space = t.space AND g.thread = k.parent_thread AND g.first <= k.parent_seq
+             ORDER BY g.first DESC LIMIT 1) s
+          WHERE (s.thread, s.first) < (k.thread, k.first)
+       )
+       SELECT r.thread, r.seq, r.hash
+         FROM walk k
+        CROSS JOIN LATERAL (
+          SELECT * FROM clew.records o
+           WHERE o.space = t.space AND o.thread = k.thread AND o.id = w.id AND o.type = 0
+             AND o.seq BETWEEN k.first AND k.last
+           LIMIT 1) AS r
+        LIMIT 1
+     ) AS found;
+END $$;
+
+CREATE FUNCTION clew.scan_blob_sizes(_space bigint, _after bytea, _limit bigint)
+RETURNS TABLE (hash bytea, size integer) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY EXECUTE format('
+    SELECT b.hash, octet_length(b.data) FROM clew.blobs b WHERE b.space = $1 AND b.hash > $2 ORDER BY b.hash LIMIT %s', _limit)
+    USING _space, _after;
+END $$;
+
+CREATE FUNCTION clew.scan_blobs(_space bigint, _hashes bytea[]) RETURNS SETOF clew.blobs LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  PERFORM clew.admit(_space);
+  RETURN QUERY SELECT b.* FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (_hashes);
 END $$;
