@@ -16,10 +16,10 @@ from typing import Any, Self
 
 import clew
 from bench.messages import FORMAT, Message, messages
+from bench.pace import MANY
 from bench.progress import say
 from clew.messages.incoming import message_draft
 
-MANY = 100_000
 FEW_ENTRIES = 100
 FEW_THREADS = 1_000
 _BATCH = 1_000

@@ -10,6 +10,7 @@ from bench.groups.load import bodies
 from bench.messages import messages
 from bench.timing import in_rounds, seconds, take_turns
 from bench.workshop import MANY, Workshop, extend
+from clew.context.recall import Recall
 
 _ROUNDS = 15
 _MESSAGES = 9_996  # whole conversations of six messages each
@@ -38,7 +39,7 @@ def _whole(workshop: Workshop) -> Iterable[Figure]:
 
 
 def _first(thread: clew.Thread) -> object:
-    thread.store.recall.clear()
+    thread.store.recall = Recall()
     return thread.context("openai-chat").messages
 
 

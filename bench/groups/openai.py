@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Figure, milliseconds, rate, ratio
+from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages
 from bench.progress import say
-from bench.timing import in_rounds, per_second, seconds
+from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop
 
 _ROUNDS = 25
@@ -73,15 +73,16 @@ def _appends(runner: asyncio.Runner, ours: list[Any], theirs: list[Any]) -> Iter
     async def append_to_all(sessions: list[Any]) -> None:
         await asyncio.gather(*map(append, sessions))
 
-    def measured(sessions: list[Any]) -> float:
+    def measured(sessions: list[Any]) -> Spent:
         count = _ITEMS * len(sessions)
-        return per_second(count, lambda: runner.run(append_to_all(sessions)))
+        return spent(count, lambda: runner.run(append_to_all(sessions)))
 
     mine, peers = in_rounds(_ROUNDS, lambda: (measured(ours), measured(theirs)))
     name = "one session" if len(ours) == 1 else f"{len(ours)} sessions at once"
-    yield ratio(f"openai: append, {name}, / SQLiteSession, rate", mine, peers, at_least=2)
-    yield rate(f"openai: append, {name}", mine)
-    yield rate(f"openai: append, {name}, SQLiteSession", peers)
+    title = f"openai: append, {name}, / SQLiteSession, rate"
+    yield ratio(title, rates(mine), rates(peers), at_least=2)
+    yield from costs(f"openai: append, {name}", mine)
+    yield from costs(f"openai: append, {name}, SQLiteSession", peers)
 
 
 def _items(count: int) -> list[dict[str, Any]]:
