@@ -18,7 +18,7 @@ from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages
 from bench.progress import say
 from bench.timing import Spent, in_rounds, seconds, spent
-from bench.workshop import Workshop
+from bench.workshop import Workshop, grow_log
 
 _ROUNDS = 25
 _ITEMS = 40  # that each session appends in a round
@@ -44,10 +44,12 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 
     with asyncio.Runner() as runner:
         for count in (1, _SESSIONS):
-            store = workshop.open()
-            path = workshop.new_path()
+            our_path, path = workshop.new_path(), workshop.new_path()
+            store = workshop.open(our_path)
             ours = [ClewSession(f"s{n}", store=store) for n in range(count)]
             theirs = [FullSQLiteSession(f"s{n}", path) for n in range(count)]
+            grow_log(our_path)
+            grow_log(path)
             yield from _appends(runner, ours, theirs)
             for session in theirs:
                 session.close()
