@@ -15,6 +15,7 @@ from msgspec import Struct
 from clew import messages
 from clew.context.bodies import read_compaction
 from clew.core.model import Entry
+from clew.messages.gist import gist
 from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
 from clew.server import render
 from clew.server.render import Line
@@ -411,7 +412,7 @@ def _summed(entry: Entry, body: Mapping[str, Any]) -> Card:
 
 def _other(entry: Entry, body: Mapping[str, Any]) -> Card:
     label = entry.meta.get("label")
-    said = label if isinstance(label, str) else ", ".join(map(str, body))
+    said = label if isinstance(label, str) else gist(body)
     card = _made(entry, entry.kind.replace("_", " "), one_line(said))
     card.detail = render.data(entry.body)
     return card
@@ -438,13 +439,15 @@ def preview(entry: Entry, limit: int = SUMMARY_CHARACTERS) -> str:
         return str(made.note)
     found = [] if entry.kind in _NOTES else messages.view(entry.format, body)
     words = [_words(part) for message in found for part in message.parts]
-    return one_line(" ".join(word for word in words if word) or str(body), limit)
+    return one_line(" ".join(word for word in words if word) or gist(body), limit)
 
 
 def _words(part: Part) -> str:
     match part:
         case Text(text=text):
             return text[:1000]
+        case Thinking(text=text):
+            return f"({text[:1000] or 'thinking'})"
         case ToolCall(name=name):
             return f"{name} {_summary(part)}"
         case ToolResult(content=content):
