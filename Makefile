@@ -15,7 +15,7 @@ test test-adapters coverage: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR),/tmp)
 # They also start thousands of processes, none of which should have to compile Clew again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test coverage test-adapters test-browser test-agents torture lint bench docs clean help
+.PHONY: demo test coverage test-adapters test-browser test-agents torture lint bench bench-quick bench-plot docs clean help
 
 help: ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | sort
@@ -61,6 +61,12 @@ lint: $(VENV)/.lint ## style, strict types, tidiness
 
 bench: $(VENV)/.bench ## measure, beside the peers; ONLY=append,fork measures a part
 	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-quick: $(VENV)/.test ## measure the core alone, in less than three minutes; ONLY=… works here too
+	@CLEW_BENCH_QUICK=1 $(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-plot: $(VENV)/.bench ## measure costs by length and by threads, and draw docs/pictures/costs.svg
+	@$(BIN)/python -m bench.plot $(ARGS)
 
 docs: $(VENV)/.test ## write docs/reference anew from the docstrings
 	@$(BIN)/python docs/generate.py

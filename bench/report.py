@@ -15,6 +15,9 @@ _HEAD: Row = ("figure", "value", "", "rounds, middle half", "bar", "")
 _LEFT_ALIGNED = (0, 2)  # figure and unit
 _NOTES = (
     "A ratio is the median over rounds in which both sides took turns. No bar: for comparison.",
+    "The middle half of the rounds decides whether a bar holds; where the bar lies within it, the",
+    "group was measured again, up to three times, and if it still does nothing can be said.",
+    "Processor time and bytes written are those of the measuring process, for each operation.",
     "Every peer syncs each append, as Clew does. openai-agents and langgraph ship in WAL mode,",
     "google-adk with a rollback journal, so it is measured in both.",
 )
@@ -34,14 +37,13 @@ def table(figures: Sequence[Figure], machine: dict[str, object]) -> str:
 
 def _row(figure: Figure) -> Row:
     spread = figure.middle_half
-    promise = figure.bar is not None
     return (
         figure.name,
         _number(figure.value),
         figure.unit,
         "" if spread is None else " – ".join(map(_number, spread)),
-        f"{figure.sense} {figure.bar:g}" if promise else "",
-        ("holds" if figure.holds else "MISSED") if promise else "",
+        "" if figure.bar is None else f"{figure.sense} {figure.bar:g}",
+        "MISSED" if figure.verdict == "missed" else figure.verdict or "",
     )
 
 

@@ -1,24 +1,42 @@
 """Measuring in turns: A B A B, never all of A and then all of B.
 
 The machine is shared. What slows it down for a second must fall on both sides alike, and what
-slows it down for a moment must not reach the median.
+slows it down for a moment must not reach the median. A rate says little about a store on a machine
+that is busy with something else, so the processor's time and the bytes written stand beside it:
+these two stay nearly the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from statistics import median
 from time import perf_counter, process_time
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-Round = Callable[[], tuple[float, ...]]
+from bench.pace import COMPARISON_SECONDS, FEWEST_ROUNDS
+
+Side = TypeVar("Side")
 
 
-def in_rounds(count: int, measure: Round) -> list[list[float]]:
+class Spent(NamedTuple):
+    """What one operation of many took, on average."""
+
+    per_second: float
+    processor_seconds: float  # of all threads of this process, in user and system mode
+    written_bytes: float | None  # given to the disk; unknown outside of Linux
+
+
+def in_rounds(count: int, measure: Callable[[], tuple[Side, ...]]) -> list[list[Side]]:
     """What `measure` gave in each of `count` rounds, one list a side. A first round warms up."""
     measure()
-    return [list(side) for side in zip(*(measure() for _ in range(count)), strict=True)]
+    begin = perf_counter()
+    rounds: list[tuple[Side, ...]] = []
+    while len(rounds) < count:
+        if len(rounds) >= FEWEST_ROUNDS and perf_counter() - begin > COMPARISON_SECONDS:
+            break
+        rounds.append(measure())
+    return [list(side) for side in zip(*rounds, strict=True)]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -32,33 +50,26 @@ def per_second(count: int, work: Callable[[], object]) -> float:
     return count / seconds(work)
 
 
-class Cost(NamedTuple):
-    """What some work took: time, processor time of this process, and what it gave to the disk."""
-
-    seconds: float
-    processor_seconds: float
-    written_bytes: int
-
-
-def cost(work: Callable[[], object]) -> Cost:
-    written, processor, begin = written_bytes(), process_time(), perf_counter()
-    work()
-    taken = perf_counter() - begin, process_time() - processor
-    return Cost(*taken, written_bytes() - written)
+def spent(count: int, work: Callable[[], object]) -> Spent:
+    """What each of the `count` operations took that `work` does."""
+    processor, written = process_time(), _written_bytes()
+    taken = seconds(work)
+    after = _written_bytes()
+    return Spent(
+        count / taken,
+        (process_time() - processor) / count,
+        None if written is None or after is None else (after - written) / count,
+    )
 
 
-_IO = Path("/proc/self/io")
-
-
-def written_bytes() -> int:
-    """What this process has given to disks so far; 0 where the system does not tell.
+def _written_bytes() -> int | None:
+    """What this process has given to disks so far, checkpoints of a log included.
 
     In whole pages of the file system, and nothing of what only goes to memory (tmpfs).
     """
-    if not _IO.exists():
-        return 0
-    fields = dict(line.split(": ") for line in _IO.read_text().splitlines())
-    return int(fields["write_bytes"])
+    with suppress(OSError), open("/proc/self/io") as file:
+        return int(file.read().partition("\nwrite_bytes:")[2].split()[0])
+    return None
 
 
 def take_turns(times: int, *sides: Callable[[], object]) -> tuple[float, ...]:

@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import clew
+from bench import child
 from bench.messages import FORMAT, Message, messages
+from bench.pace import MANY
 from bench.progress import say
 from clew.messages.incoming import message_draft
 
-MANY = 100_000
 FEW_ENTRIES = 100
 FEW_THREADS = 1_000
 _BATCH = 1_000
@@ -96,3 +97,25 @@ def extend(thread: clew.Thread, batch: Iterable[Message]) -> None:
 def size_on_disk(path: Path) -> int:
     """The bytes of a database and of whatever lies beside it under its name."""
     return sum(file.stat().st_size for file in path.parent.glob(path.name + "*"))
+
+
+_GROW_LOG = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("CREATE TABLE padding (bytes BLOB)")
+db.execute("INSERT INTO padding VALUES (zeroblob(4500000))")
+db.commit()
+db.execute("DROP TABLE padding")
+db.commit()
+db.execute("PRAGMA wal_checkpoint(RESTART)")
+"""
+
+
+def grow_log(path: Path) -> None:
+    """Let the log of a new database in WAL mode have the size that it has in one that is in use.
+
+    While it still grows, the file system has to note its new length with each sync. It must be
+    open elsewhere, or the log goes away. In a process of its own, because two SQLite libraries in
+    one process undo each other's locks.
+    """
+    child.run(_GROW_LOG, path)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from bench.figures import Figure, milliseconds, rate, ratio
+from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages
 from bench.progress import say
-from bench.timing import in_rounds, per_second, seconds
+from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop
 
 _EVENTS = 10_000
@@ -63,22 +63,22 @@ def _appends(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
 
     ways = [lambda batch: runner.run(append(batch)), *(peer.append_all for peer in peers)]
 
-    def one_round(count: int = _SLICE) -> tuple[float, ...]:
-        return tuple(_rate(way, list(islice(events, count))) for way in ways)
+    def one_round(count: int = _SLICE) -> tuple[Spent, ...]:
+        return tuple(_spent(way, list(islice(events, count))) for way in ways)
 
     one_round(_WARM)  # until the logs have their size, as they have in a store that is in use
     ours, theirs, in_wal = in_rounds(_ROUNDS, one_round)
     for peer in peers:
         peer.close()
     name = "adk: append_event, Clew / SqliteSessionService"
-    yield ratio(f"{name}, rate", ours, theirs, at_least=5)
-    yield ratio(f"{name} in WAL mode, rate", ours, in_wal)
-    yield rate("adk: append_event, Clew", ours)
-    yield rate("adk: append_event, SqliteSessionService", theirs)
+    yield ratio(f"{name}, rate", rates(ours), rates(theirs), at_least=5)
+    yield ratio(f"{name} in WAL mode, rate", rates(ours), rates(in_wal))
+    yield from costs("adk: append_event, Clew", ours)
+    yield from costs("adk: append_event, SqliteSessionService", theirs)
 
 
-def _rate(way: Callable[[list[Any]], object], batch: list[Any]) -> float:
-    return per_second(len(batch), lambda: way(batch))
+def _spent(way: Callable[[list[Any]], object], batch: list[Any]) -> Spent:
+    return spent(len(batch), lambda: way(batch))
 
 
 def _crowds(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
@@ -106,9 +106,9 @@ def _crowds(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
         tasks = [write(service, *pair) for pair in zip(crowd, parts, strict=True)]
         await asyncio.gather(*tasks)
 
-    def one_round() -> tuple[float, ...]:
+    def one_round() -> tuple[Spent, ...]:
         return tuple(
-            _rate(
+            _spent(
                 lambda batch: runner.run(write_all(service, crowd, batch)),  # noqa: B023
                 list(islice(events, count)),
             )
@@ -117,8 +117,8 @@ def _crowds(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
 
     ours, theirs = in_rounds(_ROUNDS, one_round)
     name = f"adk: append_event to {_CROWD} sessions at once, Clew"
-    yield ratio(f"{name} / SqliteSessionService, rate", ours, theirs)
-    yield rate(name, ours)
+    yield ratio(f"{name} / SqliteSessionService, rate", rates(ours), rates(theirs))
+    yield from costs(name, ours)
 
 
 def _newest(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
@@ -147,8 +147,10 @@ def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
     say(f"building {_SESSIONS:,} sessions in each")
     theirs, ours = _built(workshop, runner, _fill_sessions)
 
-    def every(service: Any) -> None:
-        found = runner.run(service.list_sessions(**_APP)).sessions
+    # Nothing is given back to the runner: when it takes its signal handler away, Python makes a
+    # text of the task, with all that it gave.
+    async def every(service: Any) -> None:
+        found = (await service.list_sessions(**_APP)).sessions
         assert len(found) == _SESSIONS, "another number of sessions came back"
 
     def page() -> None:
@@ -156,7 +158,11 @@ def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
 
     first, whole, slow = in_rounds(
         _ROUNDS,
-        lambda: (seconds(page), seconds(lambda: every(ours)), seconds(lambda: every(theirs))),
+        lambda: (
+            seconds(page),
+            seconds(lambda: runner.run(every(ours))),
+            seconds(lambda: runner.run(every(theirs))),
+        ),
     )
     name = f"adk: list {_SESSIONS:,} sessions"
     page_name = f"Clew's first page of {_PAGE}"

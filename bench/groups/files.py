@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,14 +10,15 @@ from pathlib import Path
 from statistics import median
 
 import clew
+from bench import child
 from bench.bare import BareFile
-from bench.figures import Figure, milliseconds, rate, ratio
+from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.groups.append import append_all
 from bench.groups.flat import appender
 from bench.messages import Message, messages
 from bench.progress import say
 from bench.slow_disk import SlowFiles
-from bench.timing import in_rounds, per_second, seconds, take_turns
+from bench.timing import Spent, in_rounds, seconds, spent, take_turns
 from bench.workshop import FEW_ENTRIES, MANY, Workshop, extend, short_thread
 
 _ROUNDS = 15
@@ -179,22 +178,16 @@ with clew.open(f"files:{sys.argv[1]}") as store:
 """
 
 
-def _fresh(program: str, *arguments: object) -> list[float]:
-    """What a program prints in an interpreter of its own."""
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [float(word) for word in done.stdout.split()]
-
-
 def _open_and_list(many: Path) -> Iterable[Figure]:
-    (taken,) = in_rounds(_ROUNDS, lambda: tuple(_fresh(_OPEN, many, _PAGE)))
+    (taken,) = in_rounds(_ROUNDS, lambda: tuple(child.run(_OPEN, many, _PAGE).numbers))
     name = f"files: open {_THREADS:,} threads, list {_PAGE}, in a new process"
     yield milliseconds(name, taken, at_most=50)
 
 
 def _open_and_append(many: Path, one: Path) -> Iterable[Figure]:
     of_many, read_many, of_one, read_one = in_rounds(
-        _ROUNDS, lambda: (*_fresh(_APPEND, many), *_fresh(_APPEND, one))
+        _ROUNDS,
+        lambda: (*child.run(_APPEND, many).numbers, *child.run(_APPEND, one).numbers),
     )
     name = f"files: open {_THREADS:,} threads, append once"
     yield ratio(f"{name} / one thread", of_many, of_one, at_most=1.3)
@@ -216,8 +209,8 @@ def _group_commit(workshop: Workshop) -> Iterable[Figure]:
     yield from _writers(f"syncs {_DELAY_SECONDS * 1e3:.0f} ms slower", together, apart, one, 3)
 
 
-def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[list[float]]:
-    """The rates of all writers on one thread, of all with a thread each, and of one alone."""
+def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[list[Spent]]:
+    """What an append costs: all writers on one thread, each on its own thread, one alone."""
     threads = [store.create() for _ in range(_WRITERS)]
     with ThreadPoolExecutor(_WRITERS) as writers:
 
@@ -232,21 +225,25 @@ def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[li
         return in_rounds(
             rounds,
             lambda: (
-                per_second(count, at_once(itertools.repeat(threads[0], _WRITERS))),
-                per_second(count, at_once(threads)),
-                per_second(len(batch), lambda: append_all(threads[0], batch)),
+                spent(count, at_once(itertools.repeat(threads[0], _WRITERS))),
+                spent(count, at_once(threads)),
+                spent(len(batch), lambda: append_all(threads[0], batch)),
             ),
         )
 
 
 def _writers(
     where: str,
-    together: list[float],
-    apart: list[float],
-    one: list[float],
+    together: list[Spent],
+    apart: list[Spent],
+    one: list[Spent],
     at_least: float | None = None,
 ) -> Iterable[Figure]:
     name = f"files: {_WRITERS} writers"
-    yield ratio(f"{name}, one thread / one writer, rate, {where}", together, one, at_least=at_least)
-    yield ratio(f"{name}, a thread each / one writer, rate, {where}", apart, one)
-    yield rate(f"{name}, one thread, {where}", together)
+    alone = rates(one)
+    yield ratio(
+        f"{name}, one thread / one writer, rate, {where}", rates(together), alone, at_least=at_least
+    )
+    yield ratio(f"{name}, a thread each / one writer, rate, {where}", rates(apart), alone)
+    yield from costs(f"{name}, one thread, {where}", together)
+    yield from costs(f"files: one writer, {where}", one)

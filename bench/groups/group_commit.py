@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import clew
-from bench.figures import Figure, rate, ratio
+from bench.figures import Figure, costs, rates, ratio
 from bench.groups.append import append_all
 from bench.messages import Message, messages
 from bench.slow_disk import slow_disk
-from bench.timing import in_rounds, per_second
+from bench.timing import Spent, in_rounds, spent
 from bench.workshop import Workshop
 
 _WRITERS = 8
@@ -26,8 +26,8 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     yield from _figures(f"syncs {_DELAY_SECONDS * 1e3:.0f} ms slower", many, one, at_least=5)
 
 
-def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[list[float]]:
-    """The rates of all writers together, and of one alone; each writes to its own thread."""
+def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[list[Spent]]:
+    """What an append costs: all writers together, each on its own thread, and one alone."""
     threads = [store.create() for _ in range(_WRITERS)]
     with ThreadPoolExecutor(_WRITERS) as writers:
 
@@ -39,16 +39,17 @@ def _compare(store: clew.Store, *, rounds: int, batch: list[Message]) -> list[li
         return in_rounds(
             rounds,
             lambda: (
-                per_second(_WRITERS * len(batch), together),
-                per_second(len(batch), lambda: append_all(threads[0], batch)),
+                spent(_WRITERS * len(batch), together),
+                spent(len(batch), lambda: append_all(threads[0], batch)),
             ),
         )
 
 
 def _figures(
-    where: str, many: list[float], one: list[float], *, at_least: float
+    where: str, many: list[Spent], one: list[Spent], *, at_least: float
 ) -> Iterable[Figure]:
     name = f"group: {_WRITERS} writers"
-    yield ratio(f"{name} / one writer, rate, {where}", many, one, at_least=at_least)
-    yield rate(f"{name}, {where}", many)
-    yield rate(f"group: one writer, {where}", one)
+    title = f"{name} / one writer, rate, {where}"
+    yield ratio(title, rates(many), rates(one), at_least=at_least)
+    yield from costs(f"{name}, {where}", many)
+    yield from costs(f"group: one writer, {where}", one)

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Figure, milliseconds, rate, ratio
+from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages
 from bench.progress import say
-from bench.timing import in_rounds, per_second, seconds
-from bench.workshop import Workshop
+from bench.timing import Spent, in_rounds, seconds, spent
+from bench.workshop import Workshop, grow_log
 
 _ROUNDS = 25
 _ITEMS = 40  # that each session appends in a round
@@ -44,10 +44,12 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 
     with asyncio.Runner() as runner:
         for count in (1, _SESSIONS):
-            store = workshop.open()
-            path = workshop.new_path()
+            our_path, path = workshop.new_path(), workshop.new_path()
+            store = workshop.open(our_path)
             ours = [ClewSession(f"s{n}", store=store) for n in range(count)]
             theirs = [FullSQLiteSession(f"s{n}", path) for n in range(count)]
+            grow_log(our_path)
+            grow_log(path)
             yield from _appends(runner, ours, theirs)
             for session in theirs:
                 session.close()
@@ -73,15 +75,16 @@ def _appends(runner: asyncio.Runner, ours: list[Any], theirs: list[Any]) -> Iter
     async def append_to_all(sessions: list[Any]) -> None:
         await asyncio.gather(*map(append, sessions))
 
-    def measured(sessions: list[Any]) -> float:
+    def measured(sessions: list[Any]) -> Spent:
         count = _ITEMS * len(sessions)
-        return per_second(count, lambda: runner.run(append_to_all(sessions)))
+        return spent(count, lambda: runner.run(append_to_all(sessions)))
 
     mine, peers = in_rounds(_ROUNDS, lambda: (measured(ours), measured(theirs)))
     name = "one session" if len(ours) == 1 else f"{len(ours)} sessions at once"
-    yield ratio(f"openai: append, {name}, / SQLiteSession, rate", mine, peers, at_least=2)
-    yield rate(f"openai: append, {name}", mine)
-    yield rate(f"openai: append, {name}, SQLiteSession", peers)
+    title = f"openai: append, {name}, / SQLiteSession, rate"
+    yield ratio(title, rates(mine), rates(peers), at_least=2)
+    yield from costs(f"openai: append, {name}", mine)
+    yield from costs(f"openai: append, {name}, SQLiteSession", peers)
 
 
 def _items(count: int) -> list[dict[str, Any]]:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from bench.figures import Figure, milliseconds, rate, ratio
+from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages, raw_bytes
 from bench.peers import contestants
 from bench.peers.clew_store import ClewStore
 from bench.peers.contestant import Contestant
 from bench.progress import say
-from bench.timing import in_rounds, per_second, seconds
+from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop, size_on_disk
 
 _SLICES = 10  # a conversation grows in so many slices, in turns with the others; one warms up
@@ -49,11 +49,11 @@ def compare_appends(group: str, places: Places) -> Iterable[Figure]:
     with _opened(places) as stores:
         supplies = [_Supply(store) for store in stores]
         ours, *others = in_rounds(_SLICES - 1, lambda: tuple(s.append_slice() for s in supplies))
-    yield rate(f"{group}: append, Clew beside peers", ours)
+    yield from costs(f"{group}: append, Clew beside peers", ours)
     for peer, theirs in zip(stores[1:], others, strict=True):
         name = f"{peer.label}, to {peer.length:,} messages"
-        yield ratio(f"{group}: append, Clew / {name}, rate", ours, theirs)
-        yield rate(f"{group}: append, {name}", theirs)
+        yield ratio(f"{group}: append, Clew / {name}, rate", rates(ours), rates(theirs))
+        yield from costs(f"{group}: append, {name}", theirs)
 
 
 class _Supply:
@@ -63,11 +63,11 @@ class _Supply:
         self._store = store
         self._rest = store.prepare(messages(store.length))
 
-    def append_slice(self) -> float:
-        """Append the next slice; the rate."""
+    def append_slice(self) -> Spent:
+        """Append the next slice; what each append took."""
         count = self._store.length // _SLICES
         part, self._rest = self._rest[:count], self._rest[count:]
-        return per_second(count, lambda: self._store.append_all(part))
+        return spent(count, lambda: self._store.append_all(part))
 
 
 # --- the disk -------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 import clew
+from bench import child
 from bench.figures import Figure, megabytes, milliseconds, ratio
 from bench.messages import FORMAT, Message, messages
 from bench.progress import say
@@ -32,15 +32,13 @@ _NEW = 100
 _ROUNDS = 15
 _APPEND_ROUNDS, _APPENDS = 60, 100  # a ratio near 1 needs many to be told from noise
 
-# A process of its own, so that its memory is that of the index alone. VmHWM and not ru_maxrss:
-# that one begins with what the parent took when it forked.
+# A process of its own, so that its memory is that of the index alone.
 _FIRST = """
 import sys, time, clew
 with clew.open(sys.argv[1]) as store:
     begun = time.perf_counter()
     store.search("nothing to be found")
     print(time.perf_counter() - begun, store.searcher.ready()[0].size_bytes())
-print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])
 """
 
 
@@ -63,14 +61,10 @@ def _store(
     title = f"search: {_MESSAGES:,} messages, {name}"
     text_bytes = corpus.fill(building)
     say(f"indexing {text_bytes / 1e6:,.0f} MB of text")
-    command = [sys.executable, "-c", _FIRST, address]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    took, size_bytes, memory = ended.stdout.split()
-    yield Figure(f"{title}, first index", float(took), "s", 30.0 if bars else None)
-    yield megabytes(
-        f"{title}, first index, memory", int(memory) / 1024, at_most=300 if bars else None
-    )
-    share = int(size_bytes) / text_bytes
+    (took, size_bytes), memory = child.run(_FIRST, address)
+    yield Figure(f"{title}, first index", took, "s", 30.0 if bars else None)
+    yield megabytes(f"{title}, first index, memory", memory, at_most=300 if bars else None)
+    share = size_bytes / text_bytes
     yield Figure(f"{title}, index / text", share, "x", 0.8 if bars else None)
     with clew.open(address) as store:
         store.search("begin")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import clew
-from bench import trees
+from bench import child, trees
 from bench.figures import Figure, megabytes, milliseconds, ratio
 from bench.progress import say
 from bench.timing import seconds
@@ -22,6 +21,11 @@ _SMALL = (2_000, 20_000_000)
 _LARGE = (50_000, 500_000_000)
 _CHANGED = 10
 _MEMORY_MB = 200
+_TAKE = """
+import sys, clew
+with clew.open(sys.argv[1]) as store:
+    store.create().snapshots.take(sys.argv[2])
+"""
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
@@ -124,17 +128,8 @@ class _Tree:
         yield ratio(f"{self._name}, growth / ten files packed", [grown], [packed], at_most=2.0)
 
     def _memory(self) -> Iterable[Figure]:
-        # VmHWM and not ru_maxrss: that one begins with what the parent took when it forked.
-        code = (
-            "import sys, clew\n"
-            "with clew.open(sys.argv[1]) as store:\n"
-            "    store.create().snapshots.take(sys.argv[2])\n"
-            "status = open('/proc/self/status').read()\n"
-            "print(status.partition('VmHWM:')[2].split()[0])"
-        )
-        command = [sys.executable, "-c", code, self._workshop.new_path(), self._root]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True)
-        yield megabytes(f"{self._name}, peak memory", int(ended.stdout) / 1024, at_most=_MEMORY_MB)
+        ended = child.run(_TAKE, self._workshop.new_path(), self._root)
+        yield megabytes(f"{self._name}, peak memory", ended.peak_megabytes, at_most=_MEMORY_MB)
 
 
 def _turns(rounds: int, *sides: Callable[[], object]) -> tuple[list[float], list[float]]:

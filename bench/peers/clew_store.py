@@ -14,6 +14,7 @@ class ClewStore:
     length = 1000
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._store = clew.open(path)
         self._thread = self._store.create()
 
@@ -26,6 +27,11 @@ class ClewStore:
 
     def fill(self, prepared: list[Message]) -> None:
         extend(self._thread, prepared)
+
+    def crowd(self, prepared: list[Message]) -> None:
+        with clew.open(self._path, durability="relaxed") as store:
+            for message in prepared:
+                store.create().append_message(message)
 
     def load(self) -> int:
         return len([entry.body for entry in self._thread.path()])

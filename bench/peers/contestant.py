@@ -28,6 +28,10 @@ class Contestant(Protocol):
         """Append all by the shortest way there is, for the sake of loading them."""
         ...
 
+    def crowd(self, prepared: list[Any]) -> None:
+        """Make a conversation of its own of each message, beside this one, by the shortest way."""
+        ...
+
     def load(self) -> int:
         """Read the whole conversation as the framework does to resume it; how many messages."""
         ...

@@ -45,7 +45,28 @@ class GoogleADK:
 
         self._runner.run(append())
 
-    fill = append_all  # there is no other way in
+    def fill(self, prepared: list[Event]) -> None:
+        """Past the service, which opens the file for each event."""
+        rows = [
+            (event.id, event.timestamp, event.model_dump_json(exclude_none=True))
+            for event in prepared
+        ]
+        sql = "INSERT INTO events VALUES (?1, 'bench', 'user', 'conversation', 'turn', ?2, ?3)"
+        with self._keeper:
+            self._keeper.executemany(sql, rows)
+
+    def crowd(self, prepared: list[Event]) -> None:
+        for number, event in enumerate(prepared):
+            name, moment = f"other-{number}", event.timestamp
+            body = event.model_dump_json(exclude_none=True)
+            self._keeper.execute(
+                "INSERT INTO sessions VALUES ('bench', 'user', ?1, '{}', ?2, ?2)", (name, moment)
+            )
+            self._keeper.execute(
+                "INSERT INTO events VALUES (?1, 'bench', 'user', ?2, 'turn', ?3, ?4)",
+                (event.id, name, moment, body),
+            )
+        self._keeper.commit()
 
     def load(self) -> int:
         session = self._runner.run(self._service.get_session(**_KEY))

@@ -24,9 +24,9 @@ class LangGraph:
         self._db = sqlite3.connect(path, check_same_thread=False)
         self._start(SqliteSaver(self._db))
 
-    def _start(self, saver: Any) -> None:
+    def _start(self, saver: Any, name: str = "conversation") -> None:
         self._saver = saver
-        self._config: Any = {"configurable": {"thread_id": "conversation", "checkpoint_ns": ""}}
+        self._config: Any = {"configurable": {"thread_id": name, "checkpoint_ns": ""}}
         self._messages: list[Message] = []
 
     def prepare(self, batch: list[Message]) -> list[Message]:
@@ -48,6 +48,14 @@ class LangGraph:
         checkpoint["channel_versions"] = {"messages": step}
         metadata: Any = {"source": "loop", "step": step}
         self._config = self._saver.put(self._config, checkpoint, metadata, {"messages": step})
+
+    def crowd(self, prepared: list[Message]) -> None:
+        self._db.execute("PRAGMA synchronous = OFF")
+        for number, message in enumerate(prepared):
+            other = LangGraph.__new__(LangGraph)
+            other._start(self._saver, f"other-{number}")
+            other.fill([message])
+        self._db.execute("PRAGMA synchronous = FULL")
 
     def load(self) -> int:
         found = self._saver.get_tuple({"configurable": {"thread_id": "conversation"}})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ class OpenAIAgents:
     length = 1000
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._session = SQLiteSession("conversation", path)
         self._runner = asyncio.Runner()
 
@@ -31,6 +35,14 @@ class OpenAIAgents:
 
     def fill(self, prepared: list[Any]) -> None:
         self._runner.run(self._session.add_items(prepared))
+
+    def crowd(self, prepared: list[Any]) -> None:
+        rows = [(f"other-{n}", json.dumps(message)) for n, message in enumerate(prepared)]
+        with closing(sqlite3.connect(self._path)) as file, file:
+            names = [(name,) for name, _ in rows]
+            file.executemany("INSERT INTO agent_sessions (session_id) VALUES (?)", names)
+            sql = "INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)"
+            file.executemany(sql, rows)
 
     def load(self) -> int:
         return len(self._runner.run(self._session.get_items()))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -229,3 +232,25 @@ def test_awaitable_properties_are_awaitable(path: Path) -> None:
                 await value
 
     anyio.run(story)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_of_fork_has_workers_of_its_own(tmp_path: Path) -> None:
+    """Those of the parent do not come along, and a hop to one of them would never end."""
+    script = (
+        "import asyncio, os, sys\n"
+        "import clew\n"
+        "async def work(name):\n"
+        "    async with await clew.open_async(sys.argv[1]) as store:\n"
+        "        await store.create(name)\n"
+        "asyncio.run(work('parent'))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    asyncio.run(asyncio.wait_for(work('child'), 60))\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    place = str(tmp_path / "store.db")
+    subprocess.run([sys.executable, "-c", script, place], check=True, timeout=120)
+    with clew.open(place) as store:
+        assert {info.id for info in store.list().items} == {"parent", "child"}

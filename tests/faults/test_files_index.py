@@ -193,3 +193,40 @@ def test_repair_says_that_an_index_was_wrong(root: Path) -> None:
     assert report.problems[0].code in ("wrong_index", "damaged_index")
     with opened(root) as store:
         assert "Hello" in str(store.get("t").info.title)
+
+
+@pytest.mark.parametrize("change", ["renamed", "removed", "copied", "touched", "grown"])
+def test_a_new_handle_sees_a_file_that_was_changed_by_hand(change: str, root: Path) -> None:
+    """Each of these leaves something the same: the number of files, their sizes, their times."""
+    with opened(root) as store:
+        for name in "abc":
+            store.create(name).append("event", name)
+        store.list()
+    a = root / "threads" / "a.jsonl"
+    with opened(root) as store:  # what it finds is what the index remembers
+        assert {info.id for info in store.list().items} == {"a", "b", "c"}
+    if change == "renamed":
+        a.rename(a.with_name("x.jsonl"))
+        expected = {"b", "c"}
+    elif change == "removed":
+        a.unlink()
+        expected = {"b", "c"}
+    elif change == "copied":
+        shutil.copy2(a, a.with_name("copy.jsonl"))
+        expected = {"a", "b", "c"}
+    elif change == "touched":
+        os.utime(a)
+        expected = {"a", "b", "c"}
+    else:
+        before = os.stat(root / "threads")
+        with clew.open(f"files:{root.with_name('other')}") as other:
+            other.create("a").append("event", "something else")
+            other.get("a").append("event", "and more")
+        shutil.copyfile(root.with_name("other") / "threads" / "a.jsonl", a)
+        os.utime(root / "threads", ns=(before.st_atime_ns, before.st_mtime_ns))
+        expected = {"a", "b", "c"}
+    with opened(root) as store:
+        assert {info.id for info in store.list().items} == expected
+        if change == "grown":
+            assert store.get("a").info.seq == 2
+            assert next(i for i in store.list().items if i.id == "a").seq == 2

@@ -52,7 +52,7 @@ class Looks:
         self._inner = changes.thread_files
         monkeypatch.setattr(changes, "thread_files", self)
 
-    def __call__(self, folder: str) -> Iterator[tuple[str, int]]:
+    def __call__(self, folder: str) -> dict[str, int]:
         self.count += 1
         return self._inner(folder)
 

@@ -48,6 +48,9 @@ from clew.core.model import (
 )
 from clew.thread import Thread
 
+# Whoever asks for all sessions gets all: an engine finds and sorts what is asked for once a page.
+_PAGE_OF_ALL = 100_000
+
 _STALE = (
     "the session was changed since this copy of it was read: the thread {thread!r} stands on "
     "{actual!r}, and the copy on {expected!r}. Nothing was written; get the session again"
@@ -394,9 +397,9 @@ class ClewSessionService(BaseSessionService):
         return SessionPage(sessions=found, cursor=cursor)
 
     def _all(self, app: str, user: str | None) -> list[Session]:
-        every, cursor = self._listed(app, user, PAGE_MAX, None)
+        every, cursor = self._listed(app, user, _PAGE_OF_ALL, None)
         while cursor is not None:
-            found, cursor = self._listed(app, user, PAGE_MAX, cursor)
+            found, cursor = self._listed(app, user, _PAGE_OF_ALL, cursor)
             every += found
         return every
 

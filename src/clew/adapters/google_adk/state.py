@@ -26,7 +26,6 @@ from clew.core.names import is_name
 ADAPTER = "google-adk"
 SESSION = "adk"  # the fact that says whose session a thread is
 STATE_AT = "adk.state_at"
-_STATE = "adk.state"
 _KEY = "adk.state."
 _LONG_KEY = "adk.state#"  # of a key that cannot be a part of a fact's own
 _NAME_BYTES_MAX = 160  # three of them are an id
@@ -109,13 +108,16 @@ def session_fact(info: ThreadInfo) -> SessionFact | None:
 def state_of(info: ThreadInfo, initial: Changes) -> dict[str, Any]:
     """The state that a thread's facts hold; keys without the prefix of their scope."""
     state = dict(initial)
-    if any(name.startswith(_STATE) for name in info.fact_data):
-        for name, fact in info.facts.items():
-            if isinstance(fact, dict) and "value" in fact:
-                if name.startswith(_KEY):
-                    state[name.removeprefix(_KEY)] = fact["value"]
-                elif name.startswith(_LONG_KEY):
-                    state[str(fact.get("key"))] = fact["value"]
+    for name, data in info.fact_data.items():
+        if not name.startswith((_KEY, _LONG_KEY)):
+            continue
+        try:
+            fact = decode(data)
+        except Corrupt:  # verify tells of it; the other keys are there
+            continue
+        if isinstance(fact, dict) and "value" in fact:
+            key = name.removeprefix(_KEY) if name.startswith(_KEY) else str(fact.get("key"))
+            state[key] = fact["value"]
     return state
 
 

@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from zlib import crc32
 
 from clew.core.errors import ClewError, NotFound
 from clew.core.lines import Header, Source
@@ -64,7 +65,7 @@ class Changes:
             self._check_index()
             for stem in self._changed_files():
                 self._update(stem)
-            for key, _ in thread_files(self._store.place.purged):
+            for key in thread_files(self._store.place.purged):
                 self._update_husk(key)
 
     def _check_index(self) -> None:
@@ -100,11 +101,12 @@ class Changes:
     def _changed_files(self) -> list[str]:
         if not self._store.readonly:
             self._store.place.restore_index()
+        found = thread_files(self._store.place.threads)
+        # Nearly always nothing has changed, and then SQLite need not name every file once more.
+        if self._store.index.stamp_sum() == (len(found), sum(found.values())):
+            return self._marks()
         known = self._store.index.stamps()
-        changed = []
-        for name, stamp in thread_files(self._store.place.threads):
-            if known.pop(name, None) != stamp:
-                changed.append(name)
+        changed = [name for name, stamp in found.items() if known.pop(name, None) != stamp]
         # What is left of the known ones has gone. Marks are looked at too, to take them away.
         return changed + list(known) + self._marks()
 
@@ -130,7 +132,7 @@ class Changes:
                 os.unlink(f"{store.place.changed}/{stem}")
         path = f"{store.place.threads}/{stem}.jsonl"
         try:
-            if stamp_of(os.lstat(path)) == store.index.stamp(stem):
+            if stamp_of(stem, os.lstat(path)) == store.index.stamp(stem):
                 return
             id = read_header(path).draft.id
             if file_stem(id) != stem:
@@ -138,7 +140,7 @@ class Changes:
             journal = store.journal(id)
             with journal.mutex:
                 journal.refresh_index()
-                if stamp_of(os.lstat(path)) != store.index.stamp(stem):
+                if stamp_of(stem, os.lstat(path)) != store.index.stamp(stem):
                     journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
             store.index.forget_name(stem)
@@ -177,13 +179,14 @@ def _looks(store: OpenStore) -> _Looks:
     return index.epoch, index.closings, noted, threads.st_mtime_ns, purged.st_mtime_ns
 
 
-def thread_files(folder: str) -> Iterator[tuple[str, int]]:
-    """The files of threads, by name without ending, and how they look."""
+def thread_files(folder: str) -> dict[str, int]:
+    """The files of threads, by name without ending, and how they look: `stamp_of` each."""
+    stamps: dict[str, int] = {}
     # By a descriptor of the folder: then a look at a file need not find the folder again.
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return  # a store that is only looked at may lack it
+        return stamps  # a store that is only looked at may lack it
     try:
         with os.scandir(descriptor) as found:
             for item in found:
@@ -193,9 +196,14 @@ def thread_files(folder: str) -> Iterator[tuple[str, int]]:
                         look = item.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue  # purged since the folder was read
-                    yield name[:-6], hash((look.st_ino, look.st_size, look.st_mtime_ns))
+                    stem = name[:-6]
+                    # Not by a call: of ten thousand files the calls would show.
+                    stamps[stem] = hash(
+                        (crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns)
+                    )
     finally:
         os.close(descriptor)
+    return stamps
 
 
 def heads(store: OpenStore, changes: Changes) -> list[ThreadHead]:

@@ -377,6 +377,15 @@ class Index:
         with self.asked() as db:
             return dict(every(db, "SELECT name, stamp FROM files WHERE name IS NOT NULL"))
 
+    def stamp_sum(self) -> tuple[int, int]:
+        """How many files of threads are known, and the sum of how they looked."""
+        # In halves: SQLite has no integers for the sum of many of 64 bits.
+        halves = "sum(stamp >> 32), sum(stamp & 0xFFFFFFFF)"
+        with self.asked() as db:
+            row = one(db, f"SELECT count(*), {halves} FROM files WHERE name IS NOT NULL")
+        count, high, low = row or (0, 0, 0)
+        return count, ((high or 0) << 32) + (low or 0)
+
     def stamp(self, name: str) -> int | None:
         """The same of one file."""
         with self.asked() as db:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from zlib import crc32
 
 import msgspec
 from msgspec import UnsetType
@@ -336,7 +337,7 @@ class Journal:
     def _take_over(self, found: list[FoundLine]) -> None:
         last = self.file.read(max(0, self._size - LAST_BYTES), min(LAST_BYTES, self._size))
         look = self.file.look()
-        stamp = stamp_of(look) if look.st_size == self._size else 0
+        stamp = stamp_of(self._name or "", look) if look.st_size == self._size else 0
         extent = Extent(self._size, last, stamp)
         apply(self._store.index, self.header, self._name, found, extent, self._store.blobs.get)
 
@@ -559,9 +560,13 @@ def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
             ticket.error = error
 
 
-def stamp_of(look: os.stat_result) -> int:
-    """How a file looks from outside: if this is the same, it is taken to be the same."""
-    return hash((look.st_ino, look.st_size, look.st_mtime_ns))  # of integers: the same everywhere
+def stamp_of(stem: str, look: os.stat_result) -> int:
+    """How a file looks from outside: if this is the same, it is taken to be the same.
+
+    Its name is a part of it, so that a sum of stamps tells of a renamed file, too.
+    """
+    # A hash of integers is the same in every process, that of a string is not.
+    return hash((crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns))
 
 
 def _run_end(places: Sequence[Where], at: int) -> int:

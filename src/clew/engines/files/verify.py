@@ -83,8 +83,8 @@ class _Check:
     def __init__(self, store: OpenStore, afresh: OpenStore, progress: Progress | None) -> None:
         self._store = store
         self._afresh = afresh
-        self._threads = [name for name, _ in sorted(thread_files(store.place.threads))]
-        self._husks = [key for key, _ in sorted(thread_files(store.place.purged))]
+        self._threads = sorted(thread_files(store.place.threads))
+        self._husks = sorted(thread_files(store.place.purged))
         self._blobs = list(store.blobs.all())
         total = len(self._threads) + len(self._husks) + len(self._blobs)
         self._meter = Meter(progress, total, every=1)
