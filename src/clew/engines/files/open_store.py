@@ -201,9 +201,11 @@ class OpenStore:
         Unless `deep`, only as far as the index does not have what they begin at.
         """
         line: list[Journal] = []
-        passed: set[str] = set()  # damage may lead in a circle
+        passed: set[str] = set()
         at: Source | None = source
-        while at is not None and at.key not in passed:
+        while at is not None:
+            if at.key in passed:
+                raise Corrupt(f"thread {at.thread!r}", "by its forks it was forked from itself")
             passed.add(at.key)
             line.append(self.owner(at))
             try:

@@ -18,7 +18,7 @@ from clew.engines.shared.compression import Packed
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.facts import set_fact
 from clew.engines.shared.tables.namespaces import Space
-from clew.engines.shared.tables.rows import Lineages, Range, one
+from clew.engines.shared.tables.rows import Lineage, Lineages, one
 from clew.engines.sqlite import blobs, leases
 
 # The plus keeps SQLite from preparing the join anew for every id that is bound.
@@ -48,7 +48,7 @@ def append(
         raise NotFound("thread", thread)
     if not 0 < row[0] <= rows.THREAD_NO_MAX:
         raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
-    no, lineage = row[0], () if row[1] is None else lineages.of(db, row[1])
+    no, lineage = row[0], lineages.of(db, row[1])
     decided = plan(
         Head(*row[3:10]),
         drafts,
@@ -71,7 +71,7 @@ def _write(
     db: apsw.Connection,
     space: int,
     no: int,
-    lineage: tuple[Range, ...],
+    lineage: Lineage,
     decided: Plan,
     packed: Mapping[str, Packed],
     clock: Callable[[], Instant],
@@ -107,7 +107,7 @@ def _find_blobs(db: apsw.Connection, space: int, records: Sequence[Record]) -> d
 
 
 def _start_segment(
-    db: apsw.Connection, no: int, lineage: tuple[Range, ...], first: str, parent: str | None
+    db: apsw.Connection, no: int, lineage: Lineage, first: str, parent: str | None
 ) -> None:
     db.execute(
         "INSERT INTO segments (first, parent) VALUES (?,?)",

@@ -22,7 +22,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
+from clew.engines.shared.tables.rows import Lineage, Lineages, Range, ThreadRow, every, one, value
 from clew.engines.shared.thread_list import PURGED, UNLISTED_MAX, page_of, scans
 
 _log = logging.getLogger("clew")
@@ -77,7 +77,7 @@ def path_spans(
     return _spans(db, place, _place(db, row, lineage, after), after)
 
 
-def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> int:
+def _place(db: apsw.Connection, row: ThreadRow, lineage: Lineage, id: str) -> int:
     place = rows.locate(db, row.no, lineage, id)
     if place is None:
         raise NotFound("entry", id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import NoneType
 from typing import Annotated, Any
 
@@ -108,44 +109,78 @@ def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> No
 
 
 class Lineages:
-    """The ranges of entries that forks inherit. They never change, so they are remembered."""
+    """The ranges of entries that forks inherit. They never change, so they are remembered.
+
+    What is remembered is one step each: from a record to where its segment begins, and what that
+    hangs on. So a fork of a fork remembers nothing that the first one does already.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Range, ...]] = {}
+        self._steps: dict[int, tuple[int, int | None]] = {}
 
-    def of(self, db: apsw.Connection, origin: int | None) -> tuple[Range, ...]:
-        if origin is None:
-            return ()
-        found = self._known.get(origin)
+    def of(self, db: apsw.Connection, origin: int | None) -> Lineage:
+        return () if origin is None else _Walk(self, db, origin)
+
+    def step(self, db: apsw.Connection, no: int) -> tuple[int, int | None]:
+        """The first record of the segment that a record is in, and what that hangs on."""
+        found = self._steps.get(no)
         if found is None:
-            found = tuple(path_ranges(db, origin))
-            if len(self._known) > 1000:
-                self._known.clear()
-            self._known[origin] = found
+            found = _segment_of(db, no)
+            if len(self._steps) >= _STEPS_MAX:
+                self._steps.clear()
+            self._steps[no] = found
         return found
+
+
+_STEPS_MAX = 100_000
+
+
+class _Walk:
+    """A lineage, range by range, the newest first: as far as it is looked at."""
+
+    def __init__(self, lineages: Lineages, db: apsw.Connection, origin: int) -> None:
+        self._lineages = lineages
+        self._db = db
+        self._origin = origin
+
+    def __iter__(self) -> Iterator[Range]:
+        step = self._lineages.step
+        return _ranges(self._origin, lambda no: step(self._db, no))
+
+
+Lineage = Iterable[Range]
 
 
 def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
     """The path to an entry as ranges of records, the newest first: one lookup a segment."""
+    return _ranges(no, lambda at: _segment_of(db, at))
+
+
+def _ranges(no: int, step: Callable[[int], tuple[int, int | None]]) -> Iterator[Range]:
     at: int | None = no
     passed: set[int] = set()  # damage may lead in a circle
     while at is not None:
-        row = one(
-            db,
-            "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
-            " ORDER BY first DESC LIMIT 1",
-            (number(at >> 32, 0), at),
-        )
-        if row is None:
-            raise Corrupt(f"record no. {at}", "it is in no segment")
-        if row[0] in passed:
-            raise Corrupt(f"record no. {row[0]}", "its segment hangs on itself")
-        passed.add(row[0])
-        yield row[0], at
-        at = row[1]
+        first, above = step(at)
+        if first in passed:
+            raise Corrupt(f"record no. {first}", "its segment hangs on itself")
+        passed.add(first)
+        yield first, at
+        at = above
 
 
-def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str) -> int | None:
+def _segment_of(db: apsw.Connection, no: int) -> tuple[int, int | None]:
+    row = one(
+        db,
+        "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
+        " ORDER BY first DESC LIMIT 1",
+        (number(no >> 32, 0), no),
+    )
+    if row is None:
+        raise Corrupt(f"record no. {no}", "it is in no segment")
+    return row[0], row[1]
+
+
+def locate(db: apsw.Connection, thread: int, lineage: Lineage, id: str) -> int | None:
     """The number of an entry that is visible in a thread: its own, or on the path it inherits."""
     row = one(db, _LOCATE, (id, thread))
     return locate_inherited(db, lineage, id) if row is None else int(row[0])
@@ -154,16 +189,30 @@ def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str
 _LOCATE = "SELECT no FROM records WHERE id = ? AND no >> 32 = ? AND type = 0"
 
 
-def locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> int | None:
-    for thread in dict.fromkeys(first >> 32 for first, _ in lineage):
+def locate_inherited(db: apsw.Connection, lineage: Lineage, id: str) -> int | None:
+    """Thread by thread, as far as most forks reach; what lies further up, by the id alone."""
+    ranges = iter(lineage)
+    near = list(islice(ranges, _NEAR))
+    for thread in dict.fromkeys(first >> 32 for first, _ in near):
         row = one(db, _LOCATE, (id, thread))
-        if row is not None and any(first <= row[0] <= last for first, last in lineage):
+        if row is not None and any(first <= row[0] <= last for first, last in near):
             return int(row[0])
+    if len(near) < _NEAR:
+        return None
+    places = {no >> 32: no for (no,) in each(db, _LOCATE_ALL, (id,))}
+    for first, last in ranges if places else ():
+        no = places.get(first >> 32)
+        if no is not None and first <= no <= last:
+            return int(no)
     return None
 
 
+_NEAR = 64  # ranges
+_LOCATE_ALL = "SELECT no FROM records WHERE id = ? AND type = 0"
+
+
 def find(
-    db: apsw.Connection, thread: int, name: str, lineage: tuple[Range, ...], id: str
+    db: apsw.Connection, thread: int, name: str, lineage: Lineage, id: str
 ) -> Record | None:
     """The record with an id among those visible in a thread."""
     row = one(db, _FIND, (id, thread))
