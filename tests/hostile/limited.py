@@ -76,7 +76,8 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -91,7 +92,8 @@ class Runner:
         return self._ask(asked, folder, limits)
 
     def _ask(self, asked: dict[str, Any], folder: Path, limits: Limits | None) -> Ended:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         asked |= {"folder": str(folder), "limits": vars(limits or Limits())}
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         self._process.stdin.flush()
@@ -102,8 +104,6 @@ class Runner:
 
 
 def serve() -> None:
-    import clew.aio
-    import clew.cli
     from clew.cli import main
 
     _warm_up(main)

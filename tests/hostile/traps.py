@@ -16,13 +16,11 @@ from typing import Any
 import apsw
 
 import clew
-from clew.core.codec import digest, encode, new_id
-from clew.core.hashes import record_hash, thread_hash
+from clew.core.codec import digest, encode
+from clew.core.hashes import record_hash
 from clew.core.lines import Header, Source, header_line, record_line, summed
-from clew.core.model import Entry, Fact, Origin, ThreadDraft
+from clew.core.model import Entry, Origin, ThreadDraft
 from clew.engines.files.place import anonymous
-from clew.engines.shared.compression import pack
-from clew.engines.shared.tables import rows
 
 NOW = 1_700_000_000_000_000
 TERABYTE = 1 << 40
@@ -458,7 +456,7 @@ for _name, _sql in {
         "UPDATE threads SET shelf = 3 WHERE id = 't'",
     ],
     "a segment hangs on itself": [f"UPDATE segments SET parent = first WHERE first >> 32 = {_T}"],
-    "a fork of itself": [f"UPDATE threads SET origin_no = no << 32 | 1, origin = id WHERE id = 't'"],
+    "a fork of itself": ["UPDATE threads SET origin_no = no << 32 | 1, origin = id WHERE id = 't'"],
     "a blob says that it has a terabyte": ["UPDATE blobs SET size = 1 << 40"],
     "a blob says that it has half a gigabyte": ["UPDATE blobs SET size = 1 << 29"],
     "a body of zeros that are not stored": [
@@ -585,11 +583,11 @@ def two_threads_of_one_file_were_forked_from_each_other(path: Path) -> None:
     with clew.open(path, durability="relaxed") as store:
         store.create("one").append("event", 1)
         store.create("two").append("event", 1)
-    numbers = "(SELECT no << 32 | 1 FROM threads WHERE id = '{}')"
+    one, two = (f"(SELECT no << 32 | 1 FROM threads WHERE id = '{id}')" for id in ("one", "two"))
     change(
         path,
-        f"UPDATE threads SET origin = 'two', origin_no = {numbers.format('two')} WHERE id = 'one'",
-        f"UPDATE threads SET origin = 'one', origin_no = {numbers.format('one')} WHERE id = 'two'",
-        f"UPDATE segments SET parent = {numbers.format('two')} WHERE first = {numbers.format('one')}",
-        f"UPDATE segments SET parent = {numbers.format('one')} WHERE first = {numbers.format('two')}",
+        f"UPDATE threads SET origin = 'two', origin_no = {two} WHERE id = 'one'",
+        f"UPDATE threads SET origin = 'one', origin_no = {one} WHERE id = 'two'",
+        f"UPDATE segments SET parent = {two} WHERE first = {one}",
+        f"UPDATE segments SET parent = {one} WHERE first = {two}",
     )

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.codec import decode, encode
+from clew.core.engine import pages
 from clew.core.errors import Corrupt
 from clew.core.model import Draft, Fact, FactDraft, MoveDraft, ThreadInfo, fact_keys
 from clew.snapshots import trust
@@ -153,15 +154,12 @@ def _find(engine: Engine, thread: str, top: Intent) -> Intent | None:
     """
     if top.below is None:
         return None
-    after = top.below.after
-    while after < top.after:
-        page = engine.read(thread, after=after, limit=_PAGE)
+    for page in pages(engine, thread, after=top.below.after, limit=_PAGE):
         for record in page:
             if isinstance(record, Fact) and record.id == f"{top.below.id}.done":
                 return _converted(record.value, f"record {record.seq} of thread {thread!r}")
-        if len(page) < _PAGE:
+        if page[-1].seq >= top.after:
             break
-        after = page[-1].seq
     return None
 
 

@@ -405,7 +405,9 @@ class _Writer:
         if missing <= 0:
             return
         if not self._salvage.budget.take(missing):
-            text = f"record {seq:,} of the purged thread {self._thread.draft.id!r:.200} gets another"
+            text = (
+                f"record {seq:,} of the purged thread {self._thread.draft.id!r:.200} gets another"
+            )
             self._salvage.notes.append(f"{text} seq: so many cannot have been before it")
             return
         for _ in range(missing):

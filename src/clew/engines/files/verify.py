@@ -41,10 +41,11 @@ def check(
             yield from found
             return
         afresh = store.twin(Index(":memory:"))
+        broken: dict[str, str] = {}
         try:
             for part in _Check(store, afresh, progress).parts():
                 # The gate is not held while the caller looks at what was found: a purge would wait.
-                with store.gate.open():
+                with store.gate.open(), afresh.looking_at_all(broken):
                     found = list(part)
                 yield from found
         finally:

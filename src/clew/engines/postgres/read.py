@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from msgspec import UNSET, UnsetType
 
+from clew.core.engine import PAGE_BYTES, PathSize, fill_page
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import (
     Entry,
@@ -51,15 +52,19 @@ def thread_row(wire: Wire, book: Book, id: str) -> ThreadRow:
 
 # First the thread, then its records: a planner that has no statistics yet might read all records
 # to find those of one thread.
+# What lies behind a full page does not leave the server.
 _READ = f"""
-SELECT {rows.RECORD.format(name="t.id")}
-  FROM clew.threads t
- CROSS JOIN LATERAL (
-   SELECT * FROM clew.records
-    WHERE space = t.space AND thread = t.no AND seq > %s ORDER BY seq LIMIT %s) AS r
-  {rows.WITH_BODY}
- WHERE t.space = %s AND t.id = %s AND NOT t.purged
- ORDER BY r.seq
+SELECT * FROM (
+  SELECT {rows.RECORD.format(name="t.id")}, sum(coalesce(b.size, octet_length(r.body), 0)) OVER (
+           ORDER BY r.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_bytes
+    FROM clew.threads t
+   CROSS JOIN LATERAL (
+     SELECT * FROM clew.records
+      WHERE space = t.space AND thread = t.no AND seq > %s ORDER BY seq LIMIT %s) AS r
+    {rows.WITH_BODY}
+   WHERE t.space = %s AND t.id = %s AND NOT t.purged) AS page
+ WHERE coalesce(before_bytes, 0) < {PAGE_BYTES}
+ ORDER BY seq
 """
 
 
@@ -68,7 +73,7 @@ def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Re
     found = wire.every(book.sql(_READ), (after, limit, book.space, thread))
     if not found:
         thread_row(wire, book, thread)
-    return [rows.to_record(row) for row in found]
+    return fill_page(map(rows.to_record, found))
 
 
 def number_and_seq(wire: Wire, book: Book, thread: str) -> tuple[int, int]:
@@ -124,7 +129,8 @@ def path(
     else:
         found = _path_between(wire, book, thread, leaf, after, limit)
     found.reverse()
-    return [rows.to_record(row) for row in found]  # type: ignore[misc]
+    size = PathSize(thread)
+    return [size.count(rows.to_record(row)) for row in found]  # type: ignore[misc]
 
 
 def _path_between(

@@ -211,9 +211,7 @@ _NEAR = 64  # ranges
 _LOCATE_ALL = "SELECT no FROM records WHERE id = ? AND type = 0"
 
 
-def find(
-    db: apsw.Connection, thread: int, name: str, lineage: Lineage, id: str
-) -> Record | None:
+def find(db: apsw.Connection, thread: int, name: str, lineage: Lineage, id: str) -> Record | None:
     """The record with an id among those visible in a thread."""
     row = one(db, _FIND, (id, thread))
     if row is not None:

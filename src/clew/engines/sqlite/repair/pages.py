@@ -23,7 +23,7 @@ from clew.engines.sqlite.schema import harden
 PAGE_BYTES = 4096
 _LEAF = 0x0D
 _COLUMNS_MAX = 32  # more than any table of ours has
-_TIMES = 4  # how often each page may be the rest of a row: those that were removed still name theirs
+_TIMES = 4  # each page may be the rest of so many rows: removed ones still name theirs
 _INLINE_MAX = PAGE_BYTES - 35
 _INLINE_MIN = (PAGE_BYTES - 12) * 32 // 255 - 23
 _SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}

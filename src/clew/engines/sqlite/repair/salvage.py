@@ -81,7 +81,7 @@ class SQLiteSalvage:
             likely = [seq for seq in seqs if 0 < seq <= 2 * count + min(_SLACK, self.budget.left)]
             if 0 < thread < _THREADS_MAX and likely:
                 top = max(likely)
-                # What is there was counted with the size of the store; what is missing comes on top.
+                # What is there has its room in the store; what is missing comes on top.
                 fits = self.budget.take(max(0, top - count))
                 tops[thread] = top if fits else min(top, count)
         return tops
