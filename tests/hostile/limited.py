@@ -84,7 +84,13 @@ class Runner:
 
     def run(self, arguments: Sequence[str], folder: Path, limits: Limits | None = None) -> Ended:
         """Run `clew` with arguments, in a folder."""
-        return self._ask({"arguments": list(arguments)}, folder, limits)
+        return self.run_all([arguments], folder, limits)
+
+    def run_all(
+        self, commands: Sequence[Sequence[str]], folder: Path, limits: Limits | None = None
+    ) -> Ended:
+        """Several commands, one after the other, in one process; the worst of their exit codes."""
+        return self._ask({"commands": [list(one) for one in commands]}, folder, limits)
 
     def call(self, function: str, folder: Path, limits: Limits, *arguments: str) -> Ended:
         """Call a function, "module:name", with texts; an error that is not Clew's is code 70."""
@@ -191,10 +197,16 @@ def _code(asked: dict[str, Any]) -> int:
     from clew.cli import main
 
     if "function" not in asked:
-        try:
-            return int(main(asked["arguments"]) or 0)
-        except SystemExit as end:
-            return int(end.code or 0)
+        codes = []
+        for arguments in asked["commands"]:
+            print(f"$ clew {' '.join(arguments)}"[:300], file=sys.stderr)
+            try:
+                codes.append(int(main(arguments) or 0))
+            except SystemExit as end:
+                codes.append(int(end.code or 0))
+            if codes[-1] == 70:
+                break  # what it said stands last
+        return max(codes)
     from importlib import import_module
 
     from clew import ClewError

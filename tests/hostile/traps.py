@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+from msgspec.structs import astuple
 
 import clew
-from clew.core.codec import digest, encode
+from clew.core.codec import digest, encode, new_id
 from clew.core.hashes import record_hash
+from clew.core.lease_rules import LeaseState
 from clew.core.lines import Header, Source, header_line, record_line, summed
-from clew.core.model import Entry, Origin, ThreadDraft
+from clew.core.model import Entry, EntryDraft, Origin, ThreadDraft
+from clew.engines.files.disk import Disk
 from clew.engines.files.place import anonymous
+from clew.engines.shared import clock
 
 NOW = 1_700_000_000_000_000
 TERABYTE = 1 << 40
@@ -281,13 +285,14 @@ def deepen(path: Path, depth: int = 1500) -> None:
 
 
 @files
-def a_lease_for_ever(root: Path) -> None:
+def a_lease_for_ever_of_this_boot(root: Path) -> None:
     from clew.engines.files import leases
 
-    plant = getattr(leases, "plant", None)
-    lock = root / "locks" / anonymous("good")
-    if plant is None:
-        lock.write_bytes(b"\xff" * 4096)
+    era = clock.now().era
+    state = LeaseState(1, "somebody", "turn", 1 << 62, 1 << 62, 1 << 62, era)
+    descriptor = os.open(root / "locks" / anonymous("good"), os.O_RDWR | os.O_CREAT, 0o600)
+    leases.write(Disk(), descriptor, leases.LeaseSlots(), state)
+    os.close(descriptor)
 
 
 # --- bodies -----------------------------------------------------------------------------------
@@ -295,25 +300,21 @@ def a_lease_for_ever(root: Path) -> None:
 LARGE = 60 * 1024 * 1024
 
 
-def bomb(n: int) -> bytes:
-    """JSON of 60 MB that takes 2 KB when it is compressed."""
-    return b'{"n":%d,"text":"%s"}' % (n, b"a" * LARGE)
-
-
-def bombs(store: clew.Store, count: int) -> None:
-    thread = store.create("bad")
-    for n in range(count):
-        thread.append("event", {"n": n, "text": "a" * LARGE})
-
-
 def _bombs(engine: str) -> Trap:
+    """A dozen bodies of 60 MB, of which each takes 2 KB, as events and as messages."""
+
     def trap(place: Path) -> None:
         address = str(place) if engine == "sqlite" else f"files:{place}"
+        text = b"a" * LARGE
         with clew.open(address, durability="relaxed") as store:
-            bombs(store, 12)
-            thread = store.create("told", title="told")
-            for n in range(12):
-                thread.append_message({"role": "user", "content": f"{n}" + "a" * LARGE})
+            for id, kind, data in (
+                ("bad", "event", b'{"text":"%s"}' % text),
+                ("told", "user_message", b'{"content":"%s","role":"user"}' % text),
+            ):
+                store.create(id)
+                for _ in range(12):
+                    draft = EntryDraft(id=new_id(), kind=kind, data=data, time_us=NOW)
+                    store.engine.append(id, [draft])
 
     return trap
 
@@ -352,7 +353,7 @@ def plant_snapshot(store: clew.Store, thread: str, tree: str, **members: Any) ->
     } | members
     entry = handle.append("snapshot", {**body, "left_out": []})
     facts = {"time_us": entry.time_us, "pinned": False} | members
-    handle.set(f"snapshot.{entry.id}", {**body, **facts})
+    handle.set_facts({f"snapshot.{entry.id}": {**body, **facts}})
     handle.append_message({"role": "assistant", "content": "done"})
     return entry.id
 
@@ -411,7 +412,7 @@ def _facts(store: clew.Store) -> None:
         }.items()
     ):
         try:
-            thread.set(key, value)
+            thread.set_facts({key: value})
         except clew.ClewError:
             thread.append("event", n)
 
@@ -464,9 +465,6 @@ for _name, _sql in {
     ],
     "a thread at a time beyond the calendar": [
         "UPDATE threads SET updated_us = 1 << 62, listed_us = 1 << 62 WHERE id = 't'"
-    ],
-    "a lease for ever": [
-        "INSERT INTO leases SELECT no, 1, 'me', NULL, 1, 1 << 62, 1 << 62, '', 'x' FROM threads"
     ],
     "a lease with a fence without end": [
         "INSERT INTO leases SELECT no, 9223372036854775807, 'me', NULL, 1, 1 << 62, 1 << 62, '',"
@@ -576,6 +574,18 @@ def many_pages_whose_cells_share_one_long_rest(path: Path) -> None:
         page[8 + 2 * n : 10 + 2 * n] = place
     others = [(first + 2 + n).to_bytes(4, "big") + bytes(PAGE - 4) for n in range(rest)]
     lengthen(path, bytes(page), *others, *[bytes(page)] * 50)
+
+
+@sqlite
+def a_lease_for_ever_of_this_boot_in_a_file(path: Path) -> None:
+    from clew.engines.sqlite.leases import lease_hash
+
+    state = LeaseState(1, "somebody", "turn", 1 << 62, 1 << 62, 1 << 62, clock.now().era)
+    db = apsw.Connection(str(path))
+    for no, id in db.execute("SELECT no, id FROM threads").fetchall():
+        row = (no, *astuple(state), lease_hash(id, state))
+        db.execute("INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?)", row)
+    db.close()
 
 
 @sqlite

@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 
+MESSAGE_MAX = 4000  # characters
+_END = 500
+
+
 class ClewError(Exception):
     """The root. Catch it to catch everything that Clew raises on purpose."""
 
@@ -51,6 +55,9 @@ class ClewError(Exception):
     committed: bool | None = False
 
     def __init__(self, message: str, **fields: Any) -> None:
+        # What is quoted may be a stored value of any size; `fields` have all of it.
+        if len(message) > MESSAGE_MAX:
+            message = f"{message[: MESSAGE_MAX - _END]} … {message[-_END:]}"
         super().__init__(message)
         self.fields = fields
         for name, value in fields.items():

@@ -115,9 +115,13 @@ def _own(info: ThreadInfo, key: str) -> Snapshot:
 
 def _converted(id: str, thread: str, fields: Any, place: str) -> Snapshot:
     try:
-        return msgspec.convert({**fields, "id": id, "thread": thread}, Snapshot)
+        snapshot = msgspec.convert({**fields, "id": id, "thread": thread}, Snapshot)
     except (TypeError, msgspec.ValidationError) as error:
         raise Corrupt(place, f"it does not tell of a snapshot: {error}") from error
+    flaw = snapshot.flaw()
+    if flaw is not None:
+        raise Corrupt(place, f"it does not tell of a snapshot: {flaw}")
+    return snapshot
 
 
 def visible(engine: Engine, info: ThreadInfo) -> list[Snapshot]:

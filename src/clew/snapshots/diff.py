@@ -27,6 +27,7 @@ SIMILAR_RATIO = 0.6
 TEXT_BYTES_MAX = 512 * 1024  # of a file
 LINES_MAX = 20_000
 TOTAL_CHARACTERS_MAX = 4 * 1024 * 1024
+_NAMES_CHARACTERS_MAX = 4 * 1024 * 1024  # of files that are only named
 _ENTERED_MAX = 5_000  # folders, before it is asked whether the trees come to an end
 _LOOKED_AT = 8000  # bytes, to tell text from what is none
 _ESCAPES_MAX = 0.2
@@ -287,7 +288,7 @@ def unified(trees: Trees, differences: Iterable[Difference]) -> str:
         text += "".join(_hunks(trees, one)) if left > 0 else "the rest is too much to be shown\n"
         made.append(text)
         left -= len(text)
-        if left < -TOTAL_CHARACTERS_MAX:  # of names alone
+        if left < -_NAMES_CHARACTERS_MAX:
             made.append("and more files\n")
             break
     return "".join(made)

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from clew.core.errors import Corrupt, NotFound
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
+from clew.core.names import ID_BYTES_MAX
 from clew.engines.shared.compression import unpack
 
 ENTRY, MOVE, FACT = 0, 1, 2
@@ -269,6 +270,7 @@ THREAD = (
 
 Number = Annotated[int, Meta(ge=1, le=THREAD_NO_MAX)]
 Time = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]
+Name = Annotated[str, Meta(max_length=ID_BYTES_MAX)]
 
 
 Facts = tuple[dict[str, bytes], dict[str, str]]  # those that can be read; the others, and why not
@@ -278,15 +280,15 @@ class ThreadRow(Struct, frozen=True, array_like=True):
     """A thread's row. `origin_no` is the last record of the path that it shares."""
 
     no: Number
-    id: str
+    id: Name
     created_us: Time
     updated_us: Time
     seq: Annotated[int, Meta(ge=0, le=SEQ_MAX)]
-    leaf: str | None
-    parent: str | None
-    origin: str | None
-    origin_entry: str | None
-    origin_hash: str | None
+    leaf: Name | None
+    parent: Name | None
+    origin: Name | None
+    origin_entry: Name | None
+    origin_hash: Name | None
     origin_no: int | None
 
     def info(self, db: apsw.Connection, known: Facts | None = None) -> ThreadInfo:
