@@ -16,45 +16,13 @@ from pathlib import Path
 
 import pytest
 from amounts import amount
+from hostile.commands import EVERYTHING
 from hostile.limited import Limits, Runner
 from hostile.mutants import mutant, template
 
 LIMITS = Limits(cpu_seconds=20, wall_seconds=300)
 BATCHES = amount(2, 50)
 EACH = amount(10, 100)
-COMMANDS = (
-    "list {a} --json",
-    "show {a} {t}",
-    "show {a} {t} --json",
-    "show {a} {t} --context",
-    "tail {a} {t}",
-    "tree {a} {t}",
-    "diff {a} good {t}",
-    "stats {a}",
-    "search word --store {a}",
-    "usage --store {a}",
-    "export {a} {t} --out out.jsonl",
-    "export {a} {t} --as markdown --out out.md",
-    "verify {a}",
-    "verify {a} --quick",
-    "doctor {a}",
-    "copy {a} copied.db",
-    "copy {a} files:copied",
-    "backup {a} kept.db",
-    "cleanup {a} --older-than 0d --yes",
-    "gc {a}",
-    "snapshot list {a} good",
-    "snapshot show {a} good",
-    "snapshot diff {a} good",
-    "snapshot restore {a} good --dry-run",
-    "rewind {a} good --files --dry-run",
-    "undo {a} good --dry-run",
-    "fork {a} {t} --id new",
-    "title {a} {t} hello",
-    "delete {a} {t}",
-    "purge {a} {t} --yes",
-    "repair {a} --reindex",
-)
 LAST = ("repair {a}", "verify {a}")  # whatever became of it, it can be tried
 
 
@@ -91,7 +59,7 @@ def try_mutant(engine: str, number: int, folder: Path, runner: Runner) -> list[s
     place = folder / "in" / ("s.db" if engine == "sqlite" else "store")
     address = str(place) if engine == "sqlite" else f"files:{place}"
     chance = random.Random(-number)
-    chosen = [*chance.sample(COMMANDS, 4), *LAST]
+    chosen = [*chance.sample(EVERYTHING, 4), *LAST]
     threads = ("good", "fork", "t", "heir")
     commands = [
         [word.format(a=address, t=chance.choice(threads)) for word in command.split()]

@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +31,29 @@ from clew.engines.shared import clock
 NOW = 1_700_000_000_000_000
 TERABYTE = 1 << 40
 PAGE = 4096
-Trap = Callable[[Path], None]
+Build = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Trap:
+    """How it is made, and which thread is the one to be asked for."""
+
+    build: Build
+    thread: str = "bad"
+
 
 FILES: dict[str, Trap] = {}
 SQLITE: dict[str, Trap] = {}
 
 
-def files(trap: Trap) -> Trap:
-    FILES[trap.__name__.replace("_", " ")] = trap
-    return trap
+def files(build: Build, thread: str = "bad") -> Build:
+    FILES[build.__name__.replace("_", " ")] = Trap(build, thread)
+    return build
 
 
-def sqlite(trap: Trap) -> Trap:
-    SQLITE[trap.__name__.replace("_", " ")] = trap
-    return trap
+def sqlite(build: Build, thread: str = "t") -> Build:
+    SQLITE[build.__name__.replace("_", " ")] = Trap(build, thread)
+    return build
 
 
 def honest(engine: str, folder: Path) -> str:
@@ -145,7 +156,7 @@ def what_is_left_of_a_purged_thread_says_a_seq_of_2_to_the_31(root: Path) -> Non
 _FIELDS = tuple(Entry.__struct_fields__)
 
 
-@files
+@partial(files, thread="one")
 def two_threads_were_forked_from_each_other(root: Path) -> None:
     one, two = chain("one", [1])[0], chain("two", [1])[0]
     write_thread(
@@ -164,7 +175,7 @@ def two_threads_were_forked_from_each_other(root: Path) -> None:
     )
 
 
-@files
+@partial(files, thread="c0")
 def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
     count = 2000
     ends = {n: chain(f"c{n}", [1])[0] for n in range(count)}
@@ -175,7 +186,7 @@ def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
         write_thread(root, f"c{n}", line, origin=origin, source=Source(f"c{m}", f"kc{m}", 1))
 
 
-@files
+@partial(files, thread="one")
 def it_was_forked_from_itself(root: Path) -> None:
     one = chain("one", [1])[0]
     origin, source = Origin("one", one.id, one.hash), Source("one", "kone", 1)
@@ -185,7 +196,7 @@ def it_was_forked_from_itself(root: Path) -> None:
 # --- files: what is no file, or says that it is large ---
 
 
-def _somewhere(*where: str) -> Trap:
+def _somewhere(*where: str) -> Build:
     def trap(root: Path) -> None:
         for name in where:
             sparse(root / name)
@@ -214,10 +225,11 @@ for _place in (
     "namespaces/n/threads/bad.jsonl",
     "namespaces/n/clew.json",
 ):
-    FILES[f"a terabyte of nothing at {_place}"] = _somewhere(_place)
+    _thread = "bad" if "bad" in _place else "good"
+    FILES[f"a terabyte of nothing at {_place}"] = Trap(_somewhere(_place), _thread)
 
 
-def _special(place: str, make: Callable[[Path], None]) -> Trap:
+def _special(place: str, make: Callable[[Path], None]) -> Build:
     def trap(root: Path) -> None:
         path = root / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,25 +261,26 @@ for _what, _make in _SPECIALS.items():
         f"blobs/ab/{'c' * 62}",
         "../store-repair",
     ):
-        FILES[f"{_what} at {_place}"] = _special(_place, _make)
+        _thread = "bad" if "bad" in _place else "good"
+        FILES[f"{_what} at {_place}"] = Trap(_special(_place, _make), _thread)
 
 
-@files
+@partial(files, thread="good")
 def folders_a_thousand_deep_among_the_threads(root: Path) -> None:
     deepen(root / "threads" / "deep")
 
 
-@files
+@partial(files, thread="good")
 def folders_a_thousand_deep_among_the_blobs(root: Path) -> None:
     deepen(root / "blobs" / "ab")
 
 
-@files
+@partial(files, thread="good")
 def folders_a_thousand_deep_in_a_namespace(root: Path) -> None:
     deepen(root / "namespaces" / "n" / "threads")
 
 
-@files
+@partial(files, thread="good")
 def folders_a_thousand_deep_in_the_index(root: Path) -> None:
     deepen(root / "index" / "deep")
 
@@ -284,7 +297,7 @@ def deepen(path: Path, depth: int = 1500) -> None:
     os.close(here)
 
 
-@files
+@partial(files, thread="good")
 def a_lease_for_ever_of_this_boot(root: Path) -> None:
     from clew.engines.files import leases
 
@@ -300,7 +313,7 @@ def a_lease_for_ever_of_this_boot(root: Path) -> None:
 LARGE = 60 * 1024 * 1024
 
 
-def _bombs(engine: str) -> Trap:
+def _bombs(engine: str) -> Build:
     """A dozen bodies of 60 MB, of which each takes 2 KB, as events and as messages."""
 
     def trap(place: Path) -> None:
@@ -319,8 +332,9 @@ def _bombs(engine: str) -> Trap:
     return trap
 
 
-FILES["bodies of 60 MB that compress to 2 KB"] = _bombs("files")
-SQLITE["bodies of 60 MB that compress to 2 KB"] = _bombs("sqlite")
+for _engine, _traps in (("files", FILES), ("sqlite", SQLITE)):
+    _traps["events of 60 MB that compress to 2 KB"] = Trap(_bombs(_engine))
+    _traps["messages of 60 MB that compress to 2 KB"] = Trap(_bombs(_engine), "told")
 
 
 # --- manifests --------------------------------------------------------------------------------
@@ -358,7 +372,7 @@ def plant_snapshot(store: clew.Store, thread: str, tree: str, **members: Any) ->
     return entry.id
 
 
-def _planted(engine: str, plant: Callable[[clew.Store], None]) -> Trap:
+def _planted(engine: str, plant: Callable[[clew.Store], None]) -> Build:
     def trap(place: Path) -> None:
         address = str(place) if engine == "sqlite" else f"files:{place}"
         with clew.open(address, durability="relaxed") as store:
@@ -373,7 +387,7 @@ def _tangle(store: clew.Store) -> None:
     plant_snapshot(store, "bad", other)
 
 
-_ROOTS: dict[str, dict[str, Any]] = {
+SNAPSHOTS: dict[str, dict[str, Any]] = {
     "a NUL in the root of a snapshot": {"root": "/tmp/a\0b"},
     "a root of a megabyte": {"root": "/a" * 500_000},
     "a root that is relative": {"root": "../.."},
@@ -418,10 +432,10 @@ def _facts(store: clew.Store) -> None:
 
 
 for _engine, _traps in (("files", FILES), ("sqlite", SQLITE)):
-    _traps["sixty manifests that name each other twice"] = _planted(_engine, _tangle)
-    _traps["facts of megabytes"] = _planted(_engine, _facts)
-    for _name, _members in _ROOTS.items():
-        _traps[_name] = _planted(_engine, _rooted(_members))
+    _traps["sixty manifests that name each other twice"] = Trap(_planted(_engine, _tangle))
+    _traps["facts of megabytes"] = Trap(_planted(_engine, _facts))
+    for _name, _members in SNAPSHOTS.items():
+        _traps[_name] = Trap(_planted(_engine, _rooted(_members)))
 
 
 # --- SQLite -----------------------------------------------------------------------------------
@@ -437,7 +451,7 @@ def change(path: Path, *statements: str) -> None:
     db.close()
 
 
-def _statement(*statements: str) -> Trap:
+def _statement(*statements: str) -> Build:
     return lambda path: change(path, *statements)
 
 
@@ -481,17 +495,21 @@ for _name, _sql in {
     ],
     "a namespace of 5 MB": ["INSERT INTO namespaces VALUES (7, printf('%.*c', 5000000, 'x'))"],
 }.items():
-    SQLITE[_name] = _statement(*_sql)
+    SQLITE[_name] = Trap(_statement(*_sql), "t")
+
+
+def _put_beside(end: str, make: Callable[[Path], None], path: Path) -> None:
+    _special(f"{path.name}{end}", make)(path.parent)
+
 
 for _place in ("", "-wal", "-shm", "-lock", "-journal", "-search/x"):
-    SQLITE[f"a terabyte of nothing at s.db{_place}"] = lambda path, end=_place: sparse(
-        Path(f"{path}{end}")
+    SQLITE[f"a terabyte of nothing at s.db{_place}"] = Trap(
+        lambda path, end=_place: sparse(Path(f"{path}{end}")),
+        "t",  # type: ignore[misc]
     )
 for _what, _make in _SPECIALS.items():
     for _place in ("-wal", "-shm", "-lock", "-journal", "-repair", "-search"):
-        SQLITE[f"{_what} at s.db{_place}"] = lambda path, end=_place, make=_make: _special(
-            f"{path.name}{end}", make
-        )(path.parent)
+        SQLITE[f"{_what} at s.db{_place}"] = Trap(partial(_put_beside, _place, _make), "t")
 
 
 def pages_of(path: Path) -> bytearray:
@@ -540,7 +558,7 @@ def _wide_cell(size: int, following: int) -> bytes:
     return varint(size) + varint(1) + bytes(inline) + following.to_bytes(4, "big")
 
 
-def _circle(size: int, cells: int) -> Trap:
+def _circle(size: int, cells: int) -> Build:
     def trap(path: Path) -> None:
         first = len(pages_of(path)) // PAGE + 1
         small = _wide_cell(size, first + 1)
@@ -557,8 +575,8 @@ def _circle(size: int, cells: int) -> Trap:
     return trap
 
 
-SQLITE["overflow pages in a circle, and a cell of 2 GiB"] = _circle((1 << 31) - 100, 1)
-SQLITE["overflow pages in a circle, and a thousand cells"] = _circle(50_000_000, 1000)
+SQLITE["overflow pages in a circle, and a cell of 2 GiB"] = Trap(_circle((1 << 31) - 100, 1), "t")
+SQLITE["overflow pages in a circle, and a thousand cells"] = Trap(_circle(50_000_000, 1000), "t")
 
 
 @sqlite
@@ -588,7 +606,7 @@ def a_lease_for_ever_of_this_boot_in_a_file(path: Path) -> None:
     db.close()
 
 
-@sqlite
+@partial(sqlite, thread="one")
 def two_threads_of_one_file_were_forked_from_each_other(path: Path) -> None:
     with clew.open(path, durability="relaxed") as store:
         store.create("one").append("event", 1)

@@ -37,7 +37,8 @@ def check(
     with store.writing_to(store.place.root):
         if quick:
             with store.gate.open():
-                found = list(_check_quickly(store, changes))
+                # An index that cannot be right, or is no file at all, is done without.
+                found = store.with_index(lambda: list(_check_quickly(store, changes)))
             yield from found
             return
         afresh = store.twin(Index(":memory:"))

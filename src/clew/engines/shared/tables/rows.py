@@ -76,7 +76,7 @@ def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
         if blob is None:
             raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
         body = fetch_blob(db, blob)
-    if kind is None or (type == ENTRY and own is None):
+    if kind is None or (type != FACT and own is None):
         raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
     if type == FACT:
         return Fact(thread, seq, id, time_us, hash, kind, body)
