@@ -113,8 +113,35 @@ def test_a_row_is_renamed_tagged_and_archived_in_place(tab: Any, filled: Store) 
     assert title.text == "A payment test that <b>fails</b> at times"
     row.locator("summary").click()
     row.get_by_role("button", name="Archive").click()
-    page.locator(".row.archived").wait_for()
+    # It is marked in its place, and leaves this list with the next news.
+    until(page, "document.querySelector('.row:not(.archived)') === null")
     assert filled.get("other-4").info.archived
+
+
+def test_news_that_come_while_a_menu_is_open_do_not_close_it(tab: Any, filled: Store) -> None:
+    """The list is fetched before the menu is opened, and arrives after."""
+    page = settled(tab.open("/?q=retry"))
+    held: list[Any] = []
+
+    def hold_the_first(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/threads/rows?*", hold_the_first)
+    filled.get("other-2").set(status="waiting")
+    while not held:
+        page.wait_for_timeout(50)
+    row = page.locator(".row")
+    row.locator("summary").click()
+    with page.expect_response("**/threads/rows?*"):
+        held[0].continue_()
+    row.get_by_role("button", name="Tags").click()
+    page.locator(".edit input[name=tags]").fill("patient")
+    page.keyboard.press("Enter")
+    row.get_by_text("#patient").wait_for()
+    row.get_by_text("waiting").wait_for()  # the news were only put off
 
 
 def test_a_page_is_printed_without_its_frame(tab: Any) -> None:

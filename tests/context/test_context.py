@@ -126,6 +126,13 @@ def test_pieces_of_one_reply_become_one_message(store: Store) -> None:
     assert codes(thread) == []
 
 
+def test_the_preview_of_a_message_that_only_thinks_is_the_thought(store: Store) -> None:
+    thread = store.create()
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+    thread.append_message({"role": "assistant", "content": [thought]}, format="anthropic")
+    assert thread.context(purpose="display").segments[0].preview == "Hm."
+
+
 @pytest.mark.parametrize("target", say.FORMATS)
 def test_two_replies_are_two_messages(store: Store, target: str) -> None:
     thread = store.create()

@@ -485,6 +485,34 @@ def test_opencode_says_the_same_from_its_database_its_files_and_its_export(
     assert "a.py" in str(contexts[0])
 
 
+def test_a_session_that_got_another_title_stands_where_it_stood(
+    store: clew.Store, tmp_path: Path
+) -> None:
+    """Only its header is new then, and that is no place to go on from."""
+    info = {"id": "ses_1", "title": "New session - 1", "directory": "/work"}
+    messages = [
+        {"info": {"id": "msg_1", "role": "user"}, "parts": [{"type": "text", "text": "Hi"}]},
+        {"info": {"id": "msg_2", "role": "assistant"}, "parts": [{"type": "text", "text": "Ho"}]},
+    ]
+    export = tmp_path / "export.json"
+    export.write_text(json.dumps({"info": info, "messages": messages}), "utf-8")
+    thread = thread_of(store, bring(store, export))
+    export.write_text(
+        json.dumps({"info": info | {"title": "Greetings"}, "messages": messages}), "utf-8"
+    )
+    assert bring(store, export).entries == 1
+    assert said(thread) == [("user", "Hi"), ("assistant", "Ho")]
+
+
+def test_a_document_that_is_one_message_alone_is_nobodys_session(
+    store: clew.Store, tmp_path: Path
+) -> None:
+    part = tmp_path / "part.json"
+    part.write_text(json.dumps({"type": "reasoning", "text": "Hm."}), "utf-8")
+    assert Intake(store).bring(part) == []
+    assert store.list().items == []
+
+
 def test_a_database_that_is_none_and_a_document_that_is_torn_are_named(
     store: clew.Store, tmp_path: Path
 ) -> None:

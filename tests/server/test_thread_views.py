@@ -68,6 +68,29 @@ def test_a_long_thread_is_drawn_with_its_runs_collapsed(store: Store) -> None:
     assert ROWS_MAX > 1001
 
 
+def test_what_is_no_message_is_told_in_words_not_in_braces(store: Store) -> None:
+    thread = store.create()
+    thread.append("custom", {"type": "last-prompt", "prompt": "Say it again", "id": "a1"})
+    thread.append("custom", {"parent": None, "attachment": {"type": "hook", "ok": True}})
+    thread.append_message(says({"type": "thinking", "thinking": "Hm.", "signature": "x"}))
+    thread.append("event", [1, None])
+    nodes, _ = draw(thread, thread.info, list(thread.entries()), True)
+    told = [node.text for node in nodes]
+    assert told == ["last-prompt · Say it again", "hook", "(Hm.)", "[1,null]"]
+
+
+def test_the_tree_offers_to_undo_only_what_can_be_undone(store: Store) -> None:
+    client, thread = client_of(store), store.create("t")
+    asked = thread.append_message(user("Hello"))
+    assert "/tree/undo" not in client.get("/tree", params={"id": "t"}).text
+    thread.rewind(asked.id, files=False)
+    assert "/tree/undo" in client.get("/tree", params={"id": "t"}).text
+    thread.undo_rewind()
+    page = client.get("/tree", params={"id": "t"}).text
+    assert "/tree/redo" in page
+    assert "/tree/undo" not in page
+
+
 def test_the_tree_goes_there_and_forks_there(filled: Store, client: Client) -> None:
     thread = filled.get("slug-accents")
     leaf, entry = thread.leaf, thread.path()[4].id
@@ -236,6 +259,17 @@ def test_a_turn_is_as_long_as_what_was_done_for_it(filled: Store, client: Client
     assert second.waited > 30
     assert first.output_tokens == 508
     assert "at work" in client.get("/timeline?id=slug-accents").text
+
+
+def test_a_turn_counts_each_reply_once_however_many_records_tell_of_it(store: Store) -> None:
+    thread = store.create()
+    used = {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 7}
+    thread.append_message(user("Hello"))
+    for content in (text("I look."), call("c", "bash", command="ls")):
+        reply = {"id": "msg_1", "type": "message", "usage": used, **says(content)}
+        thread.append_message(reply, format="anthropic")
+    (turn,) = stretches(thread.path())
+    assert (turn.input_tokens, turn.output_tokens) == (95, 7)
 
 
 def test_verify_runs_and_says_that_all_is_whole(filled: Store) -> None:

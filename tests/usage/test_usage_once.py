@@ -42,6 +42,17 @@ def test_a_session_forked_ten_times_costs_what_was_paid(store: Store) -> None:
     assert list(by_thread.values()) == [1] * 10
 
 
+def test_a_reply_that_only_calls_a_tool_is_a_reply(store: Store) -> None:
+    thread = store.create("t")
+    call = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "README.md"}
+    thread.append_message({**anthropic("msg_1"), "content": [call]}, format="anthropic")
+    thread.append_message({"role": "user", "content": [result]}, format="anthropic")
+    thread.append_response({**anthropic("msg_2"), "content": [{**call, "id": "c2"}]})
+    thread.append_message({**anthropic(), "content": [{**call, "id": "c3"}]}, format="anthropic")
+    assert store.usage().total.tokens == times(3)
+
+
 def test_a_clone_costs_nothing_until_it_goes_on(store: Store) -> None:
     thread = store.create("t")
     thread.append_response(anthropic("msg_1"))

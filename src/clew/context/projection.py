@@ -27,7 +27,16 @@ from clew.core.codec import decode, render
 from clew.core.drafts import check_number
 from clew.core.errors import ClewError, InvalidInput
 from clew.core.model import Entry
-from clew.messages.neutral import Message, Part, Text, ToolCall, ToolResult, Written, calls_of
+from clew.messages.neutral import (
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Written,
+    calls_of,
+)
 
 if TYPE_CHECKING:
     from clew.core.options import ProjectionOptions
@@ -508,7 +517,8 @@ def _segment(
 def _preview(entry: Entry, parts: Sequence[Part]) -> str:
     if entry.kind == "compaction":
         return read_compaction(entry).summary
-    return _shown(parts) or _plain_text(entry)
+    thoughts = [part.text for part in parts if isinstance(part, Thinking)]
+    return _shown(parts) or "\n".join(thoughts) or _plain_text(entry)
 
 
 def _shown(parts: Sequence[Part]) -> str:

@@ -418,6 +418,8 @@ class _Output:
         if self._batch:
             self._end_us = self._batch[-1].time_us
         leaf = self._reader.leaf() if last else UNSET
+        if last and leaf is UNSET and self._report.entries:
+            leaf = self._reader.last  # which may be stored already, unlike what stands before it
         if leaf is not UNSET and leaf is not None:
             leaf = self._names.get(leaf, leaf)
             if leaf != end and self.has(leaf):

@@ -32,8 +32,10 @@ def identify(head: Head) -> Session | None:
     if not head.values:
         return None
     found = _listed(head.values[0])
-    is_list = found is not None and (head.path.suffix == ".json" or "#" in head.path.name)
-    likely = found if is_list and found else list(head.objects)
+    if head.path.suffix == ".json" or "#" in head.path.name:
+        likely = found or []
+    else:
+        likely = list(head.objects)
     if not likely or not all(map(_is_message, likely)):
         return None
     place = digest(str(head.path).encode("utf-8", "surrogateescape"))[3:11]

@@ -23,7 +23,7 @@ from clew.messages.usage import Told, in_message, in_note
 
 # What a usage entry behind it can no longer be about the reply before it.
 _ENDS = frozenset({"user_message", "tool_result", "system_message", "compaction", "branch_summary"})
-_MESSAGES = frozenset({"assistant_message", "event"})
+_MESSAGES = frozenset({"assistant_message", "tool_call", "event"})
 # Some servers count to a thousand, or draw lots from as many.
 _NO_ID = re.compile(r"(chatcmpl-)?\d{1,4}")
 _NO_ID_MAX = len("chatcmpl-1234")

@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from clew import messages
 from clew.core.model import Entry, to_time
-from clew.messages.neutral import ToolCall, ToolResult
+from clew.messages import replies
+from clew.messages.neutral import ToolCall, ToolResult, Usage
 from clew.server.cards import preview
 from clew.server.conversation import header
 from clew.server.site import Ask
@@ -74,6 +75,8 @@ def stretches(path: Sequence[Entry]) -> list[Stretch]:
     """What was done for each message of the user."""
     found: list[Stretch] = []
     called: dict[str, tuple[int, str]] = {}
+    progress = replies.Progress()
+    told: dict[int, tuple[Stretch, Usage]] = {}  # the last record that tells of a reply counts
     for entry in path:
         if not found and entry.kind not in _BEGINS:
             continue  # a system prompt, the marker of a turn: nothing is waited for yet
@@ -92,18 +95,15 @@ def stretches(path: Sequence[Entry]) -> list[Stretch]:
             continue
         turn = found[-1]
         turn.end_us = max(turn.end_us, entry.time_us)
-        if entry.kind == "usage":
-            _count(turn, entry)
-        elif entry.kind in ("assistant_message", "tool_call", "tool_result"):
+        reply = replies.read(entry, progress)
+        if reply is not None and reply.usage is not None:
+            told[reply.key] = (told.get(reply.key, (turn, None))[0], reply.usage)
+        if entry.kind in ("assistant_message", "tool_call", "tool_result"):
             _pair(turn, entry, called)
+    for turn, used in told.values():
+        turn.input_tokens += used.input_tokens + used.cache_read_tokens + used.cache_write_tokens
+        turn.output_tokens += used.output_tokens
     return found
-
-
-def _count(turn: Stretch, entry: Entry) -> None:
-    body = entry.body if isinstance(entry.body, dict) else {}
-    numbers = {key: value for key, value in body.items() if type(value) is int}
-    turn.input_tokens += numbers.get("input_tokens", 0) + numbers.get("cache_read_tokens", 0)
-    turn.output_tokens += numbers.get("output_tokens", 0)
 
 
 def _pair(turn: Stretch, entry: Entry, called: dict[str, tuple[int, str]]) -> None:

@@ -14,6 +14,7 @@ from clew.core.model import Entry, ThreadInfo
 from clew.server.cards import is_draft, preview
 from clew.server.conversation import header
 from clew.server.site import Ask, count, title_of, url
+from clew.snapshots import intent as intents
 from clew.snapshots.catalogue import is_snapshot
 from clew.thread import Thread
 
@@ -70,6 +71,8 @@ def page(ask: Ask) -> Response:
         whole=whole,
         done=ask.query.get("done", ""),
         leaf=info.leaf,
+        undoes=(intents.pending(info) or intents.last(info)) is not None,
+        redoes=intents.undone(info) is not None,
     )
 
 

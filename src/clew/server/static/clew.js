@@ -178,11 +178,13 @@ if (filters) {
   const refresh = async () => {
     waiting = 0;
     const rows = document.getElementById("rows");
-    if (rows.querySelector("form.edit, details[open]")) { later(); return; }  // somebody works there
+    // A menu or a form is open, a button is held down, or an answer for a row is on its way.
+    const isUsed = () => rows.querySelector("form.edit, details[open], :active, .htmx-request") !== null;
+    if (isUsed()) { later(); return; }
     try {
       const asked = query().toString();
       const html = await (await clew.fetch("/threads/rows?" + asked)).text();
-      if (asked !== query().toString()) { later(); return; }  // other filters were set meanwhile
+      if (isUsed() || asked !== query().toString()) { later(); return; }  // both can begin meanwhile
       const fresh = document.createElement("div");
       fresh.innerHTML = html;
       merge(rows, fresh);
