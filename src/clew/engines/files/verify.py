@@ -123,7 +123,8 @@ class _Check:
                 yield problem
         except FileNotFoundError:
             pass  # purged meanwhile
-        except (ClewError, OSError) as error:
+        except (ClewError, OSError, Untrue) as error:
+            # Untrue: the index that these files were read into is new, so that they are to blame.
             if is_exhausted(error):
                 raise
             self._damaged.add(name)
