@@ -176,8 +176,8 @@ def two_threads_were_forked_from_each_other(root: Path) -> None:
 
 
 @partial(files, thread="c0")
-def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
-    count = 2000
+def five_hundred_threads_were_forked_in_a_circle(root: Path) -> None:
+    count = 500
     ends = {n: chain(f"c{n}", [1])[0] for n in range(count)}
     for n in range(count):
         m = (n + 1) % count
