@@ -214,7 +214,7 @@ def test_a_preview_of_a_snapshot_in_the_tree_is_no_json(
     thread.append("snapshot", {"of": "somebody else"})
     shown = do("show").out
     assert "[start] 2 files, 8 bytes, of /" in shown
-    assert '{"of":"somebody else"}' in shown
+    assert "snapshot: somebody else" in shown
 
 
 # --- diff ---

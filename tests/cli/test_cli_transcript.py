@@ -96,6 +96,15 @@ def test_other_entries_are_shown_and_bookkeeping_only_when_asked_for(store: clew
     assert "completed" in full
 
 
+def test_a_record_that_is_no_message_is_a_line_until_all_is_asked_for(store: clew.Store) -> None:
+    thread = store.create()
+    listing = {"type": "attachment", "attachment": {"type": "tools", "names": ["grep"] * 500}}
+    thread.append("custom", listing)
+    assert "custom: attachment · tools\n" in shown(thread, width=None)
+    assert "grep" not in shown(thread)
+    assert shown(thread, width=None, full=True).count("grep") == 500
+
+
 def test_images_are_named_and_their_bytes_are_not_shown(store: clew.Store) -> None:
     thread = store.create()
     source = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8=" * 1000}

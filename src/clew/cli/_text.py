@@ -17,6 +17,7 @@ from clew import messages
 from clew.context.tokens import characters, is_flag_half
 from clew.core.codec import render
 from clew.core.model import Entry
+from clew.messages.gist import gist
 from clew.messages.neutral import Media, Part, Text, Thinking, ToolCall, ToolResult
 
 _LINE_ENDS = "\x0b\x0c\r\x85\u2028\u2029"
@@ -177,7 +178,10 @@ def preview(entry: Entry) -> str:
 
 
 def text_of(entry: Entry, *, short: bool = False) -> str:
-    """The full text of a message, with its tool calls and results; `short`: long JSON is cut."""
+    """The full text of a message, with its tool calls and results.
+
+    `short`: long JSON is cut, and of what is no message only the gist is told.
+    """
     body = entry.body
     if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
@@ -191,7 +195,7 @@ def text_of(entry: Entry, *, short: bool = False) -> str:
         return label  # of an adapter's own, whose body says nothing to people
     found = messages.view(entry.format, body)
     if not found:
-        return _json(body, short)
+        return gist(body) if short else _json(body, short)
     return _said([part for message in found for part in message.parts], short)
 
 

@@ -1,7 +1,8 @@
 """A path as a person reads it: who said what, each tool call with its result as one block.
 
 On a terminal, thinking is folded and long results are shortened, with a line that says what was
-left out. In a file or a pipe nothing is cut, and Markdown stays as it was written.
+left out. In a file or a pipe no message is cut, and Markdown stays as it was written. What is no
+message is a line in both.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ class Transcript:
             self._note(entry, f"{entry.kind}: {self._told(entry)}", style)
 
     def _told(self, entry: Entry) -> str:
-        return text_of(entry) if self._full else preview(entry)
+        return text_of(entry, short=not self._all) if self._full else preview(entry)
 
     def _note(self, entry: Entry, text: str, style: str) -> None:
         label = self._labels.get(entry.id)

@@ -2,7 +2,8 @@
 
 THREAD is an id, as many of its first letters as tell it from all others, or @last, @2, …: see
 clew help ids. Deleted threads are shown, too. On a terminal thinking is folded and long results
-are shortened; --full shows them whole. In a pipe nothing is cut. clew tree has the other branches.
+are shortened; in a pipe no message is cut. What is no message, such as an agent's own records, is
+told in a line. --full shows all of it whole, and clew tree has the other branches.
 
 --context is what the provider would get, in the thread's own format or another one: every message,
 what had to be repaired on the way, and where the tokens are (an estimate). With --json, or in a

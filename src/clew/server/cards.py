@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from clew import messages
 from clew.context.bodies import read_compaction
-from clew.core import codec
 from clew.core.model import Entry
+from clew.messages.gist import gist
 from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
 from clew.server import render
 from clew.server.render import Line
@@ -412,21 +412,10 @@ def _summed(entry: Entry, body: Mapping[str, Any]) -> Card:
 
 def _other(entry: Entry, body: Mapping[str, Any]) -> Card:
     label = entry.meta.get("label")
-    said = label if isinstance(label, str) else _gist(body)
+    said = label if isinstance(label, str) else gist(body)
     card = _made(entry, entry.kind.replace("_", " "), one_line(said))
     card.detail = render.data(entry.body)
     return card
-
-
-def _gist(body: Any) -> str:
-    """What something that is no message says of itself: what it is, and what in it is a text."""
-    if not isinstance(body, dict):
-        return codec.render(body)
-    values = [body, *body.values()]
-    types = [value["type"] for value in values if isinstance(value, dict) and "type" in value]
-    names = [name for name in types if isinstance(name, str)]
-    texts = [value[:1000] for value in body.values() if isinstance(value, str) and " " in value]
-    return " · ".join([*names, *texts]) or ", ".join(body)
 
 
 _NOTE_MAKERS: dict[str, Any] = {
@@ -450,7 +439,7 @@ def preview(entry: Entry, limit: int = SUMMARY_CHARACTERS) -> str:
         return str(made.note)
     found = [] if entry.kind in _NOTES else messages.view(entry.format, body)
     words = [_words(part) for message in found for part in message.parts]
-    return one_line(" ".join(word for word in words if word) or _gist(body), limit)
+    return one_line(" ".join(word for word in words if word) or gist(body), limit)
 
 
 def _words(part: Part) -> str:
