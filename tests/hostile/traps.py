@@ -313,28 +313,28 @@ def a_lease_for_ever_of_this_boot(root: Path) -> None:
 LARGE = 60 * 1024 * 1024
 
 
-def _bombs(engine: str) -> Build:
-    """A dozen bodies of 60 MB, of which each takes 2 KB, as events and as messages."""
+def _bombs(engine: str, kind: str, before: bytes, after: bytes) -> Build:
+    """Ten bodies of 60 MB, of which each takes 2 KB."""
 
     def trap(place: Path) -> None:
         address = str(place) if engine == "sqlite" else f"files:{place}"
-        text = b"a" * LARGE
+        data = before + b"a" * LARGE + after
         with clew.open(address, durability="relaxed") as store:
-            for id, kind, data in (
-                ("bad", "event", b'{"text":"%s"}' % text),
-                ("told", "user_message", b'{"content":"%s","role":"user"}' % text),
-            ):
-                store.create(id)
-                for _ in range(12):
-                    draft = EntryDraft(id=new_id(), kind=kind, data=data, time_us=NOW)
-                    store.engine.append(id, [draft])
+            store.create("bad")
+            for _ in range(10):
+                draft = EntryDraft(id=new_id(), kind=kind, data=data, time_us=NOW)
+                store.engine.append("bad", [draft])
 
     return trap
 
 
 for _engine, _traps in (("files", FILES), ("sqlite", SQLITE)):
-    _traps["events of 60 MB that compress to 2 KB"] = Trap(_bombs(_engine))
-    _traps["messages of 60 MB that compress to 2 KB"] = Trap(_bombs(_engine), "told")
+    _traps["events of 60 MB that compress to 2 KB"] = Trap(
+        _bombs(_engine, "event", b'{"text":"', b'"}')
+    )
+    _traps["messages of 60 MB that compress to 2 KB"] = Trap(
+        _bombs(_engine, "user_message", b'{"content":"', b'","role":"user"}')
+    )
 
 
 # --- manifests --------------------------------------------------------------------------------
