@@ -26,6 +26,16 @@ EACH = amount(10, 100)
 LAST = ("repair {a}", "verify {a}")  # whatever became of it, it can be tried
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What building a store that is damaged logs is of no interest."""
+    log = logging.getLogger("clew")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
+
+
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
     with Runner() as runner:
@@ -37,7 +47,6 @@ def runner() -> Iterator[Runner]:
 def test_a_mutant_is_no_mistake_of_clew(
     engine: str, batch: int, runner: Runner, tmp_path: Path
 ) -> None:
-    logging.getLogger("clew").setLevel(logging.CRITICAL)
     origin = tmp_path / "template"
     origin.mkdir()
     template(engine, origin)

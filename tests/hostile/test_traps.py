@@ -21,6 +21,16 @@ LIMITS = Limits(cpu_seconds=30, wall_seconds=600)
 SAMPLED = len(EVERYTHING)
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """What building a store that is damaged logs is of no interest."""
+    log = logging.getLogger("clew")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(before)
+
+
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
     with Runner() as runner:
@@ -56,7 +66,6 @@ def test_a_store_of_files_is_no_trap(
 
 
 def check(address: str, thread: str, command: str, folder: Path, runner: Runner) -> None:
-    logging.getLogger("clew").setLevel(logging.CRITICAL)
     words = [word.format(a=address, t=thread) for word in command.split()]
     ended = runner.run(words, folder, LIMITS)
     os.system(f"rm -rf {folder}")  # folders a thousand deep are nothing for shutil
