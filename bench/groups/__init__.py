@@ -25,6 +25,7 @@ def _of(module: str) -> Measure:
 GROUPS: dict[str, Measure] = {
     "append": _of("append"),
     "group": _of("group_commit"),
+    "processes": _of("processes"),
     "flat": _of("flat"),
     "files": _of("files"),
     "fork": _of("fork"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 
@@ -24,6 +25,77 @@ def append(path: str, name: str, threads: str, count: str) -> None:
             handle = handles[n % len(handles)]
             entry = handle.append("event", {"from": name, "n": n})
             tell(f"{handle.id} {entry.id} {entry.seq}")
+
+
+def append_when_told(path: str, name: str, count: str) -> None:
+    """Open, say so, and for each line that is read append some entries, and say "done"."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        tell("ready")
+        for _ in sys.stdin:
+            for n in range(int(count)):
+                entry = thread.append("event", {"from": name, "n": n})
+                tell(f"{entry.id} {entry.seq}")
+            tell("done")
+
+
+def stop_at_front(path: str) -> None:
+    """Stop at the front of the queue, before SQLite is asked for anything."""
+    with clew.open(path) as store:
+        store.get("t").append("event", "before")
+        connections = store.engine._connections  # type: ignore[attr-defined]
+        connections._queue.run(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        tell("went on")
+        sys.stdin.readline()
+
+
+def interrupt_in_queue(path: str) -> None:
+    """Say what Ctrl-C did to an append that waits in the queue, and to the one after it."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        tell("ready")
+        try:
+            thread.append("event", "interrupted")
+            tell("not interrupted")
+        except KeyboardInterrupt:
+            tell("interrupted")
+        thread.append("event", "after")
+        tell("written")
+
+
+def interrupt_at_front(path: str) -> None:
+    """The same for an append that is committed by the thread of the queue; it goes on when told."""
+    with clew.open(path) as store:
+        thread = store.get("t")
+        commit = store.engine._commit  # type: ignore[attr-defined]
+
+        def slow_commit(*arguments: object) -> None:
+            tell("begun")
+            sys.stdin.readline()
+            commit(*arguments)
+            tell("committed")
+
+        store.engine._commit = slow_commit  # type: ignore[attr-defined]
+        tell("ready")
+        sys.stdin.readline()
+        try:
+            thread.append("event", "interrupted")
+            tell("not interrupted")
+        except KeyboardInterrupt:
+            tell("interrupted")
+        store.engine._commit = commit  # type: ignore[attr-defined]
+        thread.append("event", "after")
+        tell("written")
+
+
+def write_with_sqlite(path: str) -> None:
+    """Another program: hold SQLite's lock by SQLite's own means until told to let go."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("BEGIN IMMEDIATE")
+    tell("holds it")
+    sys.stdin.readline()
+    db.execute("ROLLBACK")
+    db.close()
 
 
 def append_for_ever(path: str, name: str, begin: int) -> None:
@@ -122,12 +194,17 @@ ROLES = {
     role.__name__: role
     for role in (
         append,
+        append_when_told,
         crash_loop,
         fork_ids,
         get_or_create,
         hold_lease,
+        interrupt_at_front,
+        interrupt_in_queue,
+        stop_at_front,
         take_steps_and_hang,
         take_turn_and_hang,
+        write_with_sqlite,
     )
 }
 

@@ -74,6 +74,14 @@ class GroupCommit:
             raise
         return ticket.outcome()
 
+    def admit(self, batch: list[Ticket[Any]]) -> None:
+        """Take in writers that came while the leader of a batch had to wait for other processes."""
+        if self._queue:
+            with self._mutex:
+                room = BATCH_MAX - len(batch)
+                batch += self._queue[:room]
+                del self._queue[:room]
+
     def _enter(self, ticket: Ticket[Any]) -> None:
         with self._mutex:
             ticket.leads = not self._leading

@@ -24,6 +24,7 @@ from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
+from clew.engines.sqlite.writer_queue import WriterQueue
 
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
@@ -142,6 +143,7 @@ class Connections:
         self.pid = os.getpid()
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
+        self._queue = WriterQueue(str(self.path), self._busy_seconds)
         self._writer: StoreConnection | None = None
         self._idle: list[StoreConnection] = []
         self._busy = 0
@@ -193,9 +195,18 @@ class Connections:
                 self.poison = f"{error}; open the store again"
                 db.close()
                 raise
+            db.set_busy_handler(self._queue.ask_again)
             self._writer = db
             self._writer.set_wal_hook(self.log.grown)
         return self._writer
+
+    def at_front(self, work: Callable[[StoreConnection], None]) -> None:
+        """Write something, when the processes that came before us have written.
+
+        The caller holds `write_lock`, and waits: a thread of the queue may do the work.
+        """
+        db = self.writer()
+        self._queue.run(lambda: work(db))
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
@@ -238,9 +249,8 @@ class Connections:
         if db is not None:
             db.close()
 
-    def checkpoint(self, mode: int) -> None:
-        """Bring the log back into the file; the caller holds `write_lock`."""
-        db = self.writer()
+    def checkpoint(self, db: StoreConnection, mode: int) -> None:
+        """Bring the log back into the file; called at the front of the queue."""
         self.confirm(db)
         self.log.copied(*db.wal_checkpoint(mode=mode))
 
@@ -370,6 +380,7 @@ class Connections:
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
         self._writer = None
+        self._queue.close()
         return quiet
 
     def before_fork(self) -> None:

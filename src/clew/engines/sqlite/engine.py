@@ -225,7 +225,7 @@ class SQLiteEngine:
         connections = self._connections
         with connections.write_lock:
             try:
-                self._run(connections.writer(), batch)
+                connections.at_front(lambda db: self._commit(db, batch))
             except (apsw.Error, ClewError) as error:
                 # Tickets that had failed on their own keep their own error.
                 for ticket in batch:
@@ -235,8 +235,14 @@ class SQLiteEngine:
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
-        if connections.log.is_long:
-            self._checkpoint(apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _commit(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
+        self._commits.admit(batch)
+        self._run(db, batch)
+        if self._connections.log.is_long:
+            # Before others go on: while they write, the log would not be copied to its end, and
+            # could not start anew.
+            self._copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _run(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -272,20 +278,25 @@ class SQLiteEngine:
         return failure
 
     def _checkpoint(self, mode: int) -> None:
-        """Bring the log back into the file, after the commit was acknowledged to all others."""
+        """Bring the log back into the file, while no other Clew writes."""
         connections = self._connections
         with connections.write_lock:
             if not connections.usable:
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
-            try:
-                connections.checkpoint(mode)
-            except (apsw.BusyError, apsw.LockedError):
-                pass  # readers are in the way: the next one will do it
-            except Unavailable:
-                pass  # the store was replaced under us, which the next call will say
-            except apsw.Error as error:
-                # The commits are safe in the log; only this handle does not know the file's state.
-                connections.poison = _poison_text(connections.path, error)
+            with suppress(Unavailable):  # it cannot be opened again: the next call will say so
+                connections.at_front(lambda db: self._copy_log(db, mode))
+
+    def _copy_log(self, db: StoreConnection, mode: int) -> None:
+        """Whatever becomes of it: what was committed before is safe in the log."""
+        try:
+            self._connections.checkpoint(db, mode)
+        except (apsw.BusyError, apsw.LockedError):
+            pass  # readers are in the way: the next one will do it
+        except Unavailable:
+            pass  # the store was replaced under us, which the next call will say
+        except apsw.Error as error:
+            # Only this handle does not know the file's state.
+            self._connections.poison = _poison_text(self._connections.path, error)
 
     # --- reading ---
 
