@@ -100,6 +100,7 @@ PARTS |= {
     "forked_facts": "clew.facets.forks",
     "Snapshots": "clew.snapshots.facet",
     "wanted": "clew.snapshots.catalogue",
+    "forget_caches": "clew.snapshots.take",
     "usage": "clew.usage.report",
     "Searcher": "clew.search.searcher",
     "StreamedReply": "clew.stream",

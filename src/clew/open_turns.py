@@ -133,6 +133,7 @@ def _follow(engine: Engine, thread: str, seen: Known, standing: _Standing) -> Re
     last, *page = engine.read(thread, after=seen.seq - 1, limit=_PAGE)
     if last.hash != seen.hash:
         return None  # it is another thread, or an older one that was brought back
+    page = page or engine.read(thread, after=last.seq, limit=_PAGE)  # it may fill one alone
     while page:
         if not all(standing.follow(record) for record in page):
             return None

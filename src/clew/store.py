@@ -15,7 +15,7 @@ from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
 from clew.core.engine import Engine, Progress
-from clew.core.errors import AlreadyExists, InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, Corrupt, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
     Entry,
@@ -31,6 +31,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
     decode_cursor,
+    fact_keys,
     to_time,
     to_us,
 )
@@ -295,8 +296,14 @@ class Store:
         """
         # Looked for first: if that fails, nothing has been removed yet.
         children = tree.children_of(self, check_name(thread, "id"))
+        try:
+            info = self.engine.thread(thread)
+        except Corrupt:
+            info = None  # it can be removed all the same
         purged = replace(self.engine.purge(thread), children=children)
         self.searcher.forget([thread])
+        if info is not None and fact_keys(info, "snapshot."):
+            part("forget_caches")(self, info)
         return purged
 
     def fork(

@@ -14,6 +14,7 @@ from clew import exchange, tree
 from clew.context.tokens import KEEP_USER_TOKENS, Count, estimate
 from clew.core import drafts
 from clew.core.drafts import check_fence, check_number, check_place, seconds, several
+from clew.core.engine import pages
 from clew.core.errors import InvalidInput
 from clew.core.model import (
     Draft,
@@ -116,12 +117,8 @@ class Thread:
     def read(self, *, after: int = 0) -> Iterator[Record]:
         """The complete change feed: entries, moves and facts with seq > after, without a gap."""
         check_number(after, "after")
-        while True:
-            page = self.store.engine.read(self.id, after=after, limit=_PAGE)
+        for page in pages(self.store.engine, self.id, after=after, limit=_PAGE):
             yield from page
-            if len(page) < _PAGE:
-                return
-            after = page[-1].seq
 
     def follow(
         self, *, after: int | None = None, idle_seconds: float | None = None

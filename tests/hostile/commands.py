@@ -46,3 +46,40 @@ def check_command(
         assert '"good"' in shown.out
     if command == "cleanup":  # whatever became of the bad one, the others were looked at
         assert "Traceback" not in said
+
+
+# All that a person does with a store and a thread (`{a}` and `{t}`) that was sent to them.
+EVERYTHING = (
+    "list {a} --json",
+    "show {a} {t}",
+    "show {a} {t} --json",
+    "show {a} {t} --context",
+    "tail {a} {t}",
+    "tree {a} {t}",
+    "diff {a} good {t}",
+    "stats {a}",
+    "search word --store {a}",
+    "usage --store {a}",
+    "export {a} {t} --out out.jsonl",
+    "export {a} {t} --as markdown --out out.md",
+    "verify {a}",
+    "verify {a} --quick",
+    "doctor {a}",
+    "copy {a} copied.db",
+    "copy {a} files:copied",
+    "backup {a} kept.db",
+    "cleanup {a} --older-than 0d --yes",
+    "gc {a}",
+    "snapshot list {a} good",
+    "snapshot show {a} good",
+    "snapshot diff {a} good",
+    "snapshot restore {a} good --dry-run",
+    "rewind {a} good --files --dry-run",
+    "undo {a} good --dry-run",
+    "fork {a} {t} --id new",
+    "title {a} {t} hello",
+    "delete {a} {t}",
+    "purge {a} {t} --yes",
+    "repair {a}",
+    "repair {a} --reindex",
+)

@@ -149,3 +149,18 @@ def test_triggers_in_an_index_of_others_do_not_run(root: Path) -> None:
         store.get("t").append("event", 2)
         assert len(list(store.threads())) == 3
         assert store.verify() == []
+
+
+@pytest.mark.parametrize("what", ["a pipe", "no database", "a row is gone"])
+def test_a_quick_check_does_without_an_index_that_cannot_be_right(what: str, root: Path) -> None:
+    index = root / "index" / "index.db"
+    if what == "a row is gone":
+        db = apsw.Connection(str(index))
+        db.execute("DELETE FROM records WHERE type = 2")
+        db.close()
+    else:
+        index.unlink()
+        os.mkfifo(index) if what == "a pipe" else index.write_bytes(b"nothing" * 999)
+    with clew.open(f"files:{root}") as store:
+        assert store.verify(quick=True) == []
+        assert {info.id for info in store.threads()} == {"t", "f", "u"}

@@ -208,7 +208,7 @@ def test_no_plan_tells_how_many_rows_of_others_were_passed_over(
     for table in (*ROWS, "namespaces", "grants", "search_documents", "search_threads"):
         with pytest.raises(states.InsufficientPrivilege):
             acme.execute(f"EXPLAIN ANALYZE SELECT count(*) FROM clew.{table}")
-    plan = "EXPLAIN (ANALYZE, VERBOSE) SELECT * FROM clew.read(%s, 't', 0, 10)"
+    plan = "EXPLAIN (ANALYZE, VERBOSE) SELECT * FROM clew.read(%s, 't', 0, 10, 1000)"
     mine = space_of(connect("postgres"), "acme")
     text = "\n".join(line for (line,) in acme.execute(plan, (mine,)))
     assert "Removed" not in text

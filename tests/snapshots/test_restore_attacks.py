@@ -23,7 +23,7 @@ from clew.core.errors import (
     Unsupported,
 )
 from clew.engines.memory import MemoryEngine
-from clew.snapshots import plan as planning
+from clew.snapshots import tree as tree_module
 from clew.snapshots.apply import prefix_of
 from clew.snapshots.checkout import materialize
 from clew.snapshots.dirfd import System
@@ -424,7 +424,7 @@ def test_a_tree_without_end_is_refused(
     paths: list[str] | None,
 ) -> None:
     """Thirty small manifests that name a billion files."""
-    monkeypatch.setattr(planning, "PATHS_MAX", 500)
+    monkeypatch.setattr(tree_module, "PATHS_MAX", 500)
     engine = thread.store.engine
     (tree,) = engine.put_blobs([pack([])])
     for _ in range(30):

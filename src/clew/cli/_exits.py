@@ -93,7 +93,7 @@ def code_of(error: Exception) -> int:
         return _CODES.get(error.code, BUG)
     if isinstance(error, OutputError):
         return OUTPUT
-    return UNAVAILABLE if isinstance(error, OSError) else BUG
+    return UNAVAILABLE if isinstance(error, OSError | MemoryError) else BUG
 
 
 def error_value(error: Exception) -> dict[str, Any]:
@@ -117,6 +117,8 @@ def describe(error: Exception) -> str:
         return f"{refused}; commands that only look at it work"
     if isinstance(error, ClewError | OutputError):
         return str(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; what was being read is too large"
     if isinstance(error, OSError):
         place = "" if error.filename is None else f"{error.filename}: "
         return f"{place}{error.strerror or error}"

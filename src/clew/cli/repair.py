@@ -79,4 +79,4 @@ def _place(lost: Lost) -> str:
         ("record", lost.seq),
         (lost.sort, lost.id),
     )
-    return ", ".join(f"{what} {which}" for what, which in named if which not in (None, ""))
+    return ", ".join(f"{what} {which!s:.600}" for what, which in named if which not in (None, ""))

@@ -172,7 +172,8 @@ def _place(problem: Problem) -> str:
         ("entry", problem.entry),
         ("blob", problem.blob),
     )
-    found = [f"{what} {which}" for what, which in named if which is not None]
+    # No id of ours is longer; one that was planted may have megabytes.
+    found = [f"{what} {which!s:.600}" for what, which in named if which is not None]
     return ", ".join(found) or "store"
 
 

@@ -21,14 +21,15 @@ waist: `clew.core.maintenance` has it, in the class that `properties.maintenance
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.core.errors import InvalidInput
+from clew.core.errors import InvalidInput, TooLarge
 from clew.core.model import (
     Draft,
     Entry,
+    Fact,
     Lease,
     LeaseRequest,
     Page,
@@ -45,6 +46,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 
+R = TypeVar("R", bound=Record)
 Progress = Callable[[int, int], None]
 """Told how much of a long work is done, and of how much. The work decides what it counts."""
 
@@ -52,6 +54,8 @@ Keep = Callable[[set[str]], set[str]]
 """Asked which of some blobs must not be removed, though no record names them."""
 
 LIMIT_MAX = 2**31 - 1  # what every database takes, and more than a list can hold
+PAGE_BYTES = 16 * 1024 * 1024  # with so much a page of `read` is full
+PATH_BYTES_MAX = 512 * 1024 * 1024  # as much as one blob may have
 
 
 class Engine(Protocol):
@@ -134,8 +138,10 @@ class Engine(Protocol):
         """The change feed: the thread's own records with seq > after, by seq without a gap.
 
         What a fork inherited is not in its feed; `path` crosses over to it. The oldest `limit` of
-        them come; fewer only where the feed ends. `after` 0 or less is the beginning, and from
-        beyond the end there is nothing to read. NotFound: no such thread.
+        them come, or fewer: a page is full with the record that brings its bodies and values to
+        PAGE_BYTES, however many were asked for. Only an empty page says that the feed ends; `pages`
+        goes through all of it. `after` 0 or less is the beginning, and from beyond the end there
+        is nothing to read. NotFound: no such thread.
         """
         ...
 
@@ -151,7 +157,8 @@ class Engine(Protocol):
 
         `after` cuts off what lies up to and including that entry, `limit` keeps the newest:
         neither reads what it leaves out. NotFound: the leaf is not in the thread, or `after`
-        is not on the path.
+        is not on the path. TooLarge: the bodies have over PATH_BYTES_MAX together, however little
+        they take where they are compressed; `after` and `limit` get them in parts.
         """
         ...
 
@@ -254,3 +261,46 @@ def check_limit(limit: int) -> int:
     if type(limit) is not int or limit < 1:
         raise InvalidInput("limit", f"must be a whole number of at least 1, not {limit!r}")
     return min(limit, LIMIT_MAX)
+
+
+def pages(
+    engine: Engine, thread: str, *, after: int = 0, limit: int = 1000
+) -> Iterator[list[Record]]:
+    """The change feed from a seq on, page by page, to its end."""
+    while page := engine.read(thread, after=after, limit=limit):
+        yield page
+        after = page[-1].seq
+
+
+def fill_page(records: Iterable[Record]) -> list[Record]:
+    """As many of them as make a page of `read`. What comes behind is not even asked for."""
+    page: list[Record] = []
+    size = 0
+    for record in records:
+        page.append(record)
+        size += _bytes_of(record)
+        if size >= PAGE_BYTES:
+            break
+    return page
+
+
+class PathSize:
+    """Adds up what the entries of a path have, so that it is noticed before the memory is gone."""
+
+    def __init__(self, thread: str) -> None:
+        self._thread = thread
+        self._size = 0
+
+    def count(self, entry: R) -> R:
+        """The entry again. TooLarge if it is too much with this one."""
+        self._size += _bytes_of(entry)
+        if self._size > PATH_BYTES_MAX:
+            what = f"the path of thread {self._thread!r:.200} as a whole"
+            raise TooLarge(what, size=self._size, limit=PATH_BYTES_MAX)
+        return entry
+
+
+def _bytes_of(record: Record) -> int:
+    if isinstance(record, Entry):
+        return len(record.data) + len(record.meta_data or b"")
+    return len(record.data) if isinstance(record, Fact) else 0

@@ -43,6 +43,17 @@ __all__ = [
 ]
 
 
+MESSAGE_MAX = 4000  # characters
+_END = 500
+
+
+def shortened(message: str) -> str:
+    """A message without its middle, if it is too long: it may quote a stored value of any size."""
+    if len(message) <= MESSAGE_MAX:
+        return message
+    return f"{message[: MESSAGE_MAX - _END]} … {message[-_END:]}"
+
+
 class ClewError(Exception):
     """The root. Catch it to catch everything that Clew raises on purpose."""
 
@@ -51,7 +62,7 @@ class ClewError(Exception):
     committed: bool | None = False
 
     def __init__(self, message: str, **fields: Any) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message))  # `fields` have all of it
         self.fields = fields
         for name, value in fields.items():
             setattr(self, name, value)

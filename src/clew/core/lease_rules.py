@@ -6,9 +6,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clew.core.errors import Corrupt, InvalidInput, LeaseHeld, LeaseLost
+from clew.core.facts import is_time
 from clew.core.model import Acquire, ClearExpired, Inspect, Lease, LeaseRequest, Release, Renew
 
 TTL_SECONDS_MAX = 7 * 24 * 3600.0
+_TTL_NS_MAX = round(TTL_SECONDS_MAX * 1e9)
 FENCE_MAX = 2**63 - 1  # what every database takes
 _STEP_MAX = 2**20
 
@@ -33,8 +35,15 @@ class LeaseState(Struct, frozen=True):
     era: str = ""
 
     def live(self, thread: str, now: Instant) -> Lease | None:
-        """The lease if it is in force. One from another era of the clock is over."""
+        """The lease if it is in force. One from another era of the clock is over.
+
+        So is one that lasts longer than any that was ever given: it was planted.
+        """
         if self.owner is None or self.era != now.era or self.until_ns <= now.now_ns:
+            return None
+        if self.until_ns > now.now_ns + _TTL_NS_MAX:
+            return None
+        if not is_time(self.created_us) or not is_time(self.until_us):
             return None
         return self._as_lease(thread)
 

@@ -182,6 +182,29 @@ class Migration(Struct, frozen=True, kw_only=True):
 # --- repair ---------------------------------------------------------------------------------
 
 
+class Budget:
+    """How many records a repair may make up for what is missing, by the real size of the store.
+
+    A seq or a number in a damaged store may be anything. Whatever is believed of it costs time and
+    room, so that it must be in proportion to what is there: to what was written, that is, and not
+    to the sizes that files say they have.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self.left = _GRANTED_RECORDS + size_bytes // _RECORD_BYTES
+
+    def take(self, records: int) -> bool:
+        """Whether so many more may be made; if so, they are counted."""
+        if not 0 <= records <= self.left:
+            return False
+        self.left -= records
+        return True
+
+
+_GRANTED_RECORDS = 20_000  # however small a store is
+_RECORD_BYTES = 128  # a record takes more: so many a store of this size may have had
+
+
 class Workshop(Protocol):
     """Where a store is repaired: alone with it, on copies, in a folder beside it.
 
@@ -234,6 +257,7 @@ class Salvage(Protocol):
 
     namespace: str
     notes: list[str]
+    budget: Budget
 
     @property
     def unverified(self) -> set[tuple[str, str]]:

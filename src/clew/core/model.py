@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
+from msgspec.structs import force_setattr
 
 from clew.core.codec import decode, digest, to_hash
-from clew.core.errors import Corrupt, InvalidInput
+from clew.core.errors import Corrupt, InvalidInput, shortened
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
 
 # --- a property that is computed when it is first looked at ---
@@ -578,3 +579,6 @@ class Problem(Struct, frozen=True, kw_only=True):
     entry: str | None = None
     blob: str | None = None
     namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "message", shortened(self.message))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from clew.core.codec import digest, new_id
-from clew.core.engine import Keep, Progress, check_limit
+from clew.core.engine import Keep, PathSize, Progress, check_limit, fill_page
 from clew.core.errors import Closed, InvalidInput, NotFound
 from clew.core.lease_rules import Instant, LeaseState, step_lease
 from clew.core.model import (
@@ -174,7 +174,7 @@ class MemoryEngine:
 
     def read(self, thread: str, *, after: int = 0, limit: int = 1000) -> list[Record]:
         with self._changed:
-            return self._state(thread).records[max(after, 0) :][: check_limit(limit)]
+            return fill_page(self._state(thread).records[max(after, 0) :][: check_limit(limit)])
 
     def path(
         self,
@@ -191,7 +191,8 @@ class MemoryEngine:
             for given in (end, after):
                 if given is not None:
                     state.entry(given)
-            return state.path(end, after=after, limit=limit)
+            size = PathSize(thread)
+            return [size.count(entry) for entry in state.path(end, after=after, limit=limit)]
 
     def segments(self, thread: str) -> list[Segment]:
         with self._changed:

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from clew.context.tokens import shorten
 from clew.context.window import MESSAGE_KINDS
 from clew.core.codec import digest
-from clew.core.engine import Engine
+from clew.core.engine import Engine, pages
 from clew.core.errors import InvalidInput, NotFound, TooLarge
 from clew.core.facts import is_time
 from clew.core.model import Entry, EntryDraft, ThreadInfo, to_us
@@ -132,8 +132,8 @@ class Stored:
         if self.info is None:
             return []
         after = max(0, self.info.seq - limit)
-        found = self._engine.read(self._thread, after=after, limit=limit)
-        return [record for record in found if isinstance(record, Entry)]
+        found = pages(self._engine, self._thread, after=after, limit=limit)
+        return [record for page in found for record in page if isinstance(record, Entry)]
 
 
 class Reader:

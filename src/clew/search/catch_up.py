@@ -134,7 +134,10 @@ class _Reader:
                     self._index.remove([head.thread])
                     self.changed = True
                     return
-                records = records[1:]
+                # A large one may be a page of its own.
+                records = records[1:] or self._engine.read(
+                    head.thread, after=before.seq, limit=_PAGE
+                )
             if not records:
                 return
             now = Known(head.birth, records[-1].seq, records[-1].hash)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
-from clew.core.engine import Engine, Progress
+from clew.core.engine import Engine, Progress, pages
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import Entry, Fact, Record, to_time
 
@@ -46,16 +46,13 @@ class Growth:
                 self._read[head.thread] = (head.birth, after)
 
     def _read_on(self, thread: str, after: int) -> int:
-        while True:
-            page = self._engine.read(thread, after=after, limit=_PAGE)
+        for page in pages(self._engine, thread, after=after, limit=_PAGE):
             for record in page:
                 day = self._days[record.time_us // _DAY_US]
                 day[0] += 1
                 day[1] += size_of(record)
-            if page:
-                after = page[-1].seq
-            if len(page) < _PAGE:
-                return after
+            after = page[-1].seq
+        return after
 
     def days(self) -> dict[str, tuple[int, int]]:
         """Each day on which something was written: how many records, and how many bytes."""

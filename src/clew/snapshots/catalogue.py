@@ -72,22 +72,27 @@ def is_snapshot(entry: Entry) -> bool:
 
 def own(info: ThreadInfo) -> list[Snapshot]:
     """The snapshots that a thread took itself and still keeps."""
-    return [_own(info, key) for key in fact_keys(info, PREFIX)]
+    return [kept(info, key) for key in keys(info)]
+
+
+def keys(info: ThreadInfo) -> list[str]:
+    """The keys of the facts of those."""
+    return list(fact_keys(info, PREFIX))
 
 
 def newest(engine: Engine, info: ThreadInfo) -> Snapshot | None:
     """The one that was taken last, without reading all of them: ids sort by time."""
-    keys = fact_keys(info, PREFIX)
+    found = keys(info)
     # A thread's own come before those that it shares: it has been at work since it was forked.
-    if not keys:
+    if not found:
         return next(iter(visible(engine, info)), None)
-    return _own(info, max(keys))
+    return kept(info, max(found))
 
 
 def newest_first(engine: Engine, info: ThreadInfo) -> Iterator[Snapshot]:
     """Those that can be seen, a thread's own before what it shares; read as far as one looks."""
-    for key in sorted(fact_keys(info, PREFIX), reverse=True):
-        yield _own(info, key)
+    for key in sorted(keys(info), reverse=True):
+        yield kept(info, key)
     yield from _inherited(engine, info)
 
 
@@ -95,7 +100,7 @@ def get(engine: Engine, info: ThreadInfo, id: str) -> Snapshot:
     """One that can be seen, with the names of what it left out. NotFound."""
     key = PREFIX + id
     if key in fact_keys(info, key):
-        return named(engine, info, _own(info, key))
+        return named(engine, info, kept(info, key))
     for snapshot in _inherited(engine, info):
         if snapshot.id == id:
             return named(engine, info, snapshot)
@@ -110,16 +115,21 @@ def named(engine: Engine, info: ThreadInfo, snapshot: Snapshot) -> Snapshot:
     return replace(from_entry(entry), pinned=snapshot.pinned)
 
 
-def _own(info: ThreadInfo, key: str) -> Snapshot:
+def kept(info: ThreadInfo, key: str) -> Snapshot:
+    """The snapshot that a fact of a thread tells of."""
     place = f"fact {key} of thread {info.id!r}"
     return _converted(key.removeprefix(PREFIX), info.id, decode(info.fact_data[key]), place)
 
 
 def _converted(id: str, thread: str, fields: Any, place: str) -> Snapshot:
     try:
-        return msgspec.convert({**fields, "id": id, "thread": thread}, Snapshot)
+        snapshot = msgspec.convert({**fields, "id": id, "thread": thread}, Snapshot)
     except (TypeError, msgspec.ValidationError) as error:
         raise Corrupt(place, f"it does not tell of a snapshot: {error}") from error
+    flaw = snapshot.flaw()
+    if flaw is not None:
+        raise Corrupt(place, f"it does not tell of a snapshot: {flaw}")
+    return snapshot
 
 
 def visible(engine: Engine, info: ThreadInfo) -> list[Snapshot]:

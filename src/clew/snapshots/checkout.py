@@ -9,7 +9,6 @@ from clew.core.errors import ClewError, InvalidInput
 from clew.snapshots.apply import new_mode, translated
 from clew.snapshots.dirfd import REAL, Root, System
 from clew.snapshots.manifest import Node
-from clew.snapshots.plan import bounded
 from clew.snapshots.tree import Trees
 
 
@@ -50,7 +49,7 @@ class _Copy:
         links: list[tuple[str, Node]] = []
         files = 0
         # Bounded: manifests may name each other so that a small store is an endless tree.
-        for path, node in bounded(self._trees.walk(tree)):
+        for path, node in self._trees.walk(tree):
             if node.kind == "link":
                 links.append((path, node))
                 continue

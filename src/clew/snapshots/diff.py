@@ -27,6 +27,8 @@ SIMILAR_RATIO = 0.6
 TEXT_BYTES_MAX = 512 * 1024  # of a file
 LINES_MAX = 20_000
 TOTAL_CHARACTERS_MAX = 4 * 1024 * 1024
+_NAMES_CHARACTERS_MAX = 4 * 1024 * 1024  # of files that are only named
+_ENTERED_MAX = 5_000  # folders, before it is asked whether the trees come to an end
 _LOOKED_AT = 8000  # bytes, to tell text from what is none
 _ESCAPES_MAX = 0.2
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
@@ -47,34 +49,51 @@ def diff_trees(
     lies in them says it all. A removed and an added file with the same contents, or with much
     of their text in common, are one that was renamed. `told` may put each one right before that.
     """
-    found = list(_folder(trees, "", old, new))
+    found = list(_Comparison(trees, old, new).run())
     if told is not None:
         found = list(map(told, found))
     return sorted(with_renames(trees, found), key=lambda one: sort_key(one.path))
 
 
-def _folder(trees: Trees, path: str, old: str | None, new: str | None) -> Iterator[Difference]:
-    """`path` ends with a slash unless it is the top."""
-    if old == new:
-        return
-    if path.count("/") > DEPTH_MAX:
-        raise Corrupt(f"manifest {new or old}", f"{path!r:.100} lies too deep")
-    before, after = _index(trees, old), _index(trees, new)
-    for name in before.keys() | after.keys():
-        yield from _name(trees, path + name, before.get(name), after.get(name))
+class _Comparison:
+    """Two trees, folder by folder: those with the same manifest are not entered."""
 
+    def __init__(self, trees: Trees, old: str | None, new: str | None) -> None:
+        self._trees = trees
+        self._old = old
+        self._new = new
+        self._entered = 0
 
-def _index(trees: Trees, manifest: str | None) -> dict[str, Node]:
-    return _EMPTY if manifest is None else {node.name: node for node in trees.nodes(manifest)}
+    def run(self) -> Iterator[Difference]:
+        return self._folder("", self._old, self._new)
 
+    def _folder(self, path: str, old: str | None, new: str | None) -> Iterator[Difference]:
+        """`path` ends with a slash unless it is the top."""
+        if old == new:
+            return
+        if path.count("/") > DEPTH_MAX:
+            raise Corrupt(f"manifest {new or old}", f"{path!r:.100} lies too deep")
+        self._entered += 1
+        if self._entered == _ENTERED_MAX:  # they may come to no end
+            self._trees.refuse_endless(self._old)
+            self._trees.refuse_endless(self._new)
+        before, after = self._index(old), self._index(new)
+        for name in before.keys() | after.keys():
+            yield from self._name(path + name, before.get(name), after.get(name))
 
-def _name(trees: Trees, path: str, old: Node | None, new: Node | None) -> Iterator[Difference]:
-    change = change_of(trees, old, new)
-    if change is not None:
-        yield difference(change, path, old, new)
-    before = old.ref if old is not None and old.is_folder else None
-    after = new.ref if new is not None and new.is_folder else None
-    yield from _folder(trees, path + "/", before, after)
+    def _index(self, manifest: str | None) -> dict[str, Node]:
+        if manifest is None:
+            return _EMPTY
+        return {node.name: node for node in self._trees.nodes(manifest)}
+
+    def _name(self, path: str, old: Node | None, new: Node | None) -> Iterator[Difference]:
+        change = change_of(self._trees, old, new)
+        if change is not None:
+            yield difference(change, path, old, new)
+        before = old.ref if old is not None and old.is_folder else None
+        after = new.ref if new is not None and new.is_folder else None
+        if before is not None or after is not None:
+            yield from self._folder(path + "/", before, after)
 
 
 def change_of(trees: Trees, old: Node | None, new: Node | None) -> Change | None:
@@ -269,6 +288,9 @@ def unified(trees: Trees, differences: Iterable[Difference]) -> str:
         text += "".join(_hunks(trees, one)) if left > 0 else "the rest is too much to be shown\n"
         made.append(text)
         left -= len(text)
+        if left < -_NAMES_CHARACTERS_MAX:
+            made.append("and more files\n")
+            break
     return "".join(made)
 
 

@@ -15,10 +15,12 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.codec import decode, encode
+from clew.core.engine import pages
 from clew.core.errors import Corrupt
+from clew.core.facts import is_time
 from clew.core.model import Draft, Fact, FactDraft, MoveDraft, ThreadInfo, fact_keys
 from clew.snapshots import trust
-from clew.snapshots.model import Verb
+from clew.snapshots.model import Verb, root_flaw
 
 if TYPE_CHECKING:
     from clew.core.engine import Engine
@@ -103,9 +105,13 @@ def _read(info: ThreadInfo, key: str) -> Intent | None:
 
 def _converted(value: Any, place: str) -> Intent:
     try:
-        return msgspec.convert(value, Intent)
+        intent = msgspec.convert(value, Intent)
     except msgspec.ValidationError as error:
         raise Corrupt(place, str(error)) from error
+    flaw = None if intent.files is None else root_flaw(intent.files.root)
+    if flaw is not None or not is_time(intent.time_us):
+        raise Corrupt(place, flaw or f"its time is {intent.time_us} µs")
+    return intent
 
 
 def begin(intent: Intent) -> list[Draft]:
@@ -153,15 +159,12 @@ def _find(engine: Engine, thread: str, top: Intent) -> Intent | None:
     """
     if top.below is None:
         return None
-    after = top.below.after
-    while after < top.after:
-        page = engine.read(thread, after=after, limit=_PAGE)
+    for page in pages(engine, thread, after=top.below.after, limit=_PAGE):
         for record in page:
             if isinstance(record, Fact) and record.id == f"{top.below.id}.done":
                 return _converted(record.value, f"record {record.seq} of thread {thread!r}")
-        if len(page) < _PAGE:
+        if page[-1].seq >= top.after:
             break
-        after = page[-1].seq
     return None
 
 

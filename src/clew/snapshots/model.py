@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
 
+from clew.core.facts import is_time
 from clew.core.model import to_time
 from clew.snapshots.ignore import Rules
 
@@ -45,6 +48,29 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def time(self) -> datetime:
         return to_time(self.time_us)
+
+    def flaw(self) -> str | None:
+        """What cannot be in it, for it may have been planted; None if all of it can."""
+        if not is_time(self.time_us):
+            return f"its time is {self.time_us} µs"
+        if _TREE.fullmatch(self.tree) is None:
+            return f"{self.tree!r:.100} is no tree"
+        return root_flaw(self.root)
+
+
+_TREE = re.compile(r"b3:[0-9a-f]{64}")
+_ROOT_BYTES_MAX = 4096
+
+
+def root_flaw(root: str) -> str | None:
+    """Why a text cannot be the path of a folder; None if it can."""
+    try:
+        data = os.fsencode(root)
+    except UnicodeEncodeError:
+        data = b""
+    if not os.path.isabs(root) or b"\0" in data or not 0 < len(data) <= _ROOT_BYTES_MAX:
+        return f"{root!r:.100} is no folder"
+    return None
 
 
 Change = Literal["added", "removed", "modified", "mode", "renamed", "type"]

@@ -15,14 +15,13 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.core.errors import Corrupt, InvalidInput, NotFound, Unsupported
+from clew.core.errors import Corrupt, InvalidInput, NotFound
 from clew.snapshots.manifest import FILE_KINDS, Node, name_problem
 from clew.snapshots.model import Act, Plan, PlannedStep, Snapshot
 from clew.snapshots.survey import Folder, Survey
 from clew.snapshots.tree import DEPTH_MAX, Trees
 
-# A few small manifests that name each other over and over are a tree without end.
-PATHS_MAX = 1_000_000
+_LOOKED_AT = 10_000  # actions, before it is asked whether they come to an end
 
 Content = tuple[str, str]  # kind and ref
 T = TypeVar("T")
@@ -92,7 +91,7 @@ def work(
     ours = _Versions(trees, chain(known, [snapshot.tree]))
     left_out = _LeftOut(snapshot)
     others = _Others(_Versions(trees, noted), sweeps, force)
-    planner = _Planner(trees, ours, others, selection, left_out)
+    planner = _Planner(trees, ours, others, selection, left_out, snapshot.tree)
     planner.folder("", survey.top, snapshot.tree, needed=False)
     # Only after the comparison does the selection know which of its paths are nowhere.
     if not again:
@@ -127,14 +126,6 @@ def _in_order(action: Action) -> tuple[int, int, str]:
     if kind == "folder":
         return 2, depth, action.path
     return (4 if kind == "link" else 3), 0, action.path
-
-
-def bounded(paths: Iterable[T]) -> Iterator[T]:
-    """The paths of a stored tree, as long as there are not absurdly many."""
-    for n, path in enumerate(paths):
-        if n >= PATHS_MAX:
-            raise Unsupported(f"the stored tree has over {PATHS_MAX:,} paths")
-        yield path
 
 
 class Selection:
@@ -246,8 +237,10 @@ class _Planner:
         others: _Others,
         selection: Selection,
         left_out: _LeftOut,
+        target: str,
     ) -> None:
         self._trees = trees
+        self._target = target
         self._known = known
         self._others = others
         self._left_out = left_out
@@ -312,8 +305,8 @@ class _Planner:
         if new.is_folder and not self._selection.covers(path) and not self._leads_into(path, new):
             return True
         self.actions.append(Action("create", path, None, new))
-        if len(self.actions) > PATHS_MAX:
-            raise Unsupported(f"the stored tree has over {PATHS_MAX:,} paths")
+        if len(self.actions) == _LOOKED_AT:
+            self._trees.refuse_endless(self._target)
         if new.is_folder:
             self.folder(path + "/", None, new.ref, needed=False)
         return True

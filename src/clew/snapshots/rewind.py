@@ -30,7 +30,7 @@ from clew.snapshots.apply import Restoration, clean_up, translated
 from clew.snapshots.dirfd import REAL, Root, System
 from clew.snapshots.intent import Files, Intent
 from clew.snapshots.model import SAFETY, Plan, Restored, Rewound, Snapshot, Verb
-from clew.snapshots.plan import Selection, Work, bounded, work
+from clew.snapshots.plan import Selection, Work, work
 from clew.snapshots.point import belonging, point_at, point_before, snapshot_at
 from clew.snapshots.preflight import inspect, refuse
 from clew.snapshots.scan import real_root
@@ -490,7 +490,7 @@ def _clean(request: Request, root: Root, intent: Intent, files: Files) -> None:
     def concerns(path: str) -> bool:
         return selection.leads_to(path) or selection.holds(path)
 
-    walk = bounded(trees_of(request.thread.store).walk(files.tree, enter=concerns))
+    walk = trees_of(request.thread.store).walk(files.tree, concerns)
     clean_up(root, intent.id, (path for path, node in walk if node.is_folder and concerns(path)))
 
 

@@ -17,7 +17,7 @@ from clew.snapshots import scan
 from clew.snapshots.ignore import IGNORE_FILES, Matcher, Rules
 from clew.snapshots.manifest import Node, folded, pack
 from clew.snapshots.model import LeftOut
-from clew.snapshots.plan import Selection, bounded
+from clew.snapshots.plan import Selection
 from clew.snapshots.scan import Keep, Look, Reader, Walker
 from clew.snapshots.survey import CachedTree, Folder, Survey
 from clew.snapshots.tree import Trees
@@ -181,7 +181,7 @@ class _PathWalker(Walker):
     def _files_there(self, node: Node | None) -> int:
         if node is None or not node.is_folder:
             return 0 if node is None else 1
-        return sum(not below.is_folder for _, below in bounded(self._base.trees.walk(node.ref)))
+        return sum(not below.is_folder for _, below in self._base.trees.walk(node.ref))
 
 
 def _files_here(node: Node | None, folder: Folder | None) -> int:

@@ -78,6 +78,15 @@ class Cache:
         else:
             _remove_leftovers(str(self._file.parent))
 
+    def forget(self, root: str, thread: str) -> None:
+        """Remove it, if it is of a tree that this thread has stored."""
+        base = self.load(root).base
+        if base is None or base[0] != thread:
+            return
+        self._trees.pop(root, None)
+        if self._file is not None:
+            _remove(str(self._file))
+
     def _read(self, root: str) -> CachedTree:
         if self._file is not None:
             try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
@@ -371,6 +372,16 @@ def cache_of(store: Store, root: str) -> Cache:
         name = digest(os.fsencode(key))[3:35] + ENDING
         caches[root] = Cache(None if folder is None else folder / "snapshots" / name)
     return caches[root]
+
+
+def forget_caches(store: Store, info: ThreadInfo) -> None:
+    """Remove what is remembered of trees that a thread, which is purged now, has stored."""
+    roots = set()
+    for key in catalogue.keys(info):
+        with suppress(Corrupt):  # one that cannot be read has left nothing in a cache
+            roots.add(catalogue.kept(info, key).root)
+    for root in roots:
+        cache_of(store, root).forget(root, info.id)
 
 
 def own_files(properties: Properties, top: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from clew.core.codec import digest
 from clew.core.engine import Engine
-from clew.core.errors import Conflict, Corrupt, NotFound
+from clew.core.errors import Conflict, Corrupt, NotFound, Unsupported
 from clew.snapshots.manifest import MANIFEST_BYTES_MAX, Node, unpack
 from clew.snapshots.model import Difference
 from clew.snapshots.scan import FILE, open_below, open_root
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from clew.store import Store
 
 DEPTH_MAX = 256
+# A few small manifests that name each other over and over are a tree without end.
+PATHS_MAX = 1_000_000
 _KEPT_MAX = 4096
 
 
@@ -75,23 +77,50 @@ class Trees:
         return data
 
     def walk(
-        self,
-        tree: str,
-        prefix: str = "",
-        depth: int = 0,
-        enter: Callable[[str], bool] | None = None,
+        self, tree: str, enter: Callable[[str], bool] | None = None
     ) -> Iterator[tuple[str, Node]]:
         """Every path of a tree with its node: folders before what is in them, names in order.
 
-        `enter` may be asked which folders to go into.
+        `enter` may be asked which folders to go into. Unsupported if there are absurdly many.
         """
+        if enter is None:
+            self.refuse_endless(tree)  # before anything is done with the first of them
+        for n, found in enumerate(self._walk(tree, "", 0, enter)):
+            if n >= PATHS_MAX:
+                raise _endless()
+            yield found
+
+    def _walk(
+        self, tree: str, prefix: str, depth: int, enter: Callable[[str], bool] | None
+    ) -> Iterator[tuple[str, Node]]:
         if depth > DEPTH_MAX:
             raise Corrupt(f"manifest {tree}", f"{prefix!r:.100} lies too deep")
         for node in self.nodes(tree):
             path = prefix + node.name
             yield path, node
             if node.is_folder and (enter is None or enter(path)):
-                yield from self.walk(node.ref, path + "/", depth + 1, enter)
+                yield from self._walk(node.ref, path + "/", depth + 1, enter)
+
+    def refuse_endless(self, tree: str | None) -> None:
+        """Unsupported if a tree has more paths than can be gone through.
+
+        Each manifest is looked at once, however often it is named: they are counted, not walked.
+        """
+        counts: dict[str, int] = {}
+        todo = [] if tree is None else [(tree, 0)]
+        while todo:
+            manifest, depth = todo[-1]
+            if depth > DEPTH_MAX:
+                raise Corrupt(f"manifest {manifest}", "it lies too deep")
+            below = [node.ref for node in self.nodes(manifest) if node.is_folder]
+            new = [ref for ref in dict.fromkeys(below) if ref not in counts]
+            if new:
+                todo += [(ref, depth + 1) for ref in new]
+                continue
+            todo.pop()
+            counts[manifest] = len(self.nodes(manifest)) + sum(counts[ref] for ref in below)
+            if counts[manifest] > PATHS_MAX:
+                raise _endless()
 
     def find(self, tree: str, path: str) -> Node | None:
         """The node at a path, read along it; None if there is none."""
@@ -145,6 +174,10 @@ class Trees:
             found.update((node.ref, None) for node in nodes if node.is_file)
             todo += [node.ref for node in nodes if node.is_folder]
         return list(found) if self._engine.has_blobs(found) >= found.keys() else []
+
+
+def _endless() -> Unsupported:
+    return Unsupported(f"the stored tree has over {PATHS_MAX:,} paths")
 
 
 class WorkingTrees(Trees):

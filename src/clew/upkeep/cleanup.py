@@ -37,6 +37,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
     decode_cursor,
+    fact_keys,
     to_time,
     to_us,
 )
@@ -326,6 +327,10 @@ class _Cleanup:
         except BaseException:
             self._let_go(info.id, lease, buried_us)
             raise
+        if fact_keys(info, "snapshot."):
+            from clew.snapshots.take import forget_caches
+
+            forget_caches(self._store, info)
         self.purged.append(info.id)
         self.records += purged.records - (info.deleted_at is None)  # the tombstone is ours
         self.kept += purged.kept

@@ -8,16 +8,25 @@ were purged are made, forked and purged again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from clew.core.codec import decode, encode, new_id
 from clew.core.engine import Engine, Progress
-from clew.core.errors import ClewError
+from clew.core.errors import (
+    AlreadyExists,
+    ClewError,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+)
 from clew.core.maintenance import Lost, Salvage, SalvagedThread
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -30,10 +39,14 @@ from clew.core.model import (
     MoveDraft,
     Origin,
     Record,
+    ThreadDraft,
 )
 from clew.upkeep.transfer import BATCH_BYTES, BATCH_RECORDS, find_entry, size_of, to_draft
 
 LOST_KEY = "clew.lost"
+# What an engine says to drafts that Clew never wrote: made by others, with all the right hashes.
+_REFUSALS = (AlreadyExists, Conflict, Corrupt, InvalidInput, NotFound, TooLarge)
+_ABOVE_MAX = 100  # entries whose whole paths are compared
 
 
 class LostBlob(Struct, frozen=True, kw_only=True):
@@ -82,7 +95,7 @@ class _Rebuild:
         self.tally = Tally()
         self._threads = _in_creation_order(salvage.threads())
         self._ids = {thread.key: thread.draft.id for thread in self._threads}
-        self._hung_on = _hung_on(self._threads)
+        self._hung_on = _HungOn(self._threads)
         self._wanted: dict[str | None, list[str | None]] = {}  # what forks begin at
         for thread in self._threads:
             origin = thread.draft.origin
@@ -117,14 +130,25 @@ class _Rebuild:
                 # An entry that names it is reported with it; one that no entry names is no loss.
 
     def _write(self, thread: SalvagedThread) -> None:
-        origin = self._origin(thread)
-        self._target.create(replace(thread.draft, origin=origin, facts=()))
+        self._create(thread)
         plan = _Plan(self._target, thread, self._wanted.get(thread.key, []))
         writer = _Writer(self._salvage, self._target, thread, plan, self.tally)
         for item in thread.records():
             writer.take(item)
             self._tell()
         writer.end()
+
+    def _create(self, thread: SalvagedThread) -> None:
+        """What no engine takes was not written by Clew: its records are kept, under another id."""
+        try:
+            self._target.create(replace(thread.draft, origin=self._origin(thread), facts=()))
+        except _REFUSALS as error:
+            draft = ThreadDraft(id=f"lost-thread-{new_id()}", created_us=0)
+            text = f"thread {thread.draft.id!r:.200} cannot be made ({error}); it is kept as"
+            self._salvage.notes.append(f"{text} {draft.id!r}, without its origin")
+            self._target.create(draft)
+            thread.draft = draft
+            self._ids[thread.key] = draft.id
 
     def _origin(self, thread: SalvagedThread) -> Origin | None:
         """Where the fork begins, with the hash that the entry has now."""
@@ -145,13 +169,13 @@ class _Rebuild:
         """Whether what a fork begins at must be there: of a purged one it may have gone as well."""
         if not thread.purged or any(isinstance(item, Lost) for item in thread.records()):
             return True
-        return origin.entry in self._hung_on[thread.key]
+        return origin.entry is not None and self._hung_on.has(thread.key, origin.entry)
 
     def _last_shared(self, source: str, thread: SalvagedThread) -> Entry | None:
         """The last entry, visible in its origin, that something left of a purged one hangs on."""
-        ids = self._hung_on[thread.key]
-        above = [id for id in ids if find_entry(self._target, source, id) is not None]
-        paths = [self._target.path(source, id) for id in above]
+        ids = self._hung_on.of(thread.key)
+        above = (id for id in ids if find_entry(self._target, source, id) is not None)
+        paths = [self._target.path(source, id) for id in islice(above, _ABOVE_MAX)]
         return max(paths, key=len)[-1] if paths else None
 
     def _tell(self) -> None:
@@ -204,36 +228,35 @@ class _Plan:
             self.named[id] = seq
 
     def _assign(self) -> None:
-        free: list[int] = []
+        free: list[int] = []  # by seq, as the next one is
+        doubtful: list[int] = []
         for lost in self.lost:
             if lost.seq is None:
                 continue
             if lost.id is not None and lost.sort in ("entry", "record"):
                 self.placeholders[lost.seq] = lost.id
+                # A damaged row may have a damaged id: one that no other record names gives way.
+                if lost.id not in self.named:
+                    insort(doubtful, lost.seq)
             elif lost.sort in ("entry", "record"):
-                free.append(lost.seq)
-        for id in [id for id in self.named if id not in self.placeholders.values()]:
-            self._find_place(id, free)
+                insort(free, lost.seq)
+        given = set(self.placeholders.values())
+        for id in [id for id in self.named if id not in given]:
+            self._find_place(id, free, doubtful)
+        left = set(free)
         for lost in self.lost:
-            if lost.sort == "entry" and lost.seq in free:
+            if lost.sort == "entry" and lost.seq is not None and lost.seq in left:
                 self.placeholders[lost.seq] = new_id()
 
-    def _find_place(self, id: str, free: list[int]) -> None:
+    def _find_place(self, id: str, free: list[int], doubtful: list[int]) -> None:
+        """The last one before it is first named."""
         before = self.named[id]
-        fitting = [seq for seq in free if before is None or seq < before]
-        # A damaged row may have a damaged id: one that no other record names gives way.
-        doubtful = [
-            seq
-            for seq, given in self.placeholders.items()
-            if given not in self.named and (before is None or seq < before)
-        ]
-        if fitting or doubtful:
-            seq = max(fitting or doubtful)
-            self.placeholders[seq] = id
-            if seq in free:
-                free.remove(seq)
-        else:
-            self.extra.setdefault(before, []).append(id)
+        for seqs in (free, doubtful):
+            at = len(seqs) if before is None else bisect_left(seqs, before)
+            if at > 0:
+                self.placeholders[seqs.pop(at - 1)] = id
+                return
+        self.extra.setdefault(before, []).append(id)
 
 
 class _Writer:
@@ -377,7 +400,17 @@ class _Writer:
         return id in self._seen or find_entry(self._target, self._thread.draft.id, id) is not None
 
     def _fill(self, seq: int) -> None:
-        while self._seq + 1 < seq:
+        """Bring a record of a purged thread to the seq that it had, if that can be right."""
+        missing = seq - self._seq - 1
+        if missing <= 0:
+            return
+        if not self._salvage.budget.take(missing):
+            text = (
+                f"record {seq:,} of the purged thread {self._thread.draft.id!r:.200} gets another"
+            )
+            self._salvage.notes.append(f"{text} seq: so many cannot have been before it")
+            return
+        for _ in range(missing):
             self._add(_empty_fact(LOST_KEY, self._time_us))
 
     # --- writing ---
@@ -393,12 +426,40 @@ class _Writer:
     def _flush(self) -> None:
         if not self._batch:
             return
-        for record in self._target.append(self._thread.draft.id, self._batch):
+        try:
+            written = self._target.append(self._thread.draft.id, self._batch)
+        except _REFUSALS:
+            written = [record for draft in self._batch for record in self._append_alone(draft)]
+        for record in written:
             known = self._hashes.get(record.id, record.hash)
             self._tally.rehashed += isinstance(record, Entry) and record.hash != known
         self._batch.clear()
         self._hashes.clear()
         self._bytes = 0
+
+    def _append_alone(self, draft: Draft) -> list[Record]:
+        """One draft of a batch that was refused; what is to blame leaves a placeholder, if it can.
+
+        What hangs on it then has something to hang on.
+        """
+        id = self._thread.draft.id
+        try:
+            return self._target.append(id, [draft])
+        except _REFUSALS as error:
+            lost = Lost(place=f"record {draft.id!r:.200}", reason=str(error), thread=id)
+        self._tally.lost.append(lost)
+        self._tally.records -= 1
+        body = encode({"lost": {"place": lost.place, "reason": lost.reason, "seq": None}})
+        stand_ins: list[Draft] = [_empty_fact(LOST_KEY, self._time_us)]
+        if isinstance(draft, EntryDraft):
+            entry = EntryDraft(id=draft.id, kind="custom", data=body, time_us=self._time_us)
+            stand_ins.insert(0, entry)
+        for stand_in in stand_ins:
+            try:
+                return self._target.append(id, [stand_in])
+            except _REFUSALS:
+                continue  # a deleted thread takes nothing at all
+        return []
 
     def _stand(self) -> None:
         """Back to where the thread stood, if a move to it may be among what is lost."""
@@ -443,21 +504,56 @@ def _in_creation_order(threads: Iterable[SalvagedThread]) -> list[SalvagedThread
         return list(known.values())  # damage has made a circle: any order is as good
 
 
-def _hung_on(threads: Sequence[SalvagedThread]) -> dict[str, set[str]]:
+class _HungOn:
     """By the key of a purged thread: the parents of what is left of it, and of its purged forks.
 
     What a purged thread began at may have gone with it, if no fork's path ran through that. What
     is left then hangs further up, where it is found through threads of which nothing is left.
-    The threads come in their order of creation.
     """
-    found: dict[str, set[str]] = {thread.key: set() for thread in threads}
-    for thread in reversed(threads):
-        if thread.purged:
-            found[thread.key] |= {
-                item.parent
-                for item in thread.records()
-                if isinstance(item, Entry) and item.parent is not None
-            }
-            if thread.origin_key in found:
-                found[thread.origin_key] |= found[thread.key]
-    return found
+
+    def __init__(self, threads: Sequence[SalvagedThread]) -> None:
+        self._parents: dict[str, set[str]] = {}  # of what is left of each one itself
+        self._forks: dict[str | None, list[str]] = {}
+        for thread in threads:
+            if thread.purged:
+                self._forks.setdefault(thread.origin_key, []).append(thread.key)
+                self._parents[thread.key] = {
+                    item.parent
+                    for item in thread.records()
+                    if isinstance(item, Entry) and item.parent is not None
+                }
+        # Each thread and all that was forked from it get numbers in a row, so that no thread has to
+        # remember what its forks do: forks of forks may be as many as there are threads.
+        self._rows: dict[str, tuple[int, int]] = {}
+        self._order: list[str] = []
+        for thread in threads:
+            self._number(thread.key)
+        self._places: dict[str, list[int]] = {}
+        for n, key in enumerate(self._order):
+            for id in self._parents.get(key, ()):
+                self._places.setdefault(id, []).append(n)
+
+    def _number(self, top: str) -> None:
+        todo = [(top, False)]
+        while todo:
+            key, left = todo.pop()
+            if left:
+                self._rows[key] = self._rows[key][0], len(self._order)
+            elif key not in self._rows:
+                self._rows[key] = len(self._order), len(self._order) + 1
+                self._order.append(key)
+                todo.append((key, True))
+                todo += [(fork, False) for fork in self._forks.get(key, ())]
+
+    def has(self, key: str, id: str) -> bool:
+        """Whether something hangs on an entry."""
+        first, end = self._rows[key]
+        places = self._places.get(id, [])
+        at = bisect_left(places, first)
+        return at < len(places) and places[at] < end
+
+    def of(self, key: str) -> Iterator[str]:
+        """All of them, once."""
+        first, end = self._rows[key]
+        keys = self._order[first:end]
+        return iter(dict.fromkeys(id for key in keys for id in self._parents.get(key, ())))

@@ -17,6 +17,7 @@ from clew.core.codec import digest, new_id
 from clew.core.engine import Engine
 from clew.core.errors import AlreadyExists, ClewError, Corrupt, NotFound
 from clew.core.hashes import record_hash
+from clew.core.maintenance import Budget
 from clew.core.model import (
     PAGE_MAX,
     Draft,
@@ -236,6 +237,7 @@ class Carrier:
 
 # --- scaffolds ------------------------------------------------------------------------------
 
+_FILLED_BYTES = 16 * 1024 * 1024  # so large a store may always have been, before a purge
 MARK = "clew.scaffold"  # the parent of a thread that is only a scaffold
 
 Group = tuple[str, list[Entry]]  # the id of a thread, and the entries of it on a path
@@ -276,6 +278,7 @@ class Scaffolds:
         self._carried = carried
         self._standing: set[str] = set()
         self._prepared: dict[str, Origin] = {}
+        self._fillers = Budget(source.stats().stored_bytes + _FILLED_BYTES)
         left = ThreadQuery(parent=MARK, limit=PAGE_MAX)
         while found := target.threads(left).items:
             for info in found:  # an interrupted copy has left them behind
@@ -382,6 +385,10 @@ class Scaffolds:
         carrier.check(entries)
         carrier.bring_blobs(entries)
         seq = self._target.thread(name).seq
+        missing = entries[-1].seq - seq - len(entries) if entries else 0
+        if not self._fillers.take(max(0, missing)):
+            text = f"it is said to have had {missing:,} records that are not there any more"
+            raise Corrupt(f"what is left of the purged thread {name!r:.200}", text)
         queue = with_fillers(entries, seq)
         hashes = {entry.id: (entry.seq, entry.hash) for entry in entries}
         while batch := list(islice(queue, BATCH_RECORDS)):

@@ -183,7 +183,7 @@ def _read_on(
                 found[reply.key] = reply
         if page:
             after, hash = page[-1].seq, page[-1].hash
-        is_end = len(page) < _PAGE
+        is_end = not page
         if is_end or len(found) > _STEP:
             yield News(head, seen, is_fresh, after, hash, progress, found)
             is_fresh, found, seen = False, {}, Known(head.birth, after, hash)

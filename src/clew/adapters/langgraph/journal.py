@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from clew.adapters.langgraph.elements import (
 from clew.adapters.langgraph.memory import Memory
 from clew.core import drafts
 from clew.core.codec import digest, encode
+from clew.core.engine import pages
 from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from clew.core.model import Draft, Entry, EntryDraft, ThreadInfo, to_time
 from clew.core.names import ID_BYTES_MAX
@@ -229,7 +231,8 @@ class Journal:
         last = info.seq
         while last > 0:
             first = max(0, last - _CHUNK_MAX)
-            for record in reversed(self.engine.read(self.name, after=first, limit=last - first)):
+            feed = chain.from_iterable(pages(self.engine, self.name, after=first, limit=_CHUNK_MAX))
+            for record in reversed(list(islice(feed, last - first))):
                 if isinstance(record, Entry) and record.format == CHECKPOINT:
                     yield Found(record, record.body)
             last = first

@@ -13,7 +13,8 @@ from msgspec import Struct
 from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable, Unsupported
 from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, Disk, is_folder, refuse_special
 from clew.engines.files.place import Place, remove_quietly, write_aside
-from clew.engines.shared.compression import Packed, frame_size, unpack
+from clew.engines.shared.compression import BLOB_BYTES_MAX, Packed, frame_size, unpack
+from clew.engines.shared.plain_files import refuse_hollow
 
 SPILL_BYTES = 64 * 1024  # bodies over this are blobs; the rest can be read in the thread's file
 _HASH = re.compile(r"b3:[0-9a-f]{64}")
@@ -207,6 +208,9 @@ def _read(path: str, size: int = -1) -> bytes:
     try:
         refuse_special(path)
         with os.fdopen(os.open(path, flags), "rb") as file:
+            if size < 0:
+                refuse_hollow(file.fileno(), path)
+                size = BLOB_BYTES_MAX + 1  # what is larger is no blob of ours
             return file.read(size)
     except Unsupported as error:
         raise Corrupt(path, f"the blob {NOT_A_FILE}") from error

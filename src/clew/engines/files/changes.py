@@ -45,7 +45,7 @@ class Changes:
 
     def refresh(self) -> None:
         """Bring the index up to date. A thread that cannot be read is listed as damaged."""
-        with self._mutex:
+        with self._mutex, self._store.looking_at_all():
             self._store.index.keep_up()
             epoch = self._store.index.epoch
             for stem in self._marked() if self._epoch == epoch else self._changed_files():
@@ -60,7 +60,7 @@ class Changes:
 
     def refresh_all(self) -> None:
         """The same for purge and sweep: they must know everything, or not begin."""
-        with self._mutex:
+        with self._mutex, self._store.looking_at_all():
             self._store.index.keep_up()
             self._check_index()
             for stem in self._changed_files():

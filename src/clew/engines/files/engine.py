@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import Keep, Progress, check_limit
+from clew.core.engine import Keep, Progress, check_limit, fill_page
 from clew.core.errors import Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
@@ -262,9 +262,11 @@ class FilesEngine:
                 return []
             first = max(after, 0) + 1
             span = rows.everything_of(journal.no, first - 1)
-            found = journal.records(self._store.index.places(span, limit=limit))
+            places = self._store.index.places(span, limit=limit)
+            found = fill_page(journal.each_record(places))
             wanted = range(first, min(first + limit, journal.head.seq + 1))
-            if [record.seq for record in found] != list(wanted):
+            seqs = [record.seq for record in found]
+            if len(places) != len(wanted) or seqs != list(wanted[: len(seqs)]):
                 raise Untrue(journal.path, "the index lacks a record")
             return found
 

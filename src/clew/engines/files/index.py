@@ -454,9 +454,10 @@ class Index:
             return rows.locate(db, no, (), id) is not None
 
     def has(self, no: int) -> bool:
-        """Whether a record is indexed."""
+        """Whether an entry is indexed. No fork begins at anything else, whatever its file says."""
         with self.asked() as db:
-            return value(db, "SELECT 1 FROM records WHERE no = ?", (no,)) is not None
+            query = "SELECT 1 FROM records WHERE no = ? AND type = 0"
+            return value(db, query, (no,)) is not None
 
     def find(self, no: int, id: str) -> Where | None:
         """A record by its id, among those of a thread and of the path that it inherits."""

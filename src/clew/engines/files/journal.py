@@ -438,8 +438,11 @@ class Journal:
         return None
 
     def records(self, places: Sequence[Where]) -> list[Record]:
-        """The records at places of this file, in their order, each run of them read at once."""
-        found: list[Record] = []
+        """The records at places of this file, in their order."""
+        return list(self.each_record(places))
+
+    def each_record(self, places: Sequence[Where]) -> Iterator[Record]:
+        """The same one by one, for callers that may stop; each run of them is read at once."""
         at = 0
         while at < len(places):
             end = _run_end(places, at)
@@ -450,9 +453,8 @@ class Journal:
             data = self.file.read(begin, last.start + last.length - begin)
             for where in places[at:end]:
                 start = where.start - begin
-                found.append(self._record(data[start : start + where.length], where))
+                yield self._record(data[start : start + where.length], where)
             at = end
-        return found
 
     def _record(self, text: bytes, where: Where) -> Record:
         try:

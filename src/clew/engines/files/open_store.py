@@ -6,13 +6,14 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 from msgspec import Struct
 
+from clew.core.engine import PathSize
 from clew.core.errors import ClewError, Closed, Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.lines import Source
@@ -73,6 +74,7 @@ class OpenStore:
         self.left_behind: dict[str, LeftBehind] = {}  # of files that are not open any more
         self._mutex = threading.Lock()
         self._journals: OrderedDict[str, Journal] = OrderedDict()
+        self._broken: dict[str, str] | None = None  # keys of files, and what is wrong with them
 
     # --- whether this handle may go on ---
 
@@ -185,9 +187,9 @@ class OpenStore:
         if not deep and self._has(source):
             return
         line = self._line(source, deep=deep)
-        _refresh(line)
+        self._refresh(line)
         if not husk and not self._has(source):
-            _refresh(line, afresh=True)  # the index may have been made anew behind our back
+            self._refresh(line, afresh=True)  # the index may have been made anew behind our back
         if not husk and not self._has(source):
             text = f"record {source.seq}, which a fork begins at, is not there"
             raise Corrupt(f"thread {source.thread!r}", text)
@@ -195,24 +197,58 @@ class OpenStore:
     def _has(self, source: Source) -> bool:
         return self.index.has(rows.number(self.index.number(source.key), source.seq))
 
-    def _line(self, source: Source, *, deep: bool) -> list[Journal]:
-        """The file that a fork begins in, the one that this begins in, and so on.
+    def _line(self, source: Source, *, deep: bool) -> list[tuple[str, Journal]]:
+        """The file that a fork begins in, the one that this begins in, and so on, by their keys.
 
         Unless `deep`, only as far as the index does not have what they begin at.
         """
-        line: list[Journal] = []
-        passed: set[str] = set()  # damage may lead in a circle
+        line: dict[str, Journal] = {}
         at: Source | None = source
-        while at is not None and at.key not in passed:
-            passed.add(at.key)
-            line.append(self.owner(at))
+        while at is not None:
+            reason = "by its forks it was forked from itself" if at.key in line else None
+            if self._broken is not None:
+                reason = self._broken.get(at.key, reason)
+            if reason is not None:
+                self._note_broken(line, reason)
+                raise Corrupt(f"thread {at.thread!r}", reason)
+            line[at.key] = self.owner(at)
             try:
-                at = read_header(line[-1].path).source
+                at = read_header(line[at.key].path).source
             except FileNotFoundError:
                 break
             if at is not None and not deep and self._has(at):
                 break
-        return line
+        return list(line.items())
+
+    def _refresh(self, line: Sequence[tuple[str, Journal]], *, afresh: bool = False) -> None:
+        """The oldest first, so that none of them needs to call for the next."""
+        for n, (_, owner) in reversed(list(enumerate(line))):
+            try:
+                with owner.mutex:
+                    owner.refresh_index(afresh=afresh)
+            except NotFound:
+                reason = "a fork begins in it, but its file is not there"
+                self._note_broken((key for key, _ in line[: n + 1]), reason)
+                raise Corrupt(f"thread {owner.id!r}", reason) from None
+            except Corrupt as error:
+                self._note_broken((key for key, _ in line[: n + 1]), error.fields["reason"])
+                raise
+
+    @contextmanager
+    def looking_at_all(self, broken: dict[str, str] | None = None) -> Iterator[None]:
+        """Inside, a file that cannot be read is tried once, and not for each of its forks.
+
+        Forks of forks may be as many as there are threads. `broken` is what is known already.
+        """
+        self._broken = {} if broken is None else broken
+        try:
+            yield
+        finally:
+            self._broken = None
+
+    def _note_broken(self, keys: Iterable[str], reason: str) -> None:
+        if self._broken is not None:
+            self._broken |= dict.fromkeys(keys, reason)
 
     def owner(self, source: Source) -> Journal:
         """The file that holds a record: the thread's own, or what a purge left of it."""
@@ -224,8 +260,9 @@ class OpenStore:
         return self.journal(source.thread) if live else self.husk(source)
 
     def records(self, places: Sequence[Where], own: Journal) -> list[Record]:
-        """The records at places of several files, in their order."""
+        """The entries at places of several files, in their order: a path."""
         found: list[Record] = []
+        size = PathSize(own.id)
         at = 0
         while at < len(places):
             thread = places[at].no >> 32
@@ -236,15 +273,15 @@ class OpenStore:
             with journal.mutex:
                 if journal is not own:
                     journal.refresh()
-                found += journal.records(places[at:end])
+                found += map(size.count, journal.each_record(places[at:end]))
             at = end
         return found
 
     def check_absent(self, ids: Sequence[str], own: Journal) -> None:
         """Untrue if a file that a thread's path runs through has an entry that the index lacks."""
         source = own.header.source
-        files = [own] if source is None else [own, *self._line(source, deep=True)]
-        for journal in files:
+        above = () if source is None else self._line(source, deep=True)
+        for journal in (own, *(journal for _, journal in above)):
             with journal.mutex:
                 journal.refresh()
                 for id in ids:
@@ -299,17 +336,6 @@ class OpenStore:
         for journal in list(self._journals.values()):
             journal.close()
         self.gate.close()
-
-
-def _refresh(line: Sequence[Journal], *, afresh: bool = False) -> None:
-    """The oldest first, so that none of them needs to call for the next."""
-    for owner in reversed(line):
-        with owner.mutex:
-            try:
-                owner.refresh_index(afresh=afresh)
-            except NotFound:
-                text = "a fork begins in it, but its file is not there"
-                raise Corrupt(f"thread {owner.id!r}", text) from None
 
 
 def _because(error: OSError, text: str, **fields: Any) -> Unavailable:

@@ -36,7 +36,7 @@ FORMAT = "clew.files"
 VERSION = 1
 ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
 NAMESPACES = "namespaces"
-_MARKER_BYTES_MAX = 64 * 1024
+MARKER_BYTES_MAX = 64 * 1024
 _IGNORED_BY_GIT = "/index/\n/locks/\n.*.new\n"
 
 STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
@@ -191,7 +191,7 @@ def read_marker(path: Path) -> _Marker:
     refuse_special(str(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        data = os.read(descriptor, _MARKER_BYTES_MAX)
+        data = os.read(descriptor, MARKER_BYTES_MAX)
     finally:
         os.close(descriptor)
     try:

@@ -10,6 +10,7 @@ from clew.core.errors import Corrupt, FormatTooNew, Unavailable, Unsupported
 from clew.core.lines import VERSION, Header, declared_version, parse_header
 from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, refuse_special
 from clew.engines.files.locks import try_flock, wait_for
+from clew.engines.shared.plain_files import refuse_hollow
 from clew.engines.shared.tables.rows import SEQ_MAX
 
 HEADER_BYTES_MAX = 32 * 1024
@@ -25,7 +26,9 @@ class ThreadFile:
         flags = os.O_RDONLY if readonly else os.O_RDWR | os.O_APPEND
         self.descriptor = open_regular(path, flags | _SAFELY)
         try:
-            self.inode = os.fstat(self.descriptor).st_ino
+            look = os.fstat(self.descriptor)
+            self.inode = look.st_ino
+            refuse_hollow(self.descriptor, path, look.st_size)
             line = _first_line(self.descriptor)
             self.header = _header(path, line)
             if self.header.draft.id != id or self.header.purged != husk:

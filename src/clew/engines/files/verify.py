@@ -38,14 +38,16 @@ def check(
     with store.writing_to(store.place.root):
         if quick:
             with store.gate.open():
-                found = list(_check_quickly(store, changes))
+                # An index that cannot be right, or is no file at all, is done without.
+                found = store.with_index(lambda: list(_check_quickly(store, changes)))
             yield from found
             return
         afresh = store.twin(Index(":memory:"))
+        broken: dict[str, str] = {}
         try:
             for part in _Check(store, afresh, progress).parts():
                 # The gate is not held while the caller looks at what was found: a purge would wait.
-                with store.gate.open():
+                with store.gate.open(), afresh.looking_at_all(broken):
                     found = list(part)
                 yield from found
         finally:
@@ -122,7 +124,8 @@ class _Check:
                 yield problem
         except FileNotFoundError:
             pass  # purged meanwhile
-        except (ClewError, OSError) as error:
+        except (ClewError, OSError, Untrue) as error:
+            # Untrue: the index that these files were read into is new, so that they are to blame.
             if is_exhausted(error):
                 raise
             self._damaged.add(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 from msgspec import UNSET, UnsetType
 
+from clew.core.engine import PAGE_BYTES, PathSize, fill_page
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import (
     Entry,
@@ -35,11 +36,11 @@ def thread(wire: Wire, book: Book, id: str) -> tuple[ThreadRow, ThreadInfo]:
 
 def read(wire: Wire, book: Book, thread: str, after: int, limit: int) -> list[Record]:
     after = min(max(after, 0), 2**62)  # larger numbers have no type on the server
-    sql = "SELECT * FROM clew.read(%s, %s, %s, %s)"
-    found = wire.every(book.sql(sql), (book.space, thread, after, limit))
+    sql = "SELECT * FROM clew.read(%s, %s, %s, %s, %s)"
+    found = wire.every(book.sql(sql), (book.space, thread, after, limit, PAGE_BYTES))
     if not found:
         number_and_seq(wire, book, thread)
-    return [rows.to_record(row) for row in found]
+    return fill_page(map(rows.to_record, found))
 
 
 def number_and_seq(wire: Wire, book: Book, thread: str) -> tuple[int, int]:
@@ -75,7 +76,8 @@ def path(
     else:
         found = _path_between(wire, book, thread, leaf, after, limit)
     found.reverse()
-    return [rows.to_record(row) for row in found]  # type: ignore[misc]
+    size = PathSize(thread)
+    return [size.count(rows.to_record(row)) for row in found]  # type: ignore[misc]
 
 
 def _path_between(

@@ -14,7 +14,6 @@ from clew.core.model import Draft, MoveDraft
 
 _LEVEL = 3
 BLOB_BYTES_MAX = 512 * 1024 * 1024  # every engine can hold it as one value
-_TRUSTED_BYTES_MAX = 1024 * 1024 * 1024  # what a reader spends on one that lies about its size
 
 
 class Packed(Struct, frozen=True):
@@ -51,7 +50,7 @@ def pack_large(drafts: Sequence[Draft], over_bytes: int) -> dict[str, Packed]:
 def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:
     """The bytes again, checked: their size before memory is spent on them, then their hash."""
     if codec == "zstd":
-        if size > _TRUSTED_BYTES_MAX:
+        if size > BLOB_BYTES_MAX:  # nothing is spent on one that cannot be
             raise Corrupt(f"blob {hash}", f"it says that it has {size:,} bytes")
         data = _decompress(hash, size, data)
     if len(data) != size or digest(data) != hash:

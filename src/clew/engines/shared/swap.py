@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from clew.core.errors import Unavailable, Unsupported
 from clew.core.maintenance import Workshop
+from clew.engines.shared.plain_files import remove_tree, remove_tree_quietly
 
 NOTE = "-repair"
 _NOTE_BYTES_MAX = 64 * 1024
@@ -35,17 +36,8 @@ def workshop(path: Path, make: Callable[[Path], W]) -> Iterator[W]:
             yield shop
     except OSError as error:
         left = "run clew repair again" if note_of(path).exists() else "it is as it was"
-        text = f"{path} cannot be repaired: {_reason(error)}; {left}"
+        text = f"{path} cannot be repaired: {error.strerror or error}; {left}"
         raise Unavailable(text, retryable=False) from error
-
-
-def _reason(error: OSError) -> str:
-    """Copying a folder gathers what fails in an error that says nothing itself."""
-    from shutil import Error  # every process opens stores, and hardly one repairs any
-
-    if isinstance(error, Error) and error.args[0]:
-        return str(error.args[0][0][-1])
-    return error.strerror or str(error)
 
 
 class _Note(Struct):
@@ -69,10 +61,8 @@ class Swap:
 
     def begin(self) -> None:
         """Make the folder. What an interrupted repair left behind is removed: mere copies."""
-        from shutil import rmtree
-
         for left in self._path.parent.glob(f"{_glob(self._path.name)}.repairing-*"):
-            rmtree(left)
+            remove_tree(str(left))
         self.folder.mkdir(mode=0o700)
 
     def run(self, new: Path) -> str:
@@ -99,11 +89,8 @@ class Swap:
 
     def close(self) -> None:
         """Remove the folder, unless the note says that what is in it is still needed."""
-        from shutil import rmtree
-
-        if self._note.exists():
-            return
-        rmtree(self.folder, ignore_errors=True)
+        if not self._note.exists():
+            remove_tree_quietly(str(self.folder))
 
 
 def note_of(path: Path) -> Path:

@@ -772,20 +772,26 @@ END $$;
 
 -- A thread's own records after a seq. First the thread, then its records: a planner that has no statistics yet
 -- might read all records to find those of one thread.
-CREATE FUNCTION clew.read(_space bigint, _id text, _after bigint, _limit bigint)
+CREATE FUNCTION clew.read(_space bigint, _id text, _after bigint, _limit bigint, _page_bytes bigint)
 RETURNS SETOF clew.found_record LANGUAGE plpgsql STABLE AS $$
 BEGIN
   PERFORM clew.admit(_space);
+  -- What lies behind a full page does not leave the server.
   RETURN QUERY
-    SELECT r.thread, t.id, r.seq, r.type, r.id, r.time_us, r.hash, r.parent, r.kind,
-           r.turn, r.format, r.meta, r.blobs, r.body_hash, r.blob, r.body, b.size, b.codec, b.data
-      FROM clew.threads t
-     CROSS JOIN LATERAL (
-       SELECT * FROM clew.records o
-        WHERE o.space = t.space AND o.thread = t.no AND o.seq > _after ORDER BY o.seq LIMIT _limit) AS r
-      LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob
-     WHERE t.space = _space AND t.id = _id AND NOT t.purged
-     ORDER BY r.seq;
+    SELECT p.thread, p.name, p.seq, p.type, p.id, p.time_us, p.hash, p.parent, p.kind,
+           p.turn, p.format, p.meta, p.blobs, p.body_hash, p.blob, p.body, p.size, p.codec, p.data
+      FROM (
+        SELECT r.*, t.id AS name, b.size, b.codec, b.data,
+               sum(coalesce(b.size, octet_length(r.body), 0)) OVER (
+                 ORDER BY r.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_bytes
+          FROM clew.threads t
+         CROSS JOIN LATERAL (
+           SELECT * FROM clew.records o
+            WHERE o.space = t.space AND o.thread = t.no AND o.seq > _after ORDER BY o.seq LIMIT _limit) AS r
+          LEFT JOIN clew.blobs b ON b.space = r.space AND b.hash = r.blob
+         WHERE t.space = _space AND t.id = _id AND NOT t.purged) AS p
+     WHERE coalesce(p.before_bytes, 0) < _page_bytes
+     ORDER BY p.seq;
 END $$;
 
 -- Records by their ids that are visible in a thread. The limit keeps the planner, which knows nothing of new

@@ -147,6 +147,7 @@ class _Check:
 
     def threads(self) -> Iterator[Problem]:
         query = f"SELECT {_THREAD} FROM threads WHERE {self._mine} ORDER BY no"
+        lineages = rows.Lineages()
         for values in self._db.execute(query):
             row = dict(zip(_THREAD.split(", "), values, strict=True))
             namespace = self._names.get(row["space"])
@@ -154,7 +155,7 @@ class _Check:
                 text = f"there is no namespace no. {row['space']}"
                 yield audit.problem("damaged_thread", text, thread=row["id"])
             try:
-                found = _Rows(self._db, row, namespace, self._quick)
+                found = _Rows(self._db, row, namespace, lineages, quick=self._quick)
                 yield from Audit(found, quick=self._quick, meter=self.meter).check()
             except UNREADABLE as error:
                 where = {"thread": row["id"], "namespace": namespace}
@@ -185,14 +186,20 @@ _SOURCE = (
 
 class _Rows:
     def __init__(
-        self, db: apsw.Connection, row: dict[str, Any], namespace: str | None, quick: bool
+        self,
+        db: apsw.Connection,
+        row: dict[str, Any],
+        namespace: str | None,
+        lineages: rows.Lineages,
+        *,
+        quick: bool,
     ) -> None:
         self._db = db
         self._quick = quick
         self._no: int = row["no"]
         self._space: int = row["space"]
         self._origin_no: int | None = row["origin_no"]
-        self._lineage: tuple[rows.Range, ...] | None = None
+        self._lineage = lineages.of(db, row["origin_no"])
         # From seq 0 on, which no record of ours has, so that such a row shows as damaged.
         self._span = (self._no << 32, self._no << 32 | rows.SEQ_MAX)
         origin = None
@@ -279,20 +286,17 @@ class _Rows:
         return None
 
     def find(self, record: Entry | Move, id: str) -> Link | None:
-        no = rows.locate(self._db, self._no, self._inherited(), id)
+        no = self._locate(id)
         hash = self._db.execute("SELECT hash FROM records WHERE no = ?", (no,)).get
         return None if no is None else Link(no, to_hash(hash))
 
-    def _inherited(self) -> tuple[rows.Range, ...]:
-        if self._lineage is None:
-            try:
-                at = self._origin_no
-                self._lineage = () if at is None else tuple(rows.path_ranges(self._db, at))
-            except Corrupt:
-                if not self.thread.purged:
-                    raise
-                self._lineage = ()  # what is kept may not need its origin, which may be gone
-        return self._lineage
+    def _locate(self, id: str) -> int | None:
+        try:
+            return rows.locate(self._db, self._no, self._lineage, id)
+        except Corrupt:
+            if not self.thread.purged:
+                raise
+            return None  # what is kept may not need its origin, which may be gone
 
     def rest(self) -> Rest:
         facts = self._db.execute("SELECT key, record FROM facts WHERE thread = ?", (self._no,))

@@ -18,7 +18,7 @@ from clew.engines.shared.compression import Packed
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.facts import set_fact
 from clew.engines.shared.tables.namespaces import Space
-from clew.engines.shared.tables.rows import Lineages, Range, one
+from clew.engines.shared.tables.rows import Lineage, Lineages, one
 from clew.engines.sqlite import blobs, leases
 
 _HEAD = (
@@ -34,7 +34,7 @@ class Standing(Struct):
     """A thread as the next append finds it: its number and lineage, its head, its lease."""
 
     no: int
-    lineage: tuple[Range, ...]
+    lineage: Lineage
     listed_us: int | None
     head: Head
     lease: LeaseState | None
@@ -77,7 +77,7 @@ class Standings:
             raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
         return Standing(
             row[0],
-            () if row[1] is None else lineages.of(db, row[1]),
+            lineages.of(db, row[1]),
             row[2],
             _head(row),
             None if row[15] is None else LeaseState(*row[15:]),
@@ -146,7 +146,7 @@ def _write(
     db: apsw.Connection,
     space: int,
     no: int,
-    lineage: tuple[Range, ...],
+    lineage: Lineage,
     decided: Plan,
     packed: Mapping[str, Packed],
     clock: Callable[[], Instant],
@@ -192,7 +192,7 @@ def _find_blobs(db: apsw.Connection, space: int, records: Sequence[Record]) -> d
 
 
 def _start_segment(
-    db: apsw.Connection, no: int, lineage: tuple[Range, ...], first: str, parent: str | None
+    db: apsw.Connection, no: int, lineage: Lineage, first: str, parent: str | None
 ) -> None:
     db.execute(
         "INSERT INTO segments (first, parent) VALUES (?,?)",
@@ -274,7 +274,7 @@ def _existing(db: apsw.Connection, space: int, draft: ThreadDraft) -> ThreadInfo
         return None
     info, count = row.info(db), len(draft.facts)
     span = rows.everything_of(row.no)
-    check_recreated(info, rows.scan(db, span, entries_only=False, limit=count), draft)
+    check_recreated(info, list(rows.scan(db, span, entries_only=False, limit=count)), draft)
     return info
 
 

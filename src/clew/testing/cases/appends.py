@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from clew.core import drafts
+from clew.core.engine import PAGE_BYTES, pages
 from clew.core.errors import Conflict, InvalidInput, NotFound
 from clew.core.model import Draft, Entry, Fact, Move
 from clew.testing.cases.base import (
@@ -325,6 +326,20 @@ def a_fork_can_move_along_what_it_inherited(place: Place) -> None:
     engine = place.reopen(engine)
     assert ids(engine.path("f")) == ["a", "d"]
     whole(engine)
+
+
+@CASES
+def a_page_is_full_by_its_bytes_however_many_are_asked_for(place: Place) -> None:
+    engine = place.open()
+    engine.create(thread("t"))
+    half = {"text": "a" * (PAGE_BYTES // 2)}
+    for id in "abcde":
+        engine.append("t", [entry(id, half)])
+    engine.append("t", [entry("small")])
+    found = [ids(page) for page in pages(engine, "t")]
+    assert found == [["a", "b"], ["c", "d"], ["e", "small"]]
+    assert ids(engine.read("t", after=4, limit=1)) == ["e"]
+    assert engine.read("t", after=6) == []
 
 
 @CASES

@@ -16,17 +16,25 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.errors import ClewError, Corrupt
-from clew.core.lines import Header, Line, Source, is_sound, parse_header, take_apart
-from clew.core.maintenance import Lost, SalvagedThread, Sort
+from clew.core.lines import (
+    UNREADABLE,
+    Header,
+    Line,
+    Source,
+    is_sound,
+    parse_header,
+    take_apart,
+)
+from clew.core.maintenance import Budget, Lost, SalvagedThread, Sort
 from clew.core.model import Origin, Record, ThreadDraft, to_us
 from clew.engines.files.blobs import Blobs
 from clew.engines.files.disk import Disk
 from clew.engines.files.place import Place, anonymous, unescaped
 from clew.engines.files.tail import Damage, judge, scan
+from clew.engines.shared.plain_files import refuse_hollow
 
 _SORTS: dict[str, Sort] = {"entry": "entry", "move": "move", "fact": "fact"}
 _UNREADABLE = (ClewError, ValueError, TypeError, LookupError, OverflowError)
-_GAP_MAX = 100_000  # records that are missing in a row; more than that, and a seq is wrong
 
 
 class _Piece(Struct, frozen=True):
@@ -42,8 +50,9 @@ class _Piece(Struct, frozen=True):
 class FilesSalvage:
     """See `clew.core.maintenance.Salvage`. `where` is the folder as the report names it."""
 
-    def __init__(self, root: Path, namespace: str, where: str) -> None:
+    def __init__(self, root: Path, namespace: str, where: str, budget: Budget) -> None:
         self.namespace = namespace
+        self.budget = budget
         self._where = "" if where == "." else f"{where}/"
         self.notes: list[str] = []
         self.unverified: set[tuple[str, str]] = set()
@@ -86,15 +95,20 @@ class FilesSalvage:
     def _read(self, path: Path, *, purged: bool) -> _Thread | None:
         place = f"{self._where}{path.parent.name}/{path.name}"
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                refuse_hollow(file.fileno(), place)
+                data = file.read()
         except OSError as error:
             self.notes.append(f"{place} cannot be read: {error.strerror}")
+            return None
+        except Corrupt as error:
+            self.notes.append(f"{error}; it is left out")
             return None
         header = self._header(data, place, path.stem)
         if header is None:
             self.notes.append(f"{place} cannot be read: nothing tells whose file it is")
             return None
-        return _Thread(self, path, place, header, purged=purged)
+        return _Thread(self, path, place, header, data, purged=purged)
 
     def _header(self, data: bytes, place: str, stem: str) -> Header | None:
         first, _, rest = data.partition(b"\n")
@@ -162,7 +176,14 @@ class _Thread:
     leaf: str | UnsetType | None = UNSET
 
     def __init__(
-        self, salvage: FilesSalvage, path: Path, place: str, header: Header, *, purged: bool
+        self,
+        salvage: FilesSalvage,
+        path: Path,
+        place: str,
+        header: Header,
+        data: bytes,
+        *,
+        purged: bool,
     ) -> None:
         self._salvage = salvage
         self._path = path
@@ -173,18 +194,16 @@ class _Thread:
         self.draft = header.draft
         self.origin_key = None if header.source is None else header.source.key
         self.bodies: set[str] = set()
-        data = path.read_bytes()
         self._pieces = self._find(data)
+        # Of a purged thread only what forks need was kept, so that gaps in it are no loss.
+        self._gaps = {} if purged else self._find_gaps()
         self.size = len(self._pieces)
 
     def records(self) -> Iterator[Record | Lost]:
         data = self._path.read_bytes()
-        last = 0
         for piece in self._pieces:
-            # Of a purged thread only what forks need was kept, so that gaps in it are no loss.
-            if not self.purged and piece.seq - last < _GAP_MAX:
-                yield from (self._missing(seq, piece) for seq in range(last + 1, piece.seq))
-            last = piece.seq
+            first = self._gaps.get(piece.number, piece.seq)
+            yield from (self._missing(seq, piece) for seq in range(first, piece.seq))
             text = data[piece.start : piece.end]
             yield self._record(piece, text) if piece.sound else self._lost(piece, text)
 
@@ -207,6 +226,24 @@ class _Thread:
         parent = line.parent if sort == "entry" else UNSET
         id = line.id or None
         return Lost(place=place, reason=reason, seq=piece.seq, id=id, sort=sort, parent=parent)
+
+    def _find_gaps(self) -> dict[int, int]:
+        """By the number of the line behind each gap: the first seq that is missing.
+
+        A seq may be any number, and what it says is missing would be written. Where that is more
+        than can have been, the gap is closed: what comes behind it gets other seqs.
+        """
+        gaps: dict[int, int] = {}
+        last = 0
+        for piece in self._pieces:
+            missing = piece.seq - last - 1
+            if missing > 0 and self._salvage.budget.take(missing):
+                gaps[piece.number] = last + 1
+            elif missing > 0:
+                text = f"{self.place} line {piece.number} says that it is record {piece.seq:,}"
+                self._salvage.notes.append(f"{text}, which cannot be; it follows record {last:,}")
+            last = piece.seq
+        return gaps
 
     def _missing(self, seq: int, before: _Piece) -> Lost:
         place = f"{self.place} before line {before.number}"
@@ -264,10 +301,12 @@ class _Thread:
     ) -> list[_Piece]:
         """Sound lines by their seq; a lost one takes the next seq that nothing sound has."""
         taken = dict(sound)
+        next_free: dict[int, int] = {}  # behind a sound line there may be many that are lost
         for after, number, start, end in bad:
-            seq = after + 1
+            seq = next_free.get(after, after + 1)
             while seq in taken and not taken[seq][0].sound:
                 seq += 1
+            next_free[after] = seq
             if seq not in taken:
                 taken[seq] = [_Piece(seq, number, start, end, False)]
             # Otherwise its seq is there: it was a piece of a line, or came twice.
@@ -311,7 +350,7 @@ def _guess_header(first: bytes, rest: bytes, stem: str) -> Header | None:
     """Whose file it is: the right id is the one that the checksums of the lines agree with."""
     try:
         remains = msgspec.json.decode(first, type=_Remains)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         remains = _Remains()
     lines = rest.split(b"\n")
     for id in dict.fromkeys([remains.id, unescaped(stem), _id_in(first) or ""]):

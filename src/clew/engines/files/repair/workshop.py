@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from clew.core.errors import FormatTooNew, NotFound, Unsupported
-from clew.core.lines import MARKER
-from clew.core.maintenance import Salvage
+from clew.core.errors import Corrupt, FormatTooNew, NotFound, Unsupported
+from clew.core.lines import MARKER, UNREADABLE
+from clew.core.maintenance import Budget, Salvage
 from clew.engines.files import place
 from clew.engines.files.doctor import FilesMaintenance
 from clew.engines.files.engine import FilesEngine
@@ -20,6 +18,15 @@ from clew.engines.files.locks import FileLock
 from clew.engines.files.place import ROOMS, VERSION, Place, alone, release
 from clew.engines.files.repair.salvage import FilesSalvage
 from clew.engines.shared import swap
+from clew.engines.shared.plain_files import (
+    copy_file,
+    copy_tree,
+    refuse_hollow,
+    remove_tree,
+    remove_tree_quietly,
+)
+
+_DEPTH_MAX = 4  # namespaces/NAME/blobs/XX
 
 
 class FilesWorkshop:
@@ -44,7 +51,8 @@ class FilesWorkshop:
             self._swap.begin()
             self._copy = self._swap.folder / "damaged"
             self._new = self._swap.folder / "repaired"
-            shutil.copytree(path, self._copy, symlinks=True, ignore=_foreign)
+            copied = copy_tree(str(path), str(self._copy), depth=_DEPTH_MAX, left_out=_foreign)
+            self._budget = Budget(copied)
         except BaseException:
             self.close()
             raise
@@ -62,7 +70,7 @@ class FilesWorkshop:
         for name, folder in self._spaces.items():
             where = folder.relative_to(self._path)
             _refuse_newer(self._copy / where / MARKER)
-            found.append(FilesSalvage(self._copy / where, name, str(where)))
+            found.append(FilesSalvage(self._copy / where, name, str(where), self._budget))
         if not any(part.threads() for part in found) and any(self._copy.rglob("threads/*")):
             raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
         strangers = sorted(set(os.listdir(self._path)) - _OURS)
@@ -83,13 +91,11 @@ class FilesWorkshop:
         for (namespace, _), id in ids.items():
             name = f"locks/{place.anonymous(id)}"
             old, new = self._homes(namespace)
-            if (old / name).is_file():
-                shutil.copyfile(old / name, new / name)
+            _carry(old / name, new / name)
         for namespace in self._spaces:
             old, new = self._homes(namespace)
             for file in (old / "recovered").glob("*"):
-                if file.is_file() and not file.is_symlink():
-                    shutil.copyfile(file, new / "recovered" / file.name)
+                _carry(file, new / "recovered" / file.name)
 
     def _homes(self, namespace: str) -> tuple[Path, Path]:
         """The folder of a namespace in the copy, and in the new store."""
@@ -99,7 +105,9 @@ class FilesWorkshop:
     def reindex(self) -> bool:
         """The index is a cache: without it, the next process that opens the store makes it anew."""
         for folder in self._spaces.values():
-            shutil.rmtree(folder / "index", ignore_errors=folder != self._path)
+            remove = remove_tree if folder == self._path else remove_tree_quietly
+            if os.path.lexists(folder / "index"):
+                remove(str(folder / "index"))
         return True
 
     def swap(self) -> str:
@@ -116,24 +124,26 @@ class FilesWorkshop:
 _OURS = {".gitignore", MARKER, place.NAMESPACES, *(room for room in ROOMS if "/" not in room)}
 
 
-def _foreign(folder: Any, found: list[str]) -> set[str]:
-    """What is not copied: neither files nor folders, and what is not Clew's."""
-    top = Path(folder)
-    skipped = {name for name in found if not _is_plain(top / name)}
-    if MARKER in found or "threads" in found:
-        skipped |= set(found) - _OURS
-    return skipped
+def _foreign(folder: str, found: list[str]) -> set[str]:
+    """What is not copied, being none of Clew's."""
+    return set(found) - _OURS if MARKER in found or "threads" in found else set()
 
 
-def _is_plain(path: Path) -> bool:
-    mode = os.lstat(path).st_mode
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+def _carry(old: Path, new: Path) -> None:
+    """Take a file over as it is, unless it is none, or mostly holes: then it was not Clew's."""
+    if not old.is_file() or old.is_symlink():
+        return
+    with old.open("rb") as file, suppress(Corrupt):
+        refuse_hollow(file.fileno(), str(old))
+        copy_file(str(old), str(new))
 
 
 def _refuse_newer(marker: Path) -> None:
     try:
-        version = msgspec.json.decode(marker.read_bytes(), type=dict).get("version")
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        with marker.open("rb") as file:
+            data = file.read(place.MARKER_BYTES_MAX)
+        version = msgspec.json.decode(data, type=dict).get("version")
+    except (OSError, *UNREADABLE):
         return  # damaged itself
     if isinstance(version, int) and version > VERSION:
         raise FormatTooNew(str(marker.parent), found=version, known=VERSION)

@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 from msgspec import UNSET, UnsetType
 
+from clew.core.engine import PathSize, fill_page
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import (
     Entry,
@@ -22,7 +23,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.shared.tables import rows
-from clew.engines.shared.tables.rows import Lineages, Range, ThreadRow, every, one, value
+from clew.engines.shared.tables.rows import Lineage, Lineages, Range, ThreadRow, every, one, value
 from clew.engines.shared.thread_list import PURGED, UNLISTED_MAX, page_of, scans
 
 _log = logging.getLogger("clew")
@@ -34,7 +35,7 @@ def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -
         return []
     # A number below 0 would reach into the records of the thread before this one.
     span = rows.everything_of(row.no, max(after, 0))
-    return rows.scan(db, span, entries_only=False, limit=limit)
+    return fill_page(rows.scan(db, span, entries_only=False, limit=limit))
 
 
 def path(
@@ -47,11 +48,12 @@ def path(
     limit: int | None,
 ) -> list[Entry]:
     spans = path_spans(db, lineages, space, thread, leaf, after)
+    size = PathSize(thread)
     if limit is not None:
-        return _read_newest(db, spans, limit)
+        return _read_newest(db, spans, limit, size)
     entries: list[Entry] = []
     for span in reversed(list(spans)):
-        entries.extend(rows.scan(db, span, entries_only=True))
+        entries.extend(map(size.count, rows.scan(db, span, entries_only=True)))
     return entries
 
 
@@ -77,7 +79,7 @@ def path_spans(
     return _spans(db, place, _place(db, row, lineage, after), after)
 
 
-def _place(db: apsw.Connection, row: ThreadRow, lineage: tuple[Range, ...], id: str) -> int:
+def _place(db: apsw.Connection, row: ThreadRow, lineage: Lineage, id: str) -> int:
     place = rows.locate(db, row.no, lineage, id)
     if place is None:
         raise NotFound("entry", id)
@@ -94,13 +96,16 @@ def _spans(db: apsw.Connection, place: int, stop: int, after: str) -> list[Range
     raise NotFound("entry", after)
 
 
-def _read_newest(db: apsw.Connection, spans: Iterable[Range], limit: int) -> list[Entry]:
+def _read_newest(
+    db: apsw.Connection, spans: Iterable[Range], limit: int, size: PathSize
+) -> list[Entry]:
     entries: list[Entry] = []
     for span in spans:
         left = limit - len(entries)
         if left <= 0:
             break
-        entries.extend(rows.scan(db, span, entries_only=True, limit=left, newest_first=True))
+        newest = rows.scan(db, span, entries_only=True, limit=left, newest_first=True)
+        entries.extend(map(size.count, newest))
     entries.reverse()
     return entries
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import NoneType
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from clew.core.errors import Corrupt, NotFound
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
+from clew.core.names import ID_BYTES_MAX
 from clew.engines.shared.compression import unpack
 
 ENTRY, MOVE, FACT = 0, 1, 2
@@ -50,17 +52,15 @@ _TYPES = (
 
 
 def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
-    record: Record = to_records(db, thread, (row,))[0]
+    record: Record = next(to_records(db, thread, (row,)))
     return record
 
 
-def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> list[Any]:
+def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterator[Any]:
     """Rows as records. A file that others made may hold anything in any column, so that is looked
     at first, whatever its schema says.
     """
     # All in one loop, and each look written out: this is what loading a thread costs.
-    made: list[Record] = []
-    add = made.append
     for row in found:
         no, what, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = row
         if not (
@@ -83,22 +83,21 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> list[A
             raise _odd(thread, row)
         seq = no & SEQ_MAX
         if what == MOVE:
-            add(Move(thread, seq, id, time_us, hash, parent))
+            yield Move(thread, seq, id, time_us, hash, parent)
             continue
         if body is None:
             if blob is None:
                 raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
             body = fetch_blob(db, blob)
         if what == FACT and kind is not None:
-            add(Fact(thread, seq, id, time_us, hash, kind, body))
+            yield Fact(thread, seq, id, time_us, hash, kind, body)
             continue
         if kind is None or own is None:
             raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
         used = () if uses is None else tuple(uses.split(","))
-        add(
-            Entry(thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, used)
+        yield Entry(
+            thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, used
         )
-    return made
 
 
 def _odd(thread: str, row: Row) -> Corrupt:
@@ -152,44 +151,78 @@ def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> No
 
 
 class Lineages:
-    """The ranges of entries that forks inherit. They never change, so they are remembered."""
+    """The ranges of entries that forks inherit. They never change, so they are remembered.
+
+    What is remembered is one step each: from a record to where its segment begins, and what that
+    hangs on. So a fork of a fork remembers nothing that the first one does already.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Range, ...]] = {}
+        self._steps: dict[int, tuple[int, int | None]] = {}
 
-    def of(self, db: apsw.Connection, origin: int | None) -> tuple[Range, ...]:
-        if origin is None:
-            return ()
-        found = self._known.get(origin)
+    def of(self, db: apsw.Connection, origin: int | None) -> Lineage:
+        return () if origin is None else _Walk(self, db, origin)
+
+    def step(self, db: apsw.Connection, no: int) -> tuple[int, int | None]:
+        """The first record of the segment that a record is in, and what that hangs on."""
+        found = self._steps.get(no)
         if found is None:
-            found = tuple(path_ranges(db, origin))
-            if len(self._known) > 1000:
-                self._known.clear()
-            self._known[origin] = found
+            found = _segment_of(db, no)
+            if len(self._steps) >= _STEPS_MAX:
+                self._steps.clear()
+            self._steps[no] = found
         return found
+
+
+_STEPS_MAX = 100_000
+
+
+class _Walk:
+    """A lineage, range by range, the newest first: as far as it is looked at."""
+
+    def __init__(self, lineages: Lineages, db: apsw.Connection, origin: int) -> None:
+        self._lineages = lineages
+        self._db = db
+        self._origin = origin
+
+    def __iter__(self) -> Iterator[Range]:
+        step = self._lineages.step
+        return _ranges(self._origin, lambda no: step(self._db, no))
+
+
+Lineage = Iterable[Range]
 
 
 def path_ranges(db: apsw.Connection, no: int) -> Iterator[Range]:
     """The path to an entry as ranges of records, the newest first: one lookup a segment."""
+    return _ranges(no, lambda at: _segment_of(db, at))
+
+
+def _ranges(no: int, step: Callable[[int], tuple[int, int | None]]) -> Iterator[Range]:
     at: int | None = no
     passed: set[int] = set()  # damage may lead in a circle
     while at is not None:
-        row = one(
-            db,
-            "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
-            " ORDER BY first DESC LIMIT 1",
-            (number(at >> 32, 0), at),
-        )
-        if row is None:
-            raise Corrupt(f"record no. {at}", "it is in no segment")
-        if row[0] in passed:
-            raise Corrupt(f"record no. {row[0]}", "its segment hangs on itself")
-        passed.add(row[0])
-        yield row[0], at
-        at = row[1]
+        first, above = step(at)
+        if first in passed:
+            raise Corrupt(f"record no. {first}", "its segment hangs on itself")
+        passed.add(first)
+        yield first, at
+        at = above
 
 
-def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str) -> int | None:
+def _segment_of(db: apsw.Connection, no: int) -> tuple[int, int | None]:
+    row = one(
+        db,
+        "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
+        " ORDER BY first DESC LIMIT 1",
+        (number(no >> 32, 0), no),
+    )
+    if row is None:
+        raise Corrupt(f"record no. {no}", "it is in no segment")
+    return row[0], row[1]
+
+
+def locate(db: apsw.Connection, thread: int, lineage: Lineage, id: str) -> int | None:
     """The number of an entry that is visible in a thread: its own, or on the path it inherits."""
     row = one(db, _LOCATE, (id, thread))
     return locate_inherited(db, lineage, id) if row is None else int(row[0])
@@ -198,17 +231,29 @@ def locate(db: apsw.Connection, thread: int, lineage: tuple[Range, ...], id: str
 _LOCATE = "SELECT no FROM records WHERE id = ? AND no >> 32 = ? AND type = 0"
 
 
-def locate_inherited(db: apsw.Connection, lineage: tuple[Range, ...], id: str) -> int | None:
-    for thread in dict.fromkeys(first >> 32 for first, _ in lineage):
+def locate_inherited(db: apsw.Connection, lineage: Lineage, id: str) -> int | None:
+    """Thread by thread, as far as most forks reach; what lies further up, by the id alone."""
+    ranges = iter(lineage)
+    near = list(islice(ranges, _NEAR))
+    for thread in dict.fromkeys(first >> 32 for first, _ in near):
         row = one(db, _LOCATE, (id, thread))
-        if row is not None and any(first <= row[0] <= last for first, last in lineage):
+        if row is not None and any(first <= row[0] <= last for first, last in near):
             return int(row[0])
+    if len(near) < _NEAR:
+        return None
+    places = {no >> 32: no for (no,) in each(db, _LOCATE_ALL, (id,))}
+    for first, last in ranges if places else ():
+        no = places.get(first >> 32)
+        if no is not None and first <= no <= last:
+            return int(no)
     return None
 
 
-def find(
-    db: apsw.Connection, thread: int, name: str, lineage: tuple[Range, ...], id: str
-) -> Record | None:
+_NEAR = 64  # ranges
+_LOCATE_ALL = "SELECT no FROM records WHERE id = ? AND type = 0"
+
+
+def find(db: apsw.Connection, thread: int, name: str, lineage: Lineage, id: str) -> Record | None:
     """The record with an id among those visible in a thread."""
     row = one(db, _FIND, (id, thread))
     if row is not None:
@@ -216,7 +261,7 @@ def find(
     no = locate_inherited(db, lineage, id) if lineage else None
     if no is None:
         return None
-    record: Record = scan(db, (no, no), entries_only=True)[0]
+    record: Record = next(scan(db, (no, no), entries_only=True))
     return record
 
 
@@ -227,15 +272,15 @@ def scan(
     entries_only: bool,
     limit: int = -1,
     newest_first: bool = False,
-) -> list[Any]:
-    """The records of a range, in order."""
+) -> Iterator[Any]:
+    """The records of a range, in order, each read when it is asked for."""
     name = name_of(db, span[0] >> 32)
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
     sql = f"{IN_RANGE} {only} ORDER BY no {direction} LIMIT ?"
     try:
         # Row by row: thousands of tuples at once would set off Python's garbage collector.
-        return to_records(db, name, db.execute(sql, (*span, limit)))
+        yield from to_records(db, name, db.execute(sql, (*span, limit)))
     except UnicodeDecodeError as error:
         raise garbled(db, error) from error
 
@@ -277,6 +322,7 @@ UPDATED_US = "ifnull(h.time_us, t.updated_us)"
 
 Number = Annotated[int, Meta(ge=1, le=THREAD_NO_MAX)]
 Time = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]
+Name = Annotated[str, Meta(max_length=ID_BYTES_MAX)]
 
 
 Facts = tuple[dict[str, bytes], dict[str, str]]  # those that can be read; the others, and why not
@@ -286,15 +332,15 @@ class ThreadRow(Struct, frozen=True, array_like=True):
     """A thread's row. `origin_no` is the last record of the path that it shares."""
 
     no: Number
-    id: str
+    id: Name
     created_us: Time
     updated_us: Time
     seq: Annotated[int, Meta(ge=0, le=SEQ_MAX)]
-    leaf: str | None
-    parent: str | None
-    origin: str | None
-    origin_entry: str | None
-    origin_hash: str | None
+    leaf: Name | None
+    parent: Name | None
+    origin: Name | None
+    origin_entry: Name | None
+    origin_hash: Name | None
     origin_no: int | None
 
     def info(self, db: apsw.Connection, known: Facts | None = None) -> ThreadInfo:

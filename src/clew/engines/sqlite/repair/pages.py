@@ -9,7 +9,7 @@ https://www.sqlite.org/fileformat2.html
 
 from __future__ import annotations
 
-import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from typing import Any
 import apsw
 
 from clew.engines.shared.migrations import migrations
+from clew.engines.shared.plain_files import extents, written_bytes
 from clew.engines.sqlite.schema import harden
 
-Bytes = bytes | mmap.mmap
 PAGE_BYTES = 4096
 _LEAF = 0x0D
-_PAYLOAD_MAX = 1 << 31
+_COLUMNS_MAX = 32  # more than any table of ours has
+_TIMES = 4  # each page may be the rest of so many rows: removed ones still name theirs
 _INLINE_MAX = PAGE_BYTES - 35
 _INLINE_MIN = (PAGE_BYTES - 12) * 32 // 255 - 23
 _SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
@@ -32,20 +33,75 @@ class Broken(ValueError):
     """A cell that cannot be read."""
 
 
-def rows(data: Bytes) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The number and the values of every row on every leaf page that is legible."""
-    for start in range(0, len(data), PAGE_BYTES):
-        page = data[start : start + PAGE_BYTES]
-        head = 100 if start == 0 else 0
-        if len(page) < PAGE_BYTES or page[head] != _LEAF:
-            continue
-        count = int.from_bytes(page[head + 3 : head + 5], "big")
-        for n in range(min(count, PAGE_BYTES // 4)):
-            at = head + 8 + 2 * n
-            try:
-                yield _cell(data, page, int.from_bytes(page[at : at + 2], "big"))
-            except (Broken, IndexError, UnicodeDecodeError):
+class Pages:
+    """The pages of a file, one at a time. Nothing is read twice for a size that a row claims.
+
+    A row's size and the page that it goes on in may be anything: in a circle, or the same for a
+    thousand rows. So no row has more bytes than the file, no page comes twice in one row, and all
+    rows together may read each page a few times.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.written_bytes = written_bytes(descriptor)
+        self._left = _TIMES * (self.written_bytes // PAGE_BYTES + 1)
+
+    def rows(self) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """The number and the values of every row on every leaf page that is legible."""
+        for start in self._starts():
+            page = self._read(start)
+            head = 100 if start == 0 else 0
+            if len(page) < PAGE_BYTES or page[head] != _LEAF:
                 continue
+            count = int.from_bytes(page[head + 3 : head + 5], "big")
+            cells = (head + 8 + 2 * n for n in range(min(count, PAGE_BYTES // 4)))
+            # Each place once, whoever names it again.
+            for at in dict.fromkeys(int.from_bytes(page[c : c + 2], "big") for c in cells):
+                try:
+                    yield self._cell(page, at)
+                except (Broken, IndexError, UnicodeDecodeError):
+                    continue
+
+    def _starts(self) -> Iterator[int]:
+        last = -1
+        for begin, end in list(extents(self._descriptor)):
+            for start in range(begin - begin % PAGE_BYTES, end, PAGE_BYTES):
+                if start > last:
+                    yield start
+                    last = start
+
+    def _read(self, start: int) -> bytes:
+        return os.pread(self._descriptor, PAGE_BYTES, start)
+
+    def _cell(self, page: bytes, at: int) -> tuple[int, tuple[Any, ...]]:
+        size, at = _varint(page, at)
+        number, at = _varint(page, at)
+        if size > self.written_bytes:
+            raise Broken("its size")
+        return number, _values(self._payload(page, at, size))
+
+    def _payload(self, page: bytes, at: int, size: int) -> bytes:
+        """The bytes of a row: what does not fit into its page goes on in others."""
+        if size <= _INLINE_MAX:
+            return page[at : at + size]
+        inline = _INLINE_MIN + (size - _INLINE_MIN) % (PAGE_BYTES - 4)
+        inline = inline if inline <= _INLINE_MAX else _INLINE_MIN
+        parts = [page[at : at + inline]]
+        following = int.from_bytes(page[at + inline : at + inline + 4], "big")
+        left = size - inline
+        passed: set[int] = set()
+        while left > 0:
+            if following == 0 or following in passed or self._left == 0:
+                raise Broken("its rest is not there, or leads in a circle")
+            passed.add(following)
+            self._left -= 1
+            more = self._read((following - 1) * PAGE_BYTES)
+            if len(more) < PAGE_BYTES:
+                raise Broken("its rest is not there")
+            parts.append(more[4 : 4 + left])
+            left -= PAGE_BYTES - 4
+            following = int.from_bytes(more[:4], "big")
+        return b"".join(parts)
 
 
 def child_pointers(page: bytes, head: int) -> list[int]:
@@ -57,38 +113,12 @@ def child_pointers(page: bytes, head: int) -> list[int]:
     return [*(int.from_bytes(page[at : at + 2], "big") for at in cells), head + 8]
 
 
-def _cell(data: Bytes, page: bytes, at: int) -> tuple[int, tuple[Any, ...]]:
-    size, at = _varint(page, at)
-    number, at = _varint(page, at)
-    if size > _PAYLOAD_MAX:
-        raise Broken("its size")
-    return number, _values(_payload(data, page, at, size))
-
-
-def _payload(data: Bytes, page: bytes, at: int, size: int) -> bytes:
-    """The bytes of a row: what does not fit into its page goes on in others."""
-    if size <= _INLINE_MAX:
-        return page[at : at + size]
-    inline = _INLINE_MIN + (size - _INLINE_MIN) % (PAGE_BYTES - 4)
-    inline = inline if inline <= _INLINE_MAX else _INLINE_MIN
-    parts = [page[at : at + inline]]
-    following = int.from_bytes(page[at + inline : at + inline + 4], "big")
-    left = size - inline
-    while left > 0:
-        start = (following - 1) * PAGE_BYTES
-        more = data[start : start + PAGE_BYTES]
-        if following == 0 or len(more) < PAGE_BYTES:
-            raise Broken("its rest is not there")
-        parts.append(more[4 : 4 + left])
-        left -= PAGE_BYTES - 4
-        following = int.from_bytes(more[:4], "big")
-    return b"".join(parts)
-
-
 def _values(payload: bytes) -> tuple[Any, ...]:
     head, at = _varint(payload, 0)
     kinds: list[int] = []
     while at < head:
+        if len(kinds) == _COLUMNS_MAX:
+            raise Broken("no table of ours has so many columns")
         kind, at = _varint(payload, at)
         kinds.append(kind)
     values: list[Any] = []
@@ -145,8 +175,8 @@ def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
             marks = ",".join("?" * len(columns))
             insert = f"INSERT OR IGNORE INTO {table} ({','.join(columns)}) VALUES ({marks})"
             inserts[len(columns)] = insert
-    with damaged.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data, db:
-        for number, values in rows(data):
+    with damaged.open("rb") as file, db:
+        for number, values in Pages(file.fileno()).rows():
             if len(values) == 2 and not isinstance(values[1], str):
                 continue  # a segment
             if len(values) in inserts and values[0] is None:

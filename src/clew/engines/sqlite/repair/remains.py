@@ -35,6 +35,7 @@ class Names:
     def __init__(self, rows: Iterable[Row], more: Iterable[Row]) -> None:
         self._candidates: dict[int, list[str]] = {DEFAULT.no: [DEFAULT.name]}
         self._proved: dict[int, str] = {}
+        self._bearers: dict[str, int] | None = None
         self._add(rows)
         self.known = list(self._candidates)
         self._add(more)  # from where a damaged file may give out anything
@@ -46,11 +47,14 @@ class Names:
 
     def candidates(self, no: int) -> Iterator[tuple[int, str]]:
         """What a thread may be in: what its row says comes first."""
-        order = sorted(self._candidates, key=lambda other: other != no)
-        return ((other, name) for other in order for name in self._candidates[other])
+        yield from ((no, name) for name in self._candidates.get(no, ()))
+        for other, names in self._candidates.items():
+            if other != no:
+                yield from ((other, name) for name in names)
 
     def prove(self, no: int, name: str) -> None:
         self._proved.setdefault(no, name)
+        self._bearers = None
 
     def of(self, no: int) -> str:
         name = self._proved.get(no) or self._candidates.get(no, [""])[0]
@@ -63,9 +67,13 @@ class Names:
 
     def _bearer(self, name: str) -> int | None:
         """Whose name it is, if several claim it."""
-        proved = [no for no, own in self._proved.items() if own == name]
-        claimed = [no for no, names in self._candidates.items() if name in names]
-        return min(proved or claimed, default=None)
+        if self._bearers is None:
+            claims = {(name, no) for no, names in self._candidates.items() for name in names}
+            proofs = {(name, no) for no, name in self._proved.items()}
+            # The least number has it; but one that is proved goes before all others.
+            self._bearers = dict(sorted(claims, reverse=True))
+            self._bearers |= dict(sorted(proofs, reverse=True))
+        return self._bearers.get(name)
 
     @property
     def only(self) -> int | None:
@@ -96,6 +104,7 @@ class NamespaceSalvage:
         self._threads = threads
         self.namespace = namespace
         self.notes = notes
+        self.budget = found.budget
 
     @property
     def unverified(self) -> set[tuple[str, str]]:

@@ -16,7 +16,7 @@ import apsw
 from clew.core.codec import to_hash
 from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import thread_hash
-from clew.core.maintenance import Sort
+from clew.core.maintenance import Budget, Sort
 from clew.core.model import Record
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import Row, every, fetch_blob, one
@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _THREADS_MAX = 1 << 24  # a thread's number that is greater is damaged itself
 _SLACK = 10_000  # a seq in a thread's row that is further out than this is damaged itself
+_GUESSES_MAX = 100_000  # ids and namespaces that are tried, for rows that do not match their hash
 _NAMES_INDEX = "sqlite_autoindex_namespaces_1"
 _THREAD = (
     "no, id, created_us, parent, origin, origin_entry, origin_hash, origin_no, hash, shelf, leaf,"
@@ -45,8 +46,11 @@ _THREAD = (
 class SQLiteSalvage:
     """All namespaces of a damaged file; `namespaces` gives the reader of each of them."""
 
-    def __init__(self, db: apsw.Connection, rescued: apsw.Connection | None = None) -> None:
+    def __init__(
+        self, db: apsw.Connection, budget: Budget, rescued: apsw.Connection | None = None
+    ) -> None:
         self._db = db
+        self.budget = budget
         self._rescued = rescued  # rows that SQLite does not find in the damaged file any more
         self.notes: list[str] = []
         self.unverified: set[tuple[int, str, str]] = set()
@@ -54,13 +58,14 @@ class SQLiteSalvage:
         self._ids = self._indexed("SELECT no, id FROM records INDEXED BY records_by_id")
         self._tops = self._find_tops()
         self._blobs: dict[str, dict[int, int]] | None = None
+        self._guesses = 0
         self._threads = self._find_threads()
 
     def _find_tops(self) -> dict[int, int]:
         """The last seq of each thread, by the index and by the table, as far as it is likely.
 
         A damaged number may be of any size. Taken for a seq, it would be reported as millions of
-        lost records, so it must not be far beyond how many there are.
+        lost records, so it must not be far beyond how many there are, in this thread and in all.
         """
         seen: dict[int, list[int]] = {}
         for no in self._ids:
@@ -72,9 +77,13 @@ class SQLiteSalvage:
             seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
         tops: dict[int, int] = {}
         for thread, seqs in seen.items():
-            likely = [seq for seq in seqs if 0 < seq <= 2 * len(seqs) + _SLACK]
+            count = len(set(seqs))
+            likely = [seq for seq in seqs if 0 < seq <= 2 * count + min(_SLACK, self.budget.left)]
             if 0 < thread < _THREADS_MAX and likely:
-                tops[thread] = max(likely)
+                top = max(likely)
+                # What is there has its room in the store; what is missing comes on top.
+                fits = self.budget.take(max(0, top - count))
+                tops[thread] = top if fits else min(top, count)
         return tops
 
     def _find_names(self) -> Names:
@@ -90,9 +99,10 @@ class SQLiteSalvage:
 
     def namespaces(self) -> Iterator[NamespaceSalvage]:
         """Each of them apart. The first one tells what had to be guessed."""
-        found = dict.fromkeys([*self._names.known, *(t.space for t in self._threads.values())])
-        for n, no in enumerate(found):
-            own = [thread for thread in self._threads.values() if thread.space == no]
+        found: dict[int, list[RemainingThread]] = {no: [] for no in self._names.known}
+        for thread in self._threads.values():
+            found.setdefault(thread.space, []).append(thread)
+        for n, (no, own) in enumerate(found.items()):
             yield NamespaceSalvage(self, no, self._names.of(no), own, [] if n else self.notes)
 
     def close(self) -> None:
@@ -149,10 +159,8 @@ class SQLiteSalvage:
 
     def _find_threads(self) -> dict[int, RemainingThread]:
         listed = self._listed()
-        last = max([*self._tops, *listed, self._sequence()], default=0)
         found: dict[int, Remains] = {}
-        # One number after the other, because a scan of the table ends at the first damaged page.
-        for no in range(1, last + 1):
+        for no in self._numbers(listed):
             row = self._one(lambda: self._thread_row(self._db, no))  # noqa: B023
             if not isinstance(row, Remains) and self._rescued is not None:
                 row = self._thread_row(self._rescued, no) or row
@@ -169,9 +177,13 @@ class SQLiteSalvage:
             elif found[source].invented:
                 found[source].id, found[source].invented = row.origin, False
                 found[source].space = found[source].space or row.space
+        called: dict[int, dict[str, None]] = {}  # what forks call the thread that they began in
+        for row in found.values():
+            if row.origin_no is not None and row.origin:
+                called.setdefault(row.origin_no >> 32, {})[row.origin] = None
         taken: set[tuple[int, str]] = set()
         for row in found.values():
-            self._settle(row, found)
+            self._settle(row, found, list(called.get(row.no, ())))
             if row.shelf != PURGED and (row.space, row.id) in taken:
                 row.id = f"{row.id} (no. {row.no})"
                 self.notes.append(f"two threads had one id; one of them is now {row.id!r}")
@@ -180,6 +192,29 @@ class SQLiteSalvage:
         return {
             no: RemainingThread(self, row, self._last(row)) for no, row in sorted(found.items())
         }
+
+    def _numbers(self, listed: Iterable[int]) -> list[int]:
+        """The numbers of threads that are, or may be, there.
+
+        A scan of the table ends at the first page that is damaged. From there on one number after
+        the other is tried, until the scan goes on; but not millions of them, which a damaged
+        number may promise.
+        """
+        found = {*self._tops, *listed}
+        if self._rescued is not None:
+            found |= {no for (no,) in self._rescued.execute("SELECT no FROM threads")}
+        last = max([*found, self._sequence()], default=0)
+        at, tries = 0, _SLACK + self.budget.left
+        while at < last and tries:
+            try:
+                for (no,) in self._db.execute("SELECT no FROM threads WHERE no > ?", (at,)):
+                    found.add(no)
+                    at = max(at, no)
+                break
+            except UNREADABLE:
+                at, tries = at + 1, tries - 1
+                found.add(at)
+        return sorted(no for no in found if 0 < no < _THREADS_MAX)
 
     def _listed(self) -> dict[int, Row]:
         sql = "SELECT no, shelf, created_us, space, id FROM threads INDEXED BY threads_by_created"
@@ -246,15 +281,14 @@ class SQLiteSalvage:
         fitting = [place for place in places if sources.get(place, row.space) == row.space]
         row.origin_no = fitting[0] if fitting else None
 
-    def _settle(self, row: Remains, known: dict[int, Remains]) -> None:
+    def _settle(self, row: Remains, known: dict[int, Remains], called: list[str]) -> None:
         """If a row does not match its hash, what else points to what it said is tried."""
         if row.hash is None:
             self._follow(row, known)
             self.notes.append(f"the row of thread no. {row.no} is lost; it is kept as {row.id!r}")
             return
-        names = [row.id, *(other.origin for other in known.values() if _points_to(other, row.no))]
         before = row.origin, row.origin_entry, row.origin_hash
-        for name in dict.fromkeys(name for name in names if name):
+        for name in dict.fromkeys([row.id, *called]):
             row.origin, row.origin_entry, row.origin_hash = before
             for _ in range(2):
                 if self._matches(row, name):
@@ -268,7 +302,10 @@ class SQLiteSalvage:
 
     def _matches(self, row: Remains, name: str) -> bool:
         """Whether its hash is right for this id, in whatever namespace: then it is in that one."""
-        for space, namespace in self._names.candidates(row.space):
+        for n, (space, namespace) in enumerate(self._names.candidates(row.space)):
+            self._guesses += n > 0
+            if self._guesses > _GUESSES_MAX:
+                return False
             made = thread_hash(name, row.created_us, row.parent, row.begins_at, namespace)
             if made == row.hash:
                 row.space = space
@@ -290,7 +327,9 @@ class SQLiteSalvage:
     def _last(self, row: Remains) -> int:
         top = self._tops.get(row.no, 0)
         sane = isinstance(row.seq, int) and row.seq <= top + _SLACK and row.shelf != PURGED
-        return max(top, row.seq) if sane else top
+        if not sane or row.seq <= top or not self.budget.take(row.seq - top):
+            return top
+        return row.seq
 
     # --- records ---
 
@@ -386,7 +425,3 @@ def one_of(db: apsw.Connection, thread: int, seq: int | None = None) -> Row | No
 
 def _all_are(kind: type, values: Iterable[Any]) -> bool:
     return all(isinstance(value, kind) for value in values)
-
-
-def _points_to(row: Remains, no: int) -> bool:
-    return row.origin_no is not None and row.origin_no >> 32 == no

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import apsw
@@ -11,9 +10,10 @@ from msgspec.structs import astuple
 
 from clew.core.errors import FormatTooNew, NotFound, Unavailable, Unsupported
 from clew.core.lease_rules import LeaseState
-from clew.core.maintenance import Salvage
+from clew.core.maintenance import Budget, Salvage
 from clew.engines.shared import clock, swap
 from clew.engines.shared.migrations import migrations
+from clew.engines.shared.plain_files import copy_file, remove_tree_quietly
 from clew.engines.shared.tables.rows import Row
 from clew.engines.sqlite import leases, place
 from clew.engines.sqlite.connections import UNREADABLE, translate
@@ -46,9 +46,12 @@ class SQLiteWorkshop:
             self._copy = self._swap.folder / "damaged.db"
             self._new = self._swap.folder / "repaired.db"
             # The log belongs to the store: what was acknowledged last may be nowhere else.
+            copied = 0
             for end in ("", "-wal"):
-                if path.with_name(path.name + end).exists():
-                    shutil.copyfile(str(path) + end, str(self._copy) + end)
+                real = os.path.realpath(path) + end  # the store itself may be reached by a link
+                if os.path.lexists(real):
+                    copied += copy_file(real, str(self._copy) + end)
+            self._budget = Budget(copied)
         except BaseException:
             self.close()
             raise
@@ -66,7 +69,8 @@ class SQLiteWorkshop:
             _transplant(self._copy, self._swap.folder / "empty.db")
             db = _open(self._copy)
         _refuse_newer(db, self._path)
-        self._found = SQLiteSalvage(db, rescue(self._copy, self._swap.folder / "rescued.db"))
+        rescued = rescue(self._copy, self._swap.folder / "rescued.db")
+        self._found = SQLiteSalvage(db, self._budget, rescued)
         if self._found.is_empty and not ours:
             raise Unsupported(f"there is nothing in {self._path} that Clew wrote; left as it is")
         return list(self._found.namespaces())
@@ -114,7 +118,7 @@ class SQLiteWorkshop:
         self._swapped = True
         kept = self._swap.run(self._new)
         # The index of words was made of the other file; the next search makes it anew.
-        shutil.rmtree(f"{os.path.realpath(self._path)}-search", ignore_errors=True)
+        remove_tree_quietly(f"{os.path.realpath(self._path)}-search")
         return kept
 
     def keep(self) -> str:
