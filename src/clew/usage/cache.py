@@ -183,7 +183,7 @@ def _read_on(
                 found[reply.key] = reply
         if page:
             after, hash = page[-1].seq, page[-1].hash
-        is_end = not page
+        is_end = not page or after >= head.seq
         if is_end or len(found) > _STEP:
             yield News(head, seen, is_fresh, after, hash, progress, found)
             is_fresh, found, seen = False, {}, Known(head.birth, after, hash)
