@@ -110,7 +110,7 @@ class Store:
         """
         created_us = self.clock() if time is None else to_us(time)
         updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
-        given = {**_facts(facts), **_said(workspace=workspace, title=title)}
+        given = _facts(facts, workspace=workspace, title=title)
         if tags := list(several(tags, "tags")):
             given["tags"] = tags
         if parent is not None:
@@ -340,7 +340,7 @@ class Store:
             given |= of_facet
             if id is None and of_facet:
                 id = f"{of_facet['facet']}:{mint(None)}"  # so that the facet lists it
-        given |= {**_facts(facts), **_said(title=title)}
+        given |= _facts(facts, title=title)
         return self._create(
             ThreadDraft(
                 id=mint(id),
@@ -563,15 +563,11 @@ class Store:
         return to_time(self.clock())
 
 
-def _facts(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The facts that a caller gave; `drafts.facts` looks into them."""
+def _facts(given: Mapping[str, Any] | None, **said: str | None) -> dict[str, Any]:
+    """The facts that a caller gave, by key or by name; `drafts.facts` looks into them."""
     if given is not None and not isinstance(given, Mapping):
         raise InvalidInput("facts", f"must be an object of keys and values, not {given!r}")
-    return given or {}
-
-
-def _said(**facts: str | None) -> dict[str, str]:
-    return {key: value for key, value in facts.items() if value is not None}
+    return {**(given or {}), **{key: text for key, text in said.items() if text is not None}}
 
 
 def _place(cursor: str | ThreadInfo | None, order: Order) -> tuple[int, str] | None:
