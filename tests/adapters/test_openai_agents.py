@@ -225,8 +225,10 @@ async def test_a_cancelled_add_is_stored_whole_or_not_at_all(make: Make) -> None
         task = asyncio.create_task(session.add_items([user(f"{n}a"), user(f"{n}b")]))
         for _ in range(n % 4):
             await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:  # a worker was quicker than three turns of the loop
             await task
     texts = [item["content"] for item in await session.get_items()]
     assert [text[:-1] for text in texts[::2]] == [text[:-1] for text in texts[1::2]]
