@@ -118,6 +118,19 @@ def test_a_row_is_renamed_tagged_and_archived_in_place(tab: Any, filled: Store) 
     assert filled.get("other-4").info.archived
 
 
+def test_a_form_is_sent_in_place_however_soon_it_is_sent(tab: Any, filled: Store) -> None:
+    """A form that htmx does not know yet would lead away from the list."""
+    page = settled(tab.open("/?q=slow"))
+    page.evaluate(
+        "document.addEventListener('htmx:afterSwap', () => setTimeout("
+        "() => document.querySelector('form.edit')?.requestSubmit()), { once: true })"
+    )
+    page.locator(".row summary").click()
+    page.locator(".row").get_by_role("button", name="Tags").click()
+    until(page, "document.querySelector('form.edit') === null")
+    assert page.url == tab.address + "/?q=slow"
+
+
 def test_news_that_come_while_a_menu_is_open_do_not_close_it(tab: Any, filled: Store) -> None:
     """The list is fetched before the menu is opened, and arrives after."""
     page = settled(tab.open("/?q=retry"))
