@@ -130,9 +130,15 @@ def _key_of(told: Told) -> int | None:
     id = told.response
     if id is None:
         return None
-    # Some servers count to a thousand, or draw lots from as many.
-    digits = id.removeprefix("chatcmpl-")
-    return None if len(digits) <= 4 and digits.isdecimal() else _number(id)
+    if len(id) <= _NO_ID_MAX:
+        # Some servers count to a thousand, or draw lots from as many.
+        digits = id.removeprefix("chatcmpl-")
+        if len(digits) <= 4 and digits.isdecimal():
+            return None
+    return _number(id)
+
+
+_NO_ID_MAX = len("chatcmpl-1234")
 
 
 def _number(text: str) -> int:

@@ -35,7 +35,7 @@ def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -
         return []
     # A number below 0 would reach into the records of the thread before this one.
     span = rows.everything_of(row.no, max(after, 0))
-    return fill_page(rows.scan(db, span, entries_only=False, limit=limit))
+    return fill_page(rows.scan(db, span, entries_only=False, limit=limit, name=row.id))
 
 
 def path(

@@ -61,43 +61,48 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
     at first, whatever its schema says.
     """
     # All in one loop, and each look written out: this is what loading a thread costs.
-    for row in found:
-        no, what, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = row
-        if not (
-            type(no) is int
-            and type(id) is str
-            and type(time_us) is int
-            and TIME_US_MIN <= time_us <= TIME_US_MAX
-            and type(hash) is bytes
-            and (parent is None or type(parent) is str)
-            and (kind is None or type(kind) is str)
-            and (turn is None or type(turn) is str)
-            and (format is None or type(format) is str)
-            and (meta is None or type(meta) is bytes)
-            and (uses is None or type(uses) is str)
-            and (own is None or type(own) is bytes)
-            and (blob is None or type(blob) is int)
-            and (body is None or type(body) is bytes)
-            and type(what) is int
-        ):
-            raise _odd(thread, row)
-        seq = no & SEQ_MAX
-        if what == MOVE:
-            yield Move(thread, seq, id, time_us, hash, parent)
-            continue
-        if body is None:
-            if blob is None:
-                raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
-            body = fetch_blob(db, blob)
-        if what == FACT and kind is not None:
-            yield Fact(thread, seq, id, time_us, hash, kind, body)
-            continue
-        if kind is None or own is None:
-            raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
-        used = () if uses is None else tuple(uses.split(","))
-        yield Entry(
-            thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, used
-        )
+    try:
+        for row in found:
+            no, what, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = (
+                row
+            )
+            if not (
+                type(no) is int
+                and type(id) is str
+                and type(time_us) is int
+                and TIME_US_MIN <= time_us <= TIME_US_MAX
+                and type(hash) is bytes
+                and (parent is None or type(parent) is str)
+                and (kind is None or type(kind) is str)
+                and (turn is None or type(turn) is str)
+                and (format is None or type(format) is str)
+                and (meta is None or type(meta) is bytes)
+                and (uses is None or type(uses) is str)
+                and (own is None or type(own) is bytes)
+                and (blob is None or type(blob) is int)
+                and (body is None or type(body) is bytes)
+                and type(what) is int
+            ):
+                raise _odd(thread, row)
+            seq = no & SEQ_MAX
+            if what == MOVE:
+                yield Move(thread, seq, id, time_us, hash, parent)
+                continue
+            if body is None:
+                if blob is None:
+                    raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
+                body = fetch_blob(db, blob)
+            if what == FACT and kind is not None:
+                yield Fact(thread, seq, id, time_us, hash, kind, body)
+                continue
+            if kind is None or own is None:
+                raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
+            used = () if uses is None else tuple(uses.split(","))
+            yield Entry(
+                thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, used
+            )
+    except UnicodeDecodeError as error:
+        raise garbled(db, error) from error
 
 
 def _odd(thread: str, row: Row) -> Corrupt:
@@ -272,17 +277,18 @@ def scan(
     entries_only: bool,
     limit: int = -1,
     newest_first: bool = False,
+    name: str | None = None,
 ) -> Iterator[Any]:
-    """The records of a range, in order, each read when it is asked for."""
-    name = name_of(db, span[0] >> 32)
+    """The records of a range, in order, each read when it is asked for.
+
+    `name` is the id of the thread that has them, for callers that know it.
+    """
+    name = name_of(db, span[0] >> 32) if name is None else name
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
     sql = f"{IN_RANGE} {only} ORDER BY no {direction} LIMIT ?"
-    try:
-        # Row by row: thousands of tuples at once would set off Python's garbage collector.
-        yield from to_records(db, name, db.execute(sql, (*span, limit)))
-    except UnicodeDecodeError as error:
-        raise garbled(db, error) from error
+    # Row by row: thousands of tuples at once would set off Python's garbage collector.
+    return to_records(db, name, db.execute(sql, (*span, limit)))
 
 
 def raw(
