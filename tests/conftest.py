@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from servers.fixtures import postgres_cluster, postgres_dsn  # noqa: F401
 
 from clew.engines.shared import migrations
 from clew.store import Store
+
+# A shell that starts the tests in the background has Ctrl-C ignored, and their children with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deadlines measure the machine, not the code, as does what is too slow to be generated; examples
 # are derived from the test itself.
