@@ -138,7 +138,7 @@ def _is_behind(head: ThreadHead, known: dict[str, Known]) -> bool:
 
 
 def _file_of(store: Store, tables: Tables) -> Path | None:
-    """Not beside the store: what comes with a store may come from somebody else.
+    """Not beside the store: what comes with a store may come from a stranger.
 
     A store that only this process sees ends with it, so a file would be of no use there.
     """

@@ -146,7 +146,7 @@ class TextIndex(Protocol):
     """
 
     rebuilt: str | None  # why the index was made anew by this handle, None if it was not
-    fleeting: bool  # in memory: nobody else sees it, and a store that is read-only may have it
+    fleeting: bool  # in memory: no other process sees it, and a store that is read-only may have it
 
     def known(self) -> Mapping[str, Known]:
         """How far each thread has been read."""

@@ -384,8 +384,8 @@ def infos(
 ) -> Iterator[ThreadInfo]:
     """A facet's threads, newest first, from an index: other threads are not looked at.
 
-    Whoever goes through all of them takes them in the order in which they were made: one that is
-    written to meanwhile is neither missed then nor seen twice.
+    To go through all of them, take them in the order in which they were made: one that is written
+    to meanwhile is neither missed then nor seen twice.
     """
     after = None if cursor is None else decode_cursor(cursor)
     while True:

@@ -104,7 +104,7 @@ def _counted(report: FileReport, new: int) -> FileReport:
 
 
 class _File:
-    """A file on its way into an engine that nobody else sees."""
+    """A file on its way into an engine that no other process sees."""
 
     def __init__(self, file: IO[bytes], engine: Engine, target: Engine) -> None:
         self._file = file

@@ -141,7 +141,7 @@ class Reader(reader.Reader):
         super().resume(tail)
         turn = next((entry.turn for entry in reversed(tail) if entry.turn is not None), None)
         self._turns = [_Turn(turn, None, True)] if tail else []
-        self._is_whole = False  # the turns before are read when somebody goes back to them
+        self._is_whole = False  # the turns before are read when the session goes back to them
 
     def _remember(self) -> None:
         """Read the turns that were stored before, and what the user has asked in them."""

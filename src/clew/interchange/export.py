@@ -188,7 +188,7 @@ def export_all(
 
 
 def file_name(thread: Thread, form: str) -> str:
-    """How the file of a thread is called, if nobody says otherwise."""
+    """How the file of a thread is called, if the caller does not say otherwise."""
     return f"{file_stem(thread.id)}{FORMS[form].ending}"
 
 

@@ -234,7 +234,7 @@ class Reader:
             return otherwise
 
     def title(self, text: Any, source: str) -> None:
-        """A title, unless there is one by somebody who knows better."""
+        """A title, unless there is a better one."""
         if not isinstance(text, str) or not text.strip():
             return
         known = self._known("title")

@@ -1,4 +1,4 @@
-"""How the index follows the store: what was written since is read when somebody searches.
+"""How the index follows the store: what was written since is read at the next search.
 
 An append knows nothing of it. Where every thread stands is compared with how far the index has
 read it; only threads that are behind are read, and only what is new of them.

@@ -27,12 +27,12 @@ _MESSAGES = frozenset("user_message assistant_message tool_call tool_result syst
 _SILENT = frozenset(("turn_marker", "usage"))  # kinds that say nothing but in these fields:
 _SAID = ("reason", "error", "message")
 _SUMMARIES = frozenset(("compaction", "branch_summary"))
-# Long strings that nobody reads.
+# Long strings that no reader looks at.
 _OPAQUE = frozenset(
     ("data", "signature", "encrypted_content", "encrypted_index", "thoughtSignature")
 )
 
-# Colours, titles and links that programs print: nobody looks for these.
+# Colours, titles and links that programs print: no search is for these.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~])")
 
 Piece = tuple[int, str]

@@ -34,7 +34,7 @@ class Build:
         self.done = self.total = 0
 
     def ready(self, wait_seconds: float | None = None) -> bool:
-        """Whether it is there; begins to build it if nobody did, and waits for a moment.
+        """Whether it is there; begins to build it if no thread did, and waits for a moment.
 
         Raises what the last attempt has failed with, once: the next caller tries again.
         """

@@ -17,7 +17,7 @@ from clew.server.site import Ask, url
 FILTERS = ("q", "role", "tool", "path", "agent", "workspace", "model", "tag", "days", "exact")
 ROLES = ("user", "assistant", "tool", "system")
 _FIELD_CHARACTERS_MAX = 500
-_LIMIT = 15  # a screenful: each hit is read and cut out while somebody types
+_LIMIT = 15  # a screenful: each hit is read and cut out at each keystroke
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ def page(ask: Ask) -> Response:
 
 
 def hits(ask: Ask) -> Response:
-    """The hits alone: what is shown while somebody types, and what comes after them."""
+    """The hits alone: what is shown at each keystroke, and what comes after them."""
     filters = _filters(ask.query)
     return ask.page("hits.html", filters=filters, **_hits(ask, filters))
 
@@ -49,7 +49,7 @@ def _hits(ask: Ask, filters: Mapping[str, str]) -> dict[str, Any]:
     if not any(value for key, value in filters.items() if key != "exact"):
         return {"found": None, "page": None, "more": None, "build": None}
     if not ask.site.indexed.ready():
-        # Somebody types: each letter would wait for the index, and those that are past as well.
+        # At each keystroke: each letter would wait for the index, and those that are past as well.
         again = url("/search/hits", **filters)
         return {"found": None, "page": None, "more": again, "build": ask.site.indexed}
     options: dict[str, Any] = {

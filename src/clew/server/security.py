@@ -151,7 +151,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _cookie(headers: dict[str, str], name: str) -> str | None:
-    """By hand: a cookie of somebody else that is not well-formed must not hide ours."""
+    """By hand: a foreign cookie that is not well-formed must not hide ours."""
     for one in headers.get("cookie", "").split(";"):
         key, _, value = one.strip().partition("=")
         if key == name:

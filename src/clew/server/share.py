@@ -1,4 +1,4 @@
-"""One thread for somebody else: as a file that needs nothing, or as a link that ends by itself.
+"""One thread for other people: as a file that needs nothing, or as a link that ends by itself.
 
 Both are one page, which `clew export --as html` writes as well: all of the thread but its secrets,
 and nothing else of the store. Everything is in it: style, pictures, one script of ours. Its policy

@@ -70,7 +70,7 @@ class Site:
 
     def __init__(self, store: Store) -> None:
         self.operations = Stopwatch()
-        # The same engine, timed; whoever opened it closes it. The clock may be set anew.
+        # The same engine, timed; its opener closes it. The clock may be set anew.
         engine = wrap(store.engine, self.operations.around)
         self.store = Store(engine, clock=lambda: store.clock())
         self.pages = Stopwatch()

@@ -80,7 +80,7 @@ def page(ask: Ask) -> Response:
 def without_drafts(found: list[Entry], leaf: str | None) -> tuple[list[Entry], int]:
     """The entries without what a streamed reply left behind while it came, and how many those were.
 
-    Each is a branch of one entry, as many as there were seconds. What somebody went on from stays.
+    Each is a branch of one entry, as many as there were seconds. One that has children stays.
     """
     used = {entry.parent for entry in found} | {leaf}
     kept = [entry for entry in found if entry.id in used or not is_draft(entry)]

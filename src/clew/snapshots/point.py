@@ -76,7 +76,7 @@ def belonging(
         own = {one.root for one in catalogue.own(info)} - {root}
         others = {name for name in own if os.path.isdir(name)}
         folders = {name: folder for name, folder in folders.items() if name not in others}
-    # Of several folders those count whose files somebody wanted to have of just this point.
+    # Of several folders those count whose files were asked for at just this point.
     answers = {name: folder.on_purpose(point) for name, folder in folders.items()}
     if not any(answers.values()):
         answers = {name: folder.nearest(point) for name, folder in folders.items()}

@@ -109,7 +109,7 @@ class Cache:
 
 
 def _leads_out(folder: CachedFolder) -> bool:
-    """Whether a name in it is none: with a store from somebody else there may come any cache."""
+    """Whether a name in it is none: with a stranger's store there may come any cache."""
     names = [*[file.name for file in folder.files], *folder.folders, *folder.ignores]
     return any("/" in name for name in names) or not _NO_NAMES.isdisjoint(names)
 

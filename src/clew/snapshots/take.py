@@ -359,7 +359,7 @@ def _latest_message(thread: Thread) -> str | None:
 
 
 def cache_of(store: Store, root: str) -> Cache:
-    """In the user's own cache folder: what comes with a store may come from somebody else.
+    """In the user's own cache folder: what comes with a store may come from a stranger.
 
     A store that only this process sees ends with it, so a file would be of no use there.
     """

@@ -1,10 +1,10 @@
 """Which folders this user has worked in with a store, on this machine.
 
-A store may come from somebody else: a bug report, a colleague, a repository that carries one. What
+A store may come from a stranger: a bug report, a colleague, a repository that carries one. What
 it says about folders, and about rewinds that were interrupted, must not make files change that its
 maker chose. So a folder that the caller names is noted outside of the store, in the user's own
-state folder; so is each rewind that is begun. Where nobody names a folder, and where an interrupted
-rewind would be finished by itself, only what was noted there counts.
+state folder; so is each rewind that is begun. Where the caller names no folder, and
+where an interrupted rewind would be finished by itself, only what was noted there counts.
 """
 
 from __future__ import annotations

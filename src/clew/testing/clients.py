@@ -12,7 +12,7 @@ from clew.core.errors import Unsupported
 # What a request is answered with: its format, its body, and whether it asks for a stream.
 Answer = Callable[[str, Mapping[str, Any], bool], bytes]
 
-_KEY = "none"  # the SDKs want one; nobody will see it
+_KEY = "none"  # the SDKs want one; no server sees it
 
 
 def anthropic(answer: Answer, *, aio: bool) -> Any:

@@ -48,7 +48,7 @@ from clew.core.model import (
 )
 from clew.thread import Thread
 
-# Whoever asks for all sessions gets all: an engine finds and sorts what is asked for once a page.
+# A list of all sessions is one page: an engine finds and sorts what is asked for once a page.
 _PAGE_OF_ALL = 100_000
 
 _STALE = (
@@ -235,7 +235,7 @@ class ClewSessionService(BaseSessionService):
         return session
 
     def _state_again(self, info: ThreadInfo, known: SessionFact, at: str | None) -> dict[str, Any]:
-        """The state at the leaf, from the path, after somebody has moved the leaf.
+        """The state at the leaf, from the path, after the leaf was moved.
 
         It becomes the facts, too, unless another writer is faster.
         """
@@ -376,7 +376,7 @@ class ClewSessionService(BaseSessionService):
     ) -> None:
         """Complete what a crash may have left between a last event and the shared state.
 
-        Only the last event can be in doubt: whoever writes the next one has read the session.
+        Only the last event can be in doubt: the writer of the next one has read the session.
         """
         if self.store.properties.read_only:
             return

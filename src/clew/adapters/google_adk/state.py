@@ -7,7 +7,7 @@ change different keys do not disturb each other.
 
 The state that a session began with stands in the fact `adk` and is never changed. So the state at
 any event can be made again from it and the changes on the path to that event, which is done after
-somebody has moved the leaf: `adk.state_at` names the event that the facts are the state after.
+the leaf was moved: `adk.state_at` names the event that the facts are the state after.
 """
 
 from __future__ import annotations

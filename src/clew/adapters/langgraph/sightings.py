@@ -93,7 +93,7 @@ class Sightings:
         return found
 
     def restored(self, place: Place, items: Sequence[Item], *, remember: bool) -> list[Any]:
-        """The list that elements are of: objects that nobody else has.
+        """The list that elements are of: objects that no other list has.
 
         `remember`: a checkpoint is likely to follow in which most of them are the same.
         """

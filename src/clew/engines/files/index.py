@@ -81,7 +81,7 @@ _PASSING = (
 )
 
 _WHERE = "SELECT no, start, length, id, parent FROM records"
-# Nothing of somebody else's is run, whatever the schema of an index says that came from them.
+# Nothing foreign is run, whatever the schema says of an index that a stranger made.
 _CLOSED = (
     (apsw.SQLITE_DBCONFIG_DEFENSIVE, 1),
     (apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
@@ -519,7 +519,7 @@ class Index:
 def _make(db: apsw.Connection, wanted: str, version: int) -> None:
     if db.pragma("user_version") == version:
         if _schema(db) != _wanted_schema(wanted):
-            raise apsw.SchemaChangeError("an index with somebody else's tables")
+            raise apsw.SchemaChangeError("an index with tables that are not Clew's")
         return
     db.execute("BEGIN IMMEDIATE")
     found = db.pragma("user_version")

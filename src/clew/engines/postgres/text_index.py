@@ -1,6 +1,6 @@
 """The index of words on PostgreSQL: a tsvector a document, made of our words and not of its own.
 
-Its tables are made when a store is first searched, by whoever may make tables there. A role that
+Its tables are made when a store is first searched, by a role that may make tables there. One that
 may not, and finds none, searches with an index in memory. They are asked by functions, as all
 others are: under row-level security a role sees the documents of its own namespaces.
 """

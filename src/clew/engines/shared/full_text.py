@@ -453,7 +453,7 @@ def _unlink(path: str) -> None:
     except (IsADirectoryError, PermissionError):
         if not os.path.isdir(path):
             raise
-        os.rename(path, f"{path}.aside-{os.getpid()}")  # a folder of somebody else: it is kept
+        os.rename(path, f"{path}.aside-{os.getpid()}")  # a folder that is not ours: it is kept
 
 
 def _identity(place: str | None) -> tuple[int, ...]:

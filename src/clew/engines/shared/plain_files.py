@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from clew.core.errors import Corrupt
 
-HOLES_BYTES_MAX = 16 * 1024 * 1024  # a loss of power may leave some; more are nobody's accident
+HOLES_BYTES_MAX = 16 * 1024 * 1024  # a loss of power may leave some; more are no accident
 _PIECE_BYTES = 1024 * 1024
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

@@ -188,7 +188,7 @@ def _texts(value: Any, key: str = "", free: bool = False, depth: int = 0) -> Ite
 
 
 def _is_base64(text: str) -> bool:
-    """Whether a text is bytes in disguise; nobody reads a secret there."""
+    """Whether a text is bytes in disguise; no reader finds a secret there."""
     return len(text) >= _BASE64_LENGTH and _BASE64.fullmatch(text) is not None
 
 

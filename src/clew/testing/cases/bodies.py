@@ -121,7 +121,7 @@ def sweeping_asks_what_to_keep(place: Place) -> None:
 
 @CASES
 def what_is_used_while_a_sweep_decides_stays(place: Place) -> None:
-    """Nobody waits for it: it asks what to keep before it keeps writers away."""
+    """No writer waits for it: it asks what to keep before it keeps writers away."""
     engine = place.open()
     engine.create(thread())
     body = b'"' + b"x" * 100_000 + b'"'

@@ -55,7 +55,7 @@ class Pages:
                 continue
             count = int.from_bytes(page[head + 3 : head + 5], "big")
             cells = (head + 8 + 2 * n for n in range(min(count, PAGE_BYTES // 4)))
-            # Each place once, whoever names it again.
+            # Each place once, however often it is named.
             for at in dict.fromkeys(int.from_bytes(page[c : c + 2], "big") for c in cells):
                 try:
                     yield self._cell(page, at)
