@@ -56,6 +56,13 @@ def test_filters_leave_what_they_name(
     assert titles(client.get("/threads/rows", params=query).text) == found
 
 
+def test_a_word_that_is_in_no_title_leads_to_the_search_of_what_was_said(client: Client) -> None:
+    """The box looks at titles; a reader who wanted the words must not take it for the answer."""
+    found = client.get("/threads/rows", params={"q": "<no> title & that"}).text
+    assert 'href="/search?q=%3Cno%3E+title+%26+that"' in found
+    assert "/search?q" not in client.get("/threads/rows", params={"tag": "none"}).text
+
+
 def test_pages_follow_each_other_without_a_gap_or_a_double(store: Store) -> None:
     client = client_of(store)
     ids = [store.create(f"thread-{n:03}").id for n in range(2 * PAGE_ROWS + 7)]

@@ -104,6 +104,7 @@ def _rows(ask: Ask, filters: Mapping[str, str]) -> dict[str, Any]:
         "rows": nested([_row(ask.store, info, now) for info in found]),
         "more": more,
         "searched": count(scanned, "thread") if cursor is not None and not found else "",
+        "said": url("/search", q=filters["q"]) if filters["q"] else "",
     }
 
 
