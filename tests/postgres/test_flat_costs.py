@@ -15,7 +15,10 @@ from servers.cluster import Cluster
 
 import clew
 from clew.core import drafts
+from clew.core.codec import digest
 from clew.core.model import Acquire, Inspect, ThreadQuery
+from clew.engines.postgres.blobs import remove
+from clew.engines.postgres.rows import to_bytes
 
 THREADS, ENTRIES = 120, 40
 ROWS_MAX = 3000  # of 5,000 records; the planner may well read all of what is a few pages
@@ -160,3 +163,32 @@ def test_a_page_is_not_sorted_out_of_all_threads_by_a_plan_for_any_page(
         store.list(order=order, limit=5)
         most = max(most, meter.read() - before)
     assert most <= ROWS_MAX
+
+
+USES, UNUSED = 20_000, 400
+EACH_BLOB_MAX = 40  # looks at a row for each blob, in all partitions and in both statements
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+def test_a_sweep_does_not_look_at_the_uses_of_other_blobs(
+    is_analyzed: bool, opened: Open, postgres_cluster: Cluster
+) -> None:
+    """Not once a batch, as a join does, while writers wait; also where one blob has all uses."""
+    address = postgres_cluster.dsn(postgres_cluster.create_database())
+    database = address.rpartition("/")[2]
+    store = opened(address, connections=1)
+    thread, used = store.create("t"), store.blobs.put(b"one that is used a lot")
+    for _ in range(USES // 1000):
+        thread.append([clew.draft("event", n, blobs=[used]) for n in range(1000)])
+    unused = [to_bytes(digest(f"blob {n}".encode())) for n in range(UNUSED)]
+    store.engine.put_blobs([f"blob {n}".encode() for n in range(UNUSED)])
+    if is_analyzed:
+        postgres_cluster.sql("ANALYZE", database=database)
+    meter = Meter(store, postgres_cluster, database)
+    before = meter.read()
+    for start in range(0, UNUSED, 50):
+        swept, _ = store.engine._connections.run(
+            store.engine._work(remove, unused[start : start + 50], 2**62)
+        )
+        assert swept.blobs == 50
+    assert meter.read() - before <= EACH_BLOB_MAX * UNUSED

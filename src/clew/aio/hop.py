@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import anyio
@@ -45,12 +46,25 @@ async def _in_worker(call: Callable[[], None]) -> None:
         await anyio.to_thread.run_sync(call)
         return
     # anyio's way, with a task and a loop for each worker, costs three times as much under asyncio
-    # where many calls are on their way at once.
+    # where many calls are on their way at once. An executor's costs a third more, for its futures.
     if task.cancelling():
         await asyncio.sleep(0)
     await anyio.lowlevel.checkpoint_if_cancelled()
     loop = asyncio.get_running_loop()
-    await loop.run_in_executor(_workers(), contextvars.copy_context().run, call)
+    done, context = loop.create_future(), contextvars.copy_context()
+
+    def run() -> None:
+        context.run(call)
+        with suppress(RuntimeError):  # the loop is closed: no task waits any more
+            loop.call_soon_threadsafe(_settle, done)
+
+    _workers().take(run)
+    await done
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():  # its task may have been cancelled meanwhile
+        done.set_result(None)
 
 
 def _asyncio_task() -> asyncio.Task[Any] | None:
@@ -61,16 +75,61 @@ def _asyncio_task() -> asyncio.Task[Any] | None:
         return None
 
 
-_pools: list[ThreadPoolExecutor] = []  # one, from the first hop on
+class _Workers:
+    """Threads that take calls in the order in which they come; as many as there are calls."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+
+    def take(self, call: Callable[[], None]) -> None:
+        """Have a call run. It must not raise."""
+        with self._lock:
+            if len(self._threads) <= self._unfinished < _WORKERS_MAX:
+                # A daemon, or the interpreter would wait for it before it asks it to end.
+                name = f"clew_{len(self._threads)}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+            self._unfinished += 1
+        self._calls.put(call)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # or what it holds would live until the next one
+            with self._lock:
+                self._unfinished -= 1
+
+    def finish(self) -> None:
+        """Let all calls end, and then the threads."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+        for _ in threads:
+            self._calls.put(None)
+        for thread in threads:
+            thread.join()
+
+
+_pools: list[_Workers] = []  # one, from the first hop on
 if hasattr(os, "register_at_fork"):
     # Its threads stay with the parent.
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def _workers() -> ThreadPoolExecutor:
+def _workers() -> _Workers:
     if not _pools:
-        _pools.append(ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="clew"))
+        _pools.append(_Workers())
     return _pools[0]
+
+
+@atexit.register
+def _finish() -> None:
+    """What was begun is ended before the interpreter is: a write may be on the way to the disk."""
+    while _pools:
+        _pools.pop().finish()
 
 
 async def see_through(call: Callable[[], T]) -> T:

@@ -10,9 +10,9 @@ tells that of its original. The last record that tells of a reply counts.
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import Any
 
-from blake3 import blake3
 from msgspec import Struct
 
 from clew.core.codec import decode
@@ -71,12 +71,12 @@ def read(record: Record, progress: Progress) -> Reply | None:
     """The reply that a record tells of, if it does."""
     if isinstance(record, Entry):
         kind = record.kind
-        if kind == "usage":
-            return _of_note(record, progress)
-        if kind in _MESSAGES:
-            return _of_message(record, progress)
         if kind in _ENDS:
             progress.open = None
+        elif kind in _MESSAGES:
+            return _of_message(record, progress)
+        elif kind == "usage":
+            return _of_note(record, progress)
         elif kind == "model_change":
             body = _body(record)
             told = body.get("payload", body) if isinstance(body, dict) else {}  # Codex wraps it
@@ -142,8 +142,11 @@ _NO_ID_MAX = len("chatcmpl-1234")
 
 
 def _number(text: str) -> int:
-    """A key is a number that a table finds fast: 63 bits, of a hash, so that none comes twice."""
-    digest = blake3(text.encode("utf-8", "surrogatepass")).digest(8)
+    """A key is a number that a table finds fast: 63 bits, of a hash, so that none comes twice.
+
+    Of the hash that is quickest for a few bytes: there may be millions of replies.
+    """
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 

@@ -44,7 +44,9 @@ _log = logging.getLogger("clew")
 
 T = TypeVar("T")
 
+# `key` is what `clew.messages.replies` makes: by another hash it is another version, so it is said.
 _SCHEMA = """
+-- key: blake2b
 CREATE TABLE names (no INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE threads (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, birth TEXT NOT NULL, seq INTEGER NOT NULL,

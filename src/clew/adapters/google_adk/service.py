@@ -289,8 +289,9 @@ class ClewSessionService(BaseSessionService):
                 id = f"{event.id}.state_at"
                 batch.append(FactDraft(id=id, key=states.STATE_AT, data=fact, time_us=time_us))
             entries = self._write(thread, batch, leaf, session, event)
-            owner = session.app_name, session.user_id
-            self._share(thread.id, *owner, of_app, of_user, cause=entries[0].hash)
+            if of_app or of_user:
+                owner = session.app_name, session.user_id
+                self._share(thread.id, *owner, of_app, of_user, cause=entries[0].hash)
             stored_before = entries[0].parent != leaf
             if stored_before and any(known.id == event.id for known in session.events):
                 return event

@@ -950,10 +950,12 @@ END $$;
 
 -- Remove blobs, as far as they are still unused and old: how many, and of what size. One that is held just now is in
 -- use, or young. Locked by one statement, looked at by the next, as in a purge. Nobody waits for the disk while these
--- are locked: the caller commits something after the last of them, which is as durable as any. A plan for these very
--- hashes may read whole tables, if the server has no statistics yet; one for any hashes uses the indexes.
+-- are locked: the caller commits something after the last of them, which is as durable as any. It takes as long as
+-- there are hashes, never as there are blobs or uses, whatever the server knows of its tables: one plan for any hashes,
+-- no table read as a whole, and for each blob the first use from its hash on. Only the primary key has that order; a
+-- plan that looks for the uses of the blob itself may join, or go by another index, and read all uses for every batch.
 CREATE FUNCTION clew.sweep_blobs(_space bigint, _hashes bytea[], _before_us bigint, OUT removed bigint, OUT size_bytes bigint)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   locked bytea[];
 BEGIN
@@ -965,7 +967,8 @@ BEGIN
   WITH gone AS (
     DELETE FROM clew.blobs b
      WHERE b.space = _space AND b.hash = ANY (locked)
-       AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash)
+       AND b.hash IS DISTINCT FROM (
+         SELECT u.blob FROM clew.blob_uses u WHERE u.space = b.space AND u.blob >= b.hash ORDER BY u.blob LIMIT 1)
     RETURNING b.size
   )
   SELECT count(*), coalesce(sum(g.size), 0) INTO removed, size_bytes FROM gone g;
