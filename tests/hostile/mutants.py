@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from hostile.traps import NOW, honest, plant_snapshot, sparse, tangle
+from hostile.traps import NOW, honest, plant_snapshot, sparse, tangle, unstrict
 
 import clew
 from clew.core.hashes import thread_hash
@@ -171,9 +171,12 @@ def beside(root: Path, chance: random.Random) -> str:
     """Any file of the store, or beside it: cut, filled, turned over, or another kind of thing."""
     top = root if root.is_dir() else root.parent
     names = sorted(p for p in top.rglob("*") if p.is_file() and "tree" not in p.parts)
+    if not names:  # all of it became pipes and links before
+        return "nothing"
     path = chance.choice(names)
     how = chance.choice(("cut", "fill", "flip", "empty", "pipe", "link", "device", "hole", "gone"))
-    data = path.read_bytes()
+    with path.open("rb") as file:  # not a terabyte of nothing, that was put there before
+        data = file.read(1 << 26)
     if how == "cut":
         path.write_bytes(data[: chance.randrange(len(data) + 1)])
     elif how == "fill":
@@ -325,26 +328,9 @@ def row(root: Path, chance: random.Random) -> str:
 
 
 def _row(path: Path, chance: random.Random) -> str:
-    """A value of a row, of whatever type: the schema is made less strict meanwhile."""
-    db = apsw.Connection(str(path))
-    try:
-        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-        db.execute("PRAGMA writable_schema = ON")
-        schema = db.execute("SELECT rowid, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
-        db.execute("UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', ' ')")
-        db.execute("PRAGMA writable_schema = RESET")
-    finally:
-        db.close()
-    db = apsw.Connection(str(path))
-    try:
-        done = _update(db, chance)
-        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
-        db.execute("PRAGMA writable_schema = ON")
-        for no, sql in schema:
-            db.execute("UPDATE sqlite_schema SET sql = ? WHERE rowid = ?", (sql, no))
-        return done
-    finally:
-        db.close()
+    """A value of a row, of whatever type."""
+    with unstrict(path) as db:
+        return _update(db, chance)
 
 
 def _update(db: apsw.Connection, chance: random.Random) -> str:
