@@ -61,6 +61,10 @@ def mutant(engine: str, number: int, folder: Path) -> str:
             said.append(f"{way.__name__}: {way(root, chance)}")
         except (apsw.Error, clew.ClewError, OSError) as error:
             said.append(f"{way.__name__}: refused, {error}")  # by what was changed before
+        except (ValueError, LookupError) as error:
+            if not said:  # nothing was changed before, so the mistake is here
+                raise
+            said.append(f"{way.__name__}: nothing left to change, {error!r}")
     return "; ".join(said)
 
 
@@ -171,8 +175,6 @@ def beside(root: Path, chance: random.Random) -> str:
     """Any file of the store, or beside it: cut, filled, turned over, or another kind of thing."""
     top = root if root.is_dir() else root.parent
     names = sorted(p for p in top.rglob("*") if p.is_file() and "tree" not in p.parts)
-    if not names:  # all of it became pipes and links before
-        return "nothing"
     path = chance.choice(names)
     how = chance.choice(("cut", "fill", "flip", "empty", "pipe", "link", "device", "hole", "gone"))
     with path.open("rb") as file:  # not a terabyte of nothing, that was put there before

@@ -9,15 +9,18 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from amounts import pairs
 from hostile.commands import EVERYTHING
-from hostile.limited import Limits, Runner
+from hostile.limited import MIB, Limits, Runner
 from hostile.traps import FILES, SQLITE, honest
 
 LIMITS = Limits(cpu_seconds=30, wall_seconds=600)
+# An export is all that a thread says, in full: the disk is what the user offers it.
+EXPORT_LIMITS = replace(LIMITS, written_bytes=512 * MIB)
 SAMPLED = len(EVERYTHING)
 
 
@@ -67,9 +70,10 @@ def test_a_store_of_files_is_no_trap(
 
 def check(address: str, thread: str, command: str, folder: Path, runner: Runner) -> None:
     words = [word.format(a=address, t=thread) for word in command.split()]
-    ended = runner.run(words, folder, LIMITS)
+    limits = EXPORT_LIMITS if words[0] == "export" else LIMITS
+    ended = runner.run(words, folder, limits)
     os.system(f"rm -rf {folder}")  # folders a thousand deep are nothing for shutil
-    assert ended.failings(LIMITS) == []
+    assert ended.failings(limits) == []
     assert "unrecognized" not in ended.said
 
 
