@@ -226,7 +226,9 @@ def header(root: Path, chance: random.Random) -> str:
     if chance.random() < 0.8:
         value["hash"] = _header_hash(value)
     if chance.random() < 0.3 and isinstance(value.get("key"), str):
-        others = [_without_sum(p.read_bytes().partition(b"\n")[0]) for p in _journals(root)]
+        others = [
+            _without_sum(p.read_bytes().partition(b"\n")[0]) for p in _journals(root) if p.is_file()
+        ]
         other = chance.choice(others)
         value["source"] = {"thread": other["id"], "key": other["key"], "seq": 1}
         value["origin"] = {"thread": other["id"], "entry": "x", "hash": "b3:" + "0" * 64}

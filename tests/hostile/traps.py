@@ -176,14 +176,20 @@ def two_threads_were_forked_from_each_other(root: Path) -> None:
 
 
 @partial(files, thread="c0")
-def five_hundred_threads_were_forked_in_a_circle(root: Path) -> None:
-    count = 500
+def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
+    count = 2000
     ends = {n: chain(f"c{n}", [1])[0] for n in range(count)}
     for n in range(count):
         m = (n + 1) % count
         origin = Origin(f"c{m}", ends[m].id, ends[m].hash)
         line = record_line(f"c{n}".encode(), ends[n])
         write_thread(root, f"c{n}", line, origin=origin, source=Source(f"c{m}", f"kc{m}", 1))
+
+
+@partial(files, thread="c0")
+def two_thousand_forks_of_a_thread_that_is_gone(root: Path) -> None:
+    two_thousand_threads_were_forked_in_a_circle(root)
+    (root / "threads" / "c1999.jsonl").unlink()
 
 
 @partial(files, thread="one")

@@ -1,4 +1,4 @@
-"""Forks in memory share what they inherit, and what a purge left for them goes with the last one."""
+"""Forks in memory share what they inherit; what a purge kept for them goes with the last one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def cost_of_forks(length: int) -> int:
     """The bytes that a hundred forks of a thread take."""
     with clew.open("memory:") as store:
         thread = store.create("t")
-        thread.append([clew.EntryDraft("event", n) for n in range(length)])
+        thread.append([clew.draft("event", n) for n in range(length)])
         tracemalloc.start()
         try:
             for n in range(100):
@@ -41,7 +41,7 @@ def test_a_fork_of_a_fork_sees_what_both_inherit_and_nothing_that_came_later() -
         with pytest.raises(clew.NotFound):
             deep.path(second.id)
         assert [entry.body for entry in deep.path(after=first.id)] == [3]
-        deep.rewind(first.id)
+        deep.move(first.id)
         deep.append("event", 6)
         assert [entry.body for entry in deep.path()] == [1, 6]
         assert [entry.body for entry in deep.path(own.id)] == [1, 3]
@@ -58,7 +58,7 @@ def test_what_was_kept_for_one_fork_goes_with_it() -> None:
         assert (purged.kept, purged.kept_for) == (2, ("long", "short"))
 
         def left() -> set[str]:
-            store.gc(grace_seconds=0)
+            store.sweep(grace_seconds=0)
             return {hash for hash in blobs if store.blobs.has(hash)}
 
         assert left() == set(blobs[:2])
