@@ -109,6 +109,10 @@ def test_each_thread_of_a_store_becomes_a_file_and_one_that_cannot_is_named(
     assert "--out FOLDER" in capsys.readouterr().err
     assert main(["export", address, "first", "--tag", "x"]) == 2
     assert "say --all" in capsys.readouterr().err
+    assert main(["export", address, "first", "--all", "--out", str(folder)]) == 2
+    assert "'first' is one: leave out one of them" in capsys.readouterr().err
+    assert main(["export", address, "first", "second"]) == 2
+    assert "unrecognized arguments: second" in capsys.readouterr().err
 
 
 def test_a_damaged_thread_keeps_no_other_one_out_of_the_examples(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -175,14 +176,20 @@ def two_threads_were_forked_from_each_other(root: Path) -> None:
 
 
 @partial(files, thread="c0")
-def five_hundred_threads_were_forked_in_a_circle(root: Path) -> None:
-    count = 500
+def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
+    count = 2000
     ends = {n: chain(f"c{n}", [1])[0] for n in range(count)}
     for n in range(count):
         m = (n + 1) % count
         origin = Origin(f"c{m}", ends[m].id, ends[m].hash)
         line = record_line(f"c{n}".encode(), ends[n])
         write_thread(root, f"c{n}", line, origin=origin, source=Source(f"c{m}", f"kc{m}", 1))
+
+
+@partial(files, thread="c0")
+def two_thousand_forks_of_a_thread_that_is_gone(root: Path) -> None:
+    two_thousand_threads_were_forked_in_a_circle(root)
+    (root / "threads" / "c1999.jsonl").unlink()
 
 
 @partial(files, thread="one")
@@ -450,6 +457,29 @@ def change(path: Path, *statements: str) -> None:
     db.close()
 
 
+@contextmanager
+def unstrict(path: Path) -> Iterator[apsw.Connection]:
+    """The file with tables that take values of whatever type; they say STRICT again afterwards."""
+    db = apsw.Connection(str(path))
+    try:
+        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        db.execute("PRAGMA writable_schema = ON")
+        schema = db.execute("SELECT rowid, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
+        db.execute("UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', ' ')")
+        db.execute("PRAGMA writable_schema = RESET")
+    finally:
+        db.close()
+    db = apsw.Connection(str(path))
+    try:
+        yield db
+        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        db.execute("PRAGMA writable_schema = ON")
+        for no, sql in schema:
+            db.execute("UPDATE sqlite_schema SET sql = ? WHERE rowid = ?", (sql, no))
+    finally:
+        db.close()
+
+
 def _statement(*statements: str) -> Build:
     return lambda path: change(path, *statements)
 
@@ -603,6 +633,18 @@ def a_lease_for_ever_of_this_boot_in_a_file(path: Path) -> None:
         row = (no, *astuple(state), lease_hash(id, state))
         db.execute("INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?)", row)
     db.close()
+
+
+@partial(sqlite, thread="fork")
+def segments_hang_on_a_text(path: Path) -> None:
+    with unstrict(path) as db:
+        db.execute("UPDATE segments SET parent = '{}'")
+
+
+@partial(sqlite, thread="fork")
+def segments_hang_on_half_a_number(path: Path) -> None:
+    with unstrict(path) as db:
+        db.execute("UPDATE segments SET parent = 0.5")
 
 
 @partial(sqlite, thread="one")

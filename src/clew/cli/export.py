@@ -55,6 +55,8 @@ def prepared(rest: Sequence[str]) -> list[str]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     add_thread(parser)
+    # With --all and a THREAD, one word more than there are places: it has one, to be explained.
+    parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "--all", action="store_true", help="in place of THREAD: all that fit --tag, --since, …"
     )
@@ -89,6 +91,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     how: dict[str, Any] = {"redact": options.redact, "entropy": options.redact_entropy}
     if options.redact_entropy and options.redact is None:
         how["redact"] = True
+    if options.more:
+        if not options.all:
+            raise _exits.UsageError(f"unrecognized arguments: {' '.join(options.more)}")
+        named = one_line(options.thread)
+        raise _exits.UsageError(
+            f"--all exports every thread, and {named!r} is one: leave out one of them"
+            " (--tag, --agent, --since and others choose among all)"
+        )
     if options.all:
         with open_to_look(options.store, options.namespace) as store:
             write = _one_file if options.form in _ONE_FILE else _many_files

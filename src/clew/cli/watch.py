@@ -21,6 +21,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import clew
+from clew.address import state_folder
 from clew.cli import _exits
 from clew.cli._arguments import add_namespace, add_redact_at_import, add_store_option, count
 from clew.cli._screen import Screen
@@ -115,7 +116,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 @contextmanager
 def _alone(store: clew.Store) -> Iterator[None]:
     """One watch for a store at a time on this machine; the system ends it with the process."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "clew"
+    state = state_folder()
+    if state is None:
+        raise _exits.UsageError("there is no home folder to note in that it runs: set HOME")
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     place = f"{store.properties.place}\n{store.properties.namespace}"
     path = state / f"watch-{digest(place.encode('utf-8', 'surrogateescape'))[3:19]}.lock"

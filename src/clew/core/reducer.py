@@ -7,7 +7,8 @@ other engines are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import UNSET, Struct, UnsetType
@@ -305,23 +306,70 @@ def check_recreated(info: ThreadInfo, first: Sequence[Record], draft: ThreadDraf
 # --- one thread -----------------------------------------------------------------------------
 
 
+class Span:
+    """A part of a path that one thread wrote in one go, and the part that it hangs on.
+
+    Forks share what they inherit by sharing these, so that a fork costs the same whatever the
+    length of its path. A span that was given away never grows; a thread's own last one does.
+    """
+
+    __slots__ = ("above", "first", "last", "owner")
+
+    def __init__(self, owner: ThreadState, first: Entry, last: Entry, above: Span | None) -> None:
+        self.owner = owner
+        self.first = first
+        self.last = last
+        self.above = above
+
+    def spans(self) -> Iterator[Span]:
+        at: Span | None = self
+        while at is not None:
+            yield at
+            at = at.above
+
+    def entries(self) -> Iterator[Entry]:
+        """Those of this span alone, the newest first."""
+        entry = self.last
+        while entry is not self.first:
+            yield entry
+            entry = self.owner.entry(str(entry.parent))
+        yield entry
+
+    def cut(self, id: str) -> Span | None:
+        """The path to one of its entries; None if no entry of the path has that id."""
+        for span in self.spans():
+            entry = span.owner.own.get(id)
+            if isinstance(entry, Entry) and span.first.seq <= entry.seq <= span.last.seq:
+                whole = entry is span.last
+                return span if whole else Span(span.owner, span.first, entry, span.above)
+        return None
+
+
 class ThreadState:
     """One thread as the sum of its records. `inherited` is the path that a fork shares."""
 
-    def __init__(self, draft: ThreadDraft, inherited: Iterable[Entry] = ()) -> None:
+    def __init__(self, draft: ThreadDraft, inherited: Span | None = None) -> None:
         self.draft = draft
-        self.inherited = {entry.id: entry for entry in inherited}
+        self.inherited = inherited
         self.records: list[Record] = []
         self.facts: dict[str, Fact] = {}
-        self._own: dict[str, Record] = {}
-        self._segments: list[list[Entry]] = []
+        self.own: dict[str, Record] = {}
+        self._segments: list[Span] = []
         origin = draft.origin or Origin("", None, None)
         self.head = Head(
             draft.id, leaf=origin.entry, leaf_hash=origin.hash, updated_us=draft.created_us
         )
 
     def find(self, id: str) -> Record | None:
-        return self._own.get(id) or self.inherited.get(id)
+        found = self.own.get(id)
+        if found is None and self.inherited is not None:
+            span = self.inherited.cut(id)
+            return None if span is None else span.last
+        return found
+
+    def lineage(self) -> Iterator[Span]:
+        """What a fork inherits, the newest span first."""
+        return iter(()) if self.inherited is None else self.inherited.spans()
 
     def entry(self, id: str) -> Entry:
         record = self.find(id)
@@ -334,7 +382,7 @@ class ThreadState:
         if record.seq != self.head.seq + 1:
             raise ClewError(f"record {record.seq} does not follow {self.head.seq}")
         self.records.append(record)
-        self._own[record.id] = record
+        self.own[record.id] = record
         if isinstance(record, Entry):
             self._apply_entry(record)
         elif isinstance(record, Move):
@@ -351,9 +399,10 @@ class ThreadState:
 
     def _apply_entry(self, entry: Entry) -> None:
         if entry.parent is not None and entry.parent == self.head.tail:
-            self._segments[-1].append(entry)
+            self._segments[-1].last = entry
         else:
-            self._segments.append([entry])
+            above = None if entry.parent is None else self.span_to(entry.parent)
+            self._segments.append(Span(self, entry, entry, above))
         self.head = replace(
             self.head,
             seq=entry.seq,
@@ -377,18 +426,37 @@ class ThreadState:
     ) -> list[Entry]:
         """The entries to `leaf`, oldest first: those after `after`, at most the last `limit`."""
         found: list[Entry] = []
-        while leaf is not None and leaf != after:
-            entry = self.entry(leaf)
-            found.append(entry)
-            leaf = entry.parent
-        if after is not None and leaf is None:
+        whole = None if leaf is None or leaf == after else self.span_to(leaf)
+        for span in () if whole is None else whole.spans():
+            for entry in span.entries():
+                found.append(entry)
+                if after is not None and entry.parent == after:
+                    return found[:limit][::-1]
+        if after is not None and leaf != after:
             raise NotFound("entry", after)
         return found[:limit][::-1]
 
+    def span_to(self, id: str) -> Span:
+        """The path to an entry, for a fork to share."""
+        entry = self.own.get(id)
+        if isinstance(entry, Entry):
+            at = bisect_right(self._segments, entry.seq, key=lambda span: span.first.seq) - 1
+            span = self._segments[at]
+            return Span(self, span.first, entry, span.above)
+        found = None if self.inherited is None else self.inherited.cut(id)
+        if found is None:
+            raise NotFound("entry", id)
+        return found
+
+    def keep_only(self, ids: Collection[str]) -> None:
+        """After a purge: of all that this thread was, its forks still need these entries."""
+        self.own = {id: self.own[id] for id in ids}
+        self.records, self.facts, self._segments, self.inherited = [], {}, [], None
+
     def segments(self) -> list[Segment]:
         return [
-            Segment(run[0].parent, run[0].id, run[-1].id, run[0].seq, run[-1].seq)
-            for run in self._segments
+            Segment(s.first.parent, s.first.id, s.last.id, s.first.seq, s.last.seq)
+            for s in self._segments
         ]
 
     def info(self) -> ThreadInfo:

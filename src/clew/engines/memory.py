@@ -34,7 +34,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.core.reducer import ThreadState, check_origin, check_recreated, plan
+from clew.core.reducer import Span, ThreadState, check_origin, check_recreated, plan
 from clew.engines.shared.clock import now
 from clew.engines.shared.thread_list import page_of
 
@@ -92,14 +92,14 @@ class MemoryEngine:
             self._births[draft.id] = new_id()
             return state.info()
 
-    def _inherited(self, draft: ThreadDraft) -> list[Entry]:
+    def _inherited(self, draft: ThreadDraft) -> Span | None:
         if draft.origin is None:
-            return []
+            return None
         source = self._state(draft.origin.thread)
         if draft.origin.entry is None:
-            return []
+            return None
         check_origin(draft.origin, source.entry(draft.origin.entry).hash)
-        return source.path(draft.origin.entry)
+        return source.span_to(draft.origin.entry)
 
     def thread(self, id: str) -> ThreadInfo:
         with self._changed:
@@ -132,21 +132,32 @@ class MemoryEngine:
             del self._threads[thread]
             self._leases.pop(thread, None)
             self._changed.notify_all()  # those who wait for its next record wait in vain
-            own = {r.id: r for r in state.records if isinstance(r, Entry)}
-            shared: set[str] = set()
-            forks: list[str] = []
-            for fork in self._threads.values():
-                # Entries are shared as objects, so the very same one tells a fork from a copy.
-                common = {id for id, e in own.items() if fork.inherited.get(id) is e}
-                shared |= common
-                if common:
-                    forks.append(fork.draft.id)
+            records = len(state.records)
+            kept, forks = self._needed(state)
+            # Those it inherited from may have been purged too, and kept something for it alone.
+            for owner in {span.owner for span in state.lineage()}:
+                if self._threads.get(owner.draft.id) is not owner:
+                    owner.keep_only(self._needed(owner)[0])
+            state.keep_only(kept)
             return Purged(
                 thread=thread,
-                records=len(state.records) - len(shared),
-                kept=len(shared),
+                records=records - len(kept),
+                kept=len(kept),
                 kept_for=tuple(sorted(forks)),
             )
+
+    def _needed(self, owner: ThreadState) -> tuple[set[str], list[str]]:
+        """The entries of a thread that its forks share, and those forks."""
+        longest: dict[int, Span] = {}  # many forks share the same beginning
+        forks: list[str] = []
+        for id, fork in self._threads.items():
+            spans = [span for span in fork.lineage() if span.owner is owner]
+            forks += [id] if spans else []
+            for span in spans:
+                known = longest.setdefault(span.first.seq, span)
+                if span.last.seq > known.last.seq:
+                    longest[span.first.seq] = span
+        return {entry.id for span in longest.values() for entry in span.entries()}, forks
 
     # --- the journal ---
 
@@ -259,10 +270,12 @@ class MemoryEngine:
         """The blobs that no entry names, and that were put before a time."""
         with self._changed:
             self._check_open()
+            states = self._threads.values()
+            owners = {*states, *(span.owner for one in states for span in one.lineage())}
             used = {
                 hash
-                for state in self._threads.values()
-                for record in (*state.records, *state.inherited.values())
+                for owner in owners
+                for record in owner.own.values()
                 if isinstance(record, Entry)
                 for hash in record.blobs
             }

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clew.engines.files.journal import Journal
 
 OPEN_MAX = 128  # files that are kept open, each with its lock
+BROKEN_MAX = 100_000  # threads that are remembered as unreadable
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
@@ -43,6 +44,17 @@ class LeftBehind(Struct, frozen=True):
     size: int
     last: bytes
     seq: int
+
+
+Looks = tuple[tuple[int, int, int] | None, ...]
+
+
+class Broken(Struct, frozen=True):
+    """Why forks cannot be read, the file that is to blame, and how things looked then."""
+
+    reason: str
+    path: str
+    looks: Looks
 
 
 class OpenStore:
@@ -75,6 +87,7 @@ class OpenStore:
         self._mutex = threading.Lock()
         self._journals: OrderedDict[str, Journal] = OrderedDict()
         self._broken: dict[str, str] | None = None  # keys of files, and what is wrong with them
+        self._remembered: dict[str, Broken] = {}  # the same, for as long as no file changes
 
     # --- whether this handle may go on ---
 
@@ -208,8 +221,12 @@ class OpenStore:
             reason = "by its forks it was forked from itself" if at.key in line else None
             if self._broken is not None:
                 reason = self._broken.get(at.key, reason)
+            path = line[at.key].path if at.key in line else ""
+            known = self._remembered.get(at.key) if reason is None else None
+            if known is not None and known.looks == self._looks(known.path):
+                reason, path = known.reason, known.path
             if reason is not None:
-                self._note_broken(line, reason)
+                self._note_broken(line, reason, path)
                 raise Corrupt(f"thread {at.thread!r}", reason)
             line[at.key] = self.owner(at)
             try:
@@ -228,10 +245,11 @@ class OpenStore:
                     owner.refresh_index(afresh=afresh)
             except NotFound:
                 reason = "a fork begins in it, but its file is not there"
-                self._note_broken((key for key, _ in line[: n + 1]), reason)
+                self._note_broken([key for key, _ in line[: n + 1]], reason, owner.path)
                 raise Corrupt(f"thread {owner.id!r}", reason) from None
             except Corrupt as error:
-                self._note_broken((key for key, _ in line[: n + 1]), error.fields["reason"])
+                reason = error.fields["reason"]
+                self._note_broken([key for key, _ in line[: n + 1]], reason, owner.path)
                 raise
 
     @contextmanager
@@ -246,9 +264,29 @@ class OpenStore:
         finally:
             self._broken = None
 
-    def _note_broken(self, keys: Iterable[str], reason: str) -> None:
+    def _note_broken(self, keys: Collection[str], reason: str, path: str) -> None:
+        """Forks cannot be read because of one file: they need not be followed up to it each time.
+
+        A line of forks may be as long as there are threads, and a list asks for each of them.
+        """
         if self._broken is not None:
             self._broken |= dict.fromkeys(keys, reason)
+        if len(self._remembered) + len(keys) > BROKEN_MAX:
+            self._remembered.clear()
+        if path:
+            known = Broken(reason, path, self._looks(path))
+            self._remembered |= dict.fromkeys(keys, known)
+
+    def _looks(self, path: str) -> Looks:
+        """What differs once a file was mended, or another was put anywhere in the line above it."""
+        found: list[tuple[int, int, int] | None] = []
+        for place in (path, self.place.threads, self.place.purged):
+            try:
+                look = os.lstat(place)
+                found.append((look.st_ino, look.st_size, look.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return tuple(found)
 
     def owner(self, source: Source) -> Journal:
         """The file that holds a record: the thread's own, or what a purge left of it."""

@@ -224,7 +224,11 @@ def _segment_of(db: apsw.Connection, no: int) -> tuple[int, int | None]:
     )
     if row is None:
         raise Corrupt(f"record no. {no}", "it is in no segment")
-    return row[0], row[1]
+    first, above = row
+    # SQLite reads what a file says, whatever the table's types: a store may have been prepared.
+    if not isinstance(first, int) or not isinstance(above, int | None):
+        raise Corrupt(f"record no. {no}", "its segment hangs on no number")
+    return first, above
 
 
 def locate(db: apsw.Connection, thread: int, lineage: Lineage, id: str) -> int | None:
