@@ -106,10 +106,25 @@ class Record(Struct, frozen=True, gc=False):
         return to_time(self.time_us)
 
 
+class Tombstone(Struct, frozen=True, gc=False):
+    """What is left where a body and a meta were erased: when, and what the entry's hash needs.
+
+    `meta_hash` is the hash of the meta that stood there, None if there was none, and `format` that
+    of the body. `size_bytes` counts what was removed, and `stand_in` is what readers see instead.
+    """
+
+    time_us: int
+    size_bytes: int
+    meta_hash: str | None
+    format: str | None
+    stand_in: bytes
+
+
 class Entry(Record, frozen=True, gc=False):
     """An immutable record in the tree. `hash` covers its content and its parent's hash.
 
-    The body is covered by `body_hash`, its own hash.
+    The body is covered by `body_hash`, its own hash. Where it was erased, `tombstone` says so:
+    `body` is then a short text that stands in for it, and there is no `meta` and no `format`.
     """
 
     parent: str | None
@@ -120,11 +135,17 @@ class Entry(Record, frozen=True, gc=False):
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
+    tombstone: Tombstone | None = None
 
     @property
     def body_hash(self) -> str:
-        """The hash of the body alone."""
+        """The hash of the body alone, also when that was erased."""
         return to_hash(self.body_digest)
+
+    @property
+    def erased_at(self) -> datetime | None:
+        """When its body and meta were erased; None: they were not."""
+        return None if self.tombstone is None else to_time(self.tombstone.time_us)
 
     @property
     def body(self) -> Any:
@@ -200,6 +221,7 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     `whole`: the draft was made of a stored record, so that what it lacks counts as well. `fresh`:
     the id was minted for this one call, so that an engine need not look whether it is stored
     already. These three are not stored.
+    `tombstone` and `known_hash` are of an entry whose body was erased before it is copied.
     """
 
     id: str
@@ -214,11 +236,13 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     implied_turn: bool = False
     whole: bool = False
     fresh: bool = False
+    tombstone: Tombstone | None = None
+    known_hash: str | None = None
 
     @property
     def content_hash(self) -> str:
         """The hash of the body: what `body_hash` of the entry will be."""
-        return digest(self.data)
+        return self.known_hash or digest(self.data)
 
 
 class MoveDraft(Struct, frozen=True, kw_only=True):
@@ -562,6 +586,30 @@ class Purged(Struct, frozen=True, kw_only=True):
     kept: int
     kept_for: tuple[str, ...]
     children: tuple[str, ...] = ()
+
+
+class Erased(Struct, frozen=True, kw_only=True):
+    """An entry whose body and meta are not there any more, and what is known of them.
+
+    `thread` is the one that it was written in. `recorded`: its log tells of it, as it does unless
+    that thread was purged. `blobs` are those that the entry names. `log_bytes` are in a log that
+    could not be emptied because others were reading; None: the engine cannot tell.
+    """
+
+    thread: str
+    entry: str
+    time_us: int
+    hash: str
+    body_hash: str
+    meta_hash: str | None
+    size_bytes: int
+    blobs: tuple[str, ...] = ()
+    recorded: bool = True
+    log_bytes: int | None = 0
+
+    @property
+    def erased_at(self) -> datetime:
+        return to_time(self.time_us)
 
 
 class Swept(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -41,6 +42,7 @@ from clew.core.model import (
     ThreadInfo,
     to_time,
 )
+from clew.core.tombstones import PREFIX, announcement
 
 Find = Callable[[str], Record | None]
 NO_HASHES: Mapping[str, str] = MappingProxyType({})
@@ -157,6 +159,10 @@ class _Planner:
         self.new.append(record)
         return record
 
+    def announce(self, draft: FactDraft) -> Fact:
+        """A fact that nothing stands in the way of."""
+        return self._take_fact(draft)
+
     def _check_alive(self, draft: Draft) -> None:
         """To a deleted thread nothing is written but the fact that takes the tombstone away."""
         deleted_us = self.head.deleted_us
@@ -170,7 +176,7 @@ class _Planner:
         if draft.parent is not UNSET:
             parent, parent_hash = draft.parent, self._hash_of(draft.parent, "parent")
         seq = head.seq + 1
-        body_hash = self._hashes.get(draft.id) or digest(draft.data)
+        body_hash = self._hashes.get(draft.id) or draft.known_hash or digest(draft.data)
         hash = entry_hash(draft, parent, parent_hash, body_hash)
         entry = Entry(
             head.thread,
@@ -186,6 +192,7 @@ class _Planner:
             draft.format,
             draft.meta_data,
             draft.blobs,
+            draft.tombstone,
         )
         # A path is read as ranges of consecutive entries, so every break in them is noted.
         if parent is None or parent != head.tail:
@@ -207,12 +214,24 @@ class _Planner:
     def _take_fact(self, draft: FactDraft) -> Fact:
         value = decode(draft.data)
         check_fact(draft.key, value)
+        if draft.key.startswith(PREFIX):
+            self._check_erased(draft.key.removeprefix(PREFIX))
         seq = self.head.seq + 1
         deleted_us = value if draft.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=seq, deleted_us=deleted_us)
         hash = fact_hash(self.head.thread, seq, draft, self._hashes.get(draft.id))
         own = bytes.fromhex(hash[3:])
         return Fact(self.head.thread, seq, draft.id, draft.time_us, own, draft.key, draft.data)
+
+    def _check_erased(self, id: str) -> None:
+        """That an entry was erased is said by the engine that does it, and by copies of its word.
+
+        Of an entry that is not here anything may be said.
+        """
+        entry = self._known.get(id) or self._find(id)
+        if isinstance(entry, Entry) and entry.tombstone is None:
+            reason = f"{PREFIX}{id} says that {id!r} was erased, and it was not; call erase"
+            raise InvalidInput("facts", reason)
 
     def _hash_of(self, id: str | None, field: str) -> str | None:
         if id is None:
@@ -256,23 +275,45 @@ def _differing(draft: EntryDraft, entry: Entry) -> str:
     another turn. A `whole` draft says everything, so that a copy notices whatever differs.
     """
     said_turn = None if draft.implied_turn else draft.turn
-    said_meta = None if draft.meta_data == b"{}" else draft.meta_data
     every = draft.whole
     if draft.kind != entry.kind:
         return "kind"
-    if draft.data != entry.data:
+    if draft.tombstone is None and entry.tombstone is None:
+        said = draft.data, draft.format, None if draft.meta_data == b"{}" else draft.meta_data
+        stored = entry.data, entry.format, entry.meta_data
+    else:  # what was erased is known by its hashes
+        said, stored = _by_hash(draft, draft.content_hash), _by_hash(entry, entry.body_hash)
+    if said[0] != stored[0]:
         return "body"
     if draft.parent not in (UNSET, entry.parent):
         return "parent"
     if (every or said_turn is not None) and said_turn != entry.turn:
         return "turn"
-    if (every or draft.format is not None) and draft.format != entry.format:
+    if (every or said[1] is not None) and said[1] != stored[1]:
         return "format"
-    if (every or said_meta is not None) and draft.meta_data != entry.meta_data:
+    if (every or said[2] is not None) and said[2] != stored[2]:
         return "meta"
     if (every or draft.blobs) and draft.blobs != entry.blobs:
         return "blobs"
     return ""
+
+
+def _by_hash(one: EntryDraft | Entry, body_hash: str) -> tuple[Any, str | None, Any]:
+    """Body, format and meta of an entry, as far as they can be told when it is erased."""
+    if one.tombstone is not None:
+        return body_hash, one.tombstone.format, one.tombstone.meta_hash
+    bare = one.meta_data is None or one.meta_data == b"{}"
+    return body_hash, one.format, None if bare else digest(one.meta_data or b"")
+
+
+def plan_erasure(head: Head, entries: Iterable[Entry], reason: str | None) -> Plan:
+    """What a thread's log gets when entries that were written in it are erased: a fact for each.
+
+    It is neither for a lease nor for a tombstone of the whole thread to prevent that.
+    """
+    planner = _Planner(head, {entry.id: entry for entry in entries}.get, {}, NO_HASHES)
+    new = [planner.announce(announcement(entry, reason)) for entry in entries]
+    return Plan(planner.head, list(new), list(new), {})
 
 
 def check_origin(origin: Origin, hash: str) -> None:
@@ -371,6 +412,16 @@ class ThreadState:
             self.facts[fact.key] = fact
         deleted_us = value if fact.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=fact.seq, deleted_us=deleted_us)
+
+    def put_erased(self, old: Entry, new: Entry) -> None:
+        """Put an entry that was erased in the place of what it was, if it is that one here."""
+        if self.inherited.get(old.id) is old:
+            self.inherited[old.id] = new
+        if self._own.get(old.id) is old:
+            self._own[old.id] = new
+            self.records[old.seq - 1] = new
+            for run in self._segments:
+                run[:] = [new if entry is old else entry for entry in run]
 
     def path(
         self, leaf: str | None, *, after: str | None = None, limit: int | None = None

@@ -18,6 +18,7 @@ from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
+    Erased,
     Lease,
     LeaseRequest,
     Page,
@@ -34,7 +35,8 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.core.reducer import ThreadState, check_origin, check_recreated, plan
+from clew.core.reducer import ThreadState, check_origin, check_recreated, plan, plan_erasure
+from clew.core.tombstones import to_erased, tombstoned, used_blobs
 from clew.engines.shared.clock import now
 from clew.engines.shared.thread_list import page_of
 
@@ -148,6 +150,33 @@ class MemoryEngine:
                 kept_for=tuple(sorted(forks)),
             )
 
+    def erase(
+        self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
+    ) -> list[Erased]:
+        with self._changed:
+            state = self._state(thread)
+            found = {id: state.entry(id) for id in entries}
+            done: list[Erased] = []
+            for old in found.values():
+                new = old if old.tombstone is not None else tombstoned(old, time_us)
+                owner = self._owner(old)
+                done.append(to_erased(new, recorded=owner is not None))
+                if new is old:
+                    continue
+                for sharing in self._threads.values():
+                    sharing.put_erased(old, new)
+                if owner is not None:
+                    for record in plan_erasure(owner.head, [new], reason).new:
+                        owner.apply(record)
+            self._changed.notify_all()
+            return done
+
+    def _owner(self, entry: Entry) -> ThreadState | None:
+        """The thread that an entry was written in; None if that was purged."""
+        state = self._threads.get(entry.thread)
+        # Another thread may have its id by now: the very same entry tells.
+        return state if state is not None and state.find(entry.id) is entry else None
+
     # --- the journal ---
 
     def append(
@@ -163,7 +192,7 @@ class MemoryEngine:
             lease = self._leases.get(thread, LeaseState()).live(thread, self._clock())
             decided = plan(state.head, drafts, state.find, expect=expect, fence=fence, lease=lease)
             for record in decided.new:
-                for hash in record.blobs if isinstance(record, Entry) else ():
+                for hash in used_blobs(record):
                     if hash not in self._blobs:
                         reason = f"blob {hash!r} is not in the store; put it first"
                         raise InvalidInput("blobs", reason)
@@ -263,8 +292,7 @@ class MemoryEngine:
                 hash
                 for state in self._threads.values()
                 for record in (*state.records, *state.inherited.values())
-                if isinstance(record, Entry)
-                for hash in record.blobs
+                for hash in used_blobs(record)
             }
             old = {hash for hash, (_, put_us) in self._blobs.items() if put_us <= before_us}
             return old - used
