@@ -24,7 +24,8 @@ from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft, to_t
 from clew.core.tombstones import bury, from_stored, to_stored
 
 FORMAT = "clew.thread"
-VERSION = 1
+VERSION = 2  # the highest that is known
+ERASED_VERSION = 2  # of a file in which something was erased; the header of every other one says 1
 MARKER = "clew.json"  # the file that makes a folder a store of such files
 SUM_DIGITS = 16
 _MARK = b',"sum":"'
@@ -49,6 +50,7 @@ class Header(Struct, frozen=True):
     draft: ThreadDraft
     source: Source | None = None
     purged: bool = False
+    version: int = 1
 
 
 class Line(Struct, frozen=True):
@@ -71,6 +73,7 @@ class Line(Struct, frozen=True):
     body: Raw = _NOTHING
     body_hash: str = ""
     body_blob: str | None = None
+    body_size: int | None = None
     erased: Raw = _NOTHING
     leaf: str | None = None
     key: str = ""
@@ -160,7 +163,7 @@ def header_line(header: Header) -> bytes:
     draft = header.draft
     members: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": header.version,
         "id": draft.id,
         "key": header.key,
         "created": _time(draft.created_us),
@@ -363,4 +366,4 @@ def parse_header(line: bytes, place: str) -> Header:
     if not (raw.key.isascii() and raw.key.isalnum()):
         raise Corrupt(place, f"{raw.key!r} is not the key of a thread")
     draft = ThreadDraft(id=raw.id, created_us=created_us, parent=raw.parent, origin=raw.origin)
-    return Header(raw.key, draft, raw.source, raw.purged)
+    return Header(raw.key, draft, raw.source, raw.purged, raw.version)

@@ -23,6 +23,7 @@ from clew.core.codec import new_id
 from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.facts import read_fact
 from clew.core.lines import (
+    ERASED_VERSION,
     Header,
     Line,
     parse,
@@ -273,15 +274,16 @@ class Journal:
 
     def _check_left(self, size: int) -> None:
         """What this handle has acknowledged must still be there: others may cut a file, or put an
-        older one in its place. A thread of that id that was made since then is another one.
+        older one in its place. A thread of that id that was made since then is another one, and a
+        file in which others have erased something has the record elsewhere.
         """
         left = self._left
         if left is None or left.key != self.header.key or self.header.purged:
             return
-        if (
-            size < left.size
-            or self.file.read(left.size - len(left.last), len(left.last)) != left.last
-        ):
+        same = size >= left.size and (
+            self.file.read(left.size - len(left.last), len(left.last)) == left.last
+        )
+        if not same and not self._is_rewritten(left, size):
             reason = (
                 f"others have cut it or put another in its place: it had {left.size:,} bytes when "
                 f"record {left.seq} was acknowledged, has {size:,} now, and not that record; "
@@ -289,6 +291,30 @@ class Journal:
                 "there"
             )
             raise Corrupt(self.path, reason)
+
+    def _is_rewritten(self, left: LeftBehind, size: int) -> bool:
+        """Whether the record is there, at another place; which is remembered then."""
+        if self.header.version < ERASED_VERSION:
+            return False
+        end = self.file.start
+        for text in self.file.read(end, size - end).split(b"\n")[:-1]:
+            end += len(text) + 1
+            if text.startswith(b'{"seq":%d,' % left.seq):
+                line = parse(self._bytes, text, self.path)
+                self._left = LeftBehind(left.key, end, self.file.read(end - LAST_BYTES, LAST_BYTES),
+                    line.seq, line.hash)
+                return line.hash == left.hash
+        return False
+
+    def replaced(self) -> None:
+        """Another file has its name now, by our own hand. Needs the mutex."""
+        self._left = None
+        self._close_file()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another file has its name by now. Needs the mutex."""
+        return self._file is not None and self._look().st_ino != self._file.inode
 
     def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there.
@@ -527,7 +553,10 @@ class Journal:
         self._size = start
         self._looked = start
         self.head = work.head
-        self._left = LeftBehind(self.header.key, start, pieces[-1][-LAST_BYTES:], work.head.seq)
+        last = work.new[-1]
+        self._left = LeftBehind(
+            self.header.key, start, pieces[-1][-LAST_BYTES:], last.seq, last.hash
+        )
         # The index is left behind: the next reader brings it up to date, once for many appends.
         if len(self._recent) > RECENT_MAX:
             try:

@@ -43,6 +43,7 @@ class LeftBehind(Struct, frozen=True):
     size: int
     last: bytes
     seq: int
+    hash: str
 
 
 class OpenStore:
@@ -269,7 +270,7 @@ class OpenStore:
             end = at
             while end < len(places) and places[end].no >> 32 == thread:
                 end += 1
-            journal = own if thread == own.no else self._by_number(thread)
+            journal = own if thread == own.no else self.by_number(thread)
             with journal.mutex:
                 if journal is not own:
                     journal.refresh()
@@ -289,7 +290,8 @@ class OpenStore:
                         continue
                     raise Untrue(journal.path, f"the index lacks entry {id!r}")
 
-    def _by_number(self, no: int) -> Journal:
+    def by_number(self, no: int) -> Journal:
+        """The file that the index has under a number."""
         with self.index.asked() as db:
             row = one(
                 db,
