@@ -36,6 +36,8 @@ from clew.upkeep.transfer import (
     Carrier,
     Scaffolds,
     batches,
+    erase_as,
+    erasure_of,
     everything,
     find_entry,
     find_thread,
@@ -286,7 +288,7 @@ class _Copy:
         for batch in batches(self._source, info.id, theirs.seq, info.seq):
             carrier.check(batch)
             carrier.bring_blobs(batch)  # first: an entry must not name a blob that is not there
-            written = self._append(info.id, [to_draft(record) for record in batch], leaf)
+            written = self._write(info.id, batch, leaf)
             self.carried.records += len(written)
             # A fact needs no leaf to match, so one may have come in between and shifted the rest.
             if [record.seq for record in written] != [record.seq for record in batch]:
@@ -294,6 +296,22 @@ class _Copy:
             _compare(batch, written)
             leaf = _leaf_after(batch, leaf)
             self._tell(len(batch))
+
+    def _write(self, thread: str, batch: list[Record], leaf: str | None) -> list[Record]:
+        """Append a batch, and erase where it says that something was erased."""
+        written: list[Record] = []
+        for record in batch:
+            if erasure_of(self._target, record) is not None:
+                break
+        else:
+            return self._append(thread, [to_draft(record) for record in batch], leaf)
+        at = batch.index(record)
+        if at:
+            written = self._append(thread, [to_draft(before) for before in batch[:at]], leaf)
+            leaf = _leaf_after(batch[:at], leaf)
+        written += erase_as(self._target, record)
+        rest = batch[at + 1 :]
+        return written + (self._write(thread, rest, leaf) if rest else [])
 
     def _append(self, thread: str, drafts: list[Draft], leaf: str | None) -> list[Record]:
         try:
@@ -311,6 +329,10 @@ class _Copy:
         carrier = Carrier(self._source, self._target, info.id, self.carried)
         time_us = max(info.updated_us, theirs.updated_us)
         for batch in batches(self._source, info.id, after, info.seq):
+            for record in batch:
+                if erasure_of(self._target, record) is not None:
+                    erase_as(self._target, record)
+                    self.carried.records += 1
             entries = [record for record in batch if isinstance(record, Entry)]
             if not entries or find_entry(self._target, info.id, entries[-1].id) is not None:
                 continue
