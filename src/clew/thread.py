@@ -22,6 +22,7 @@ from clew.core.model import (
     EntryDraft,
     Fact,
     Move,
+    Receipt,
     Record,
     Segment,
     ThreadInfo,
@@ -386,6 +387,10 @@ class Thread:
         """Give an entry a name that people can find it by; None takes it away."""
         self.get(entry)
         self.set_facts({f"label.{entry}": name})
+
+    def erase(self, *entries: str, reason: str | None = None) -> Receipt:
+        """Remove the bodies and metas of entries for good: see `Store.erase`."""
+        return self.store.erase(self.id, entries, reason=reason)
 
     @property
     def facts(self) -> dict[str, Any]:

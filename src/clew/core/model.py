@@ -578,7 +578,8 @@ class Stats(Struct, frozen=True, kw_only=True):
 class Purged(Struct, frozen=True, kw_only=True):
     """What a purge removed, and what stays because forks still need it.
 
-    `children` are the threads whose parent it was. `Store.purge` names them; engines do not look.
+    `children` are the threads whose parent it was. `Store.purge` names them, and gives the
+    `receipt`; engines do not look. `log_bytes` is as in `Erased`.
     """
 
     thread: str
@@ -586,6 +587,65 @@ class Purged(Struct, frozen=True, kw_only=True):
     kept: int
     kept_for: tuple[str, ...]
     children: tuple[str, ...] = ()
+    log_bytes: int | None = 0
+    receipt: Receipt | None = None
+
+
+class Removed(Struct, frozen=True, kw_only=True):
+    """An entry of which the body is not there any more: all that may be kept of it."""
+
+    thread: str
+    entry: str
+    hash: str
+    body_hash: str
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """A place that was looked at after something was removed.
+
+    `left` counts what was found there: 0 is nothing, and None that it cannot be told from here.
+    `note` says what it is, or why not.
+    """
+
+    place: str
+    left: int | None
+    note: str | None = None
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """What was removed for good, when, and where it was looked for afterwards.
+
+    The store keeps none: it would name what was removed. It is a JSON document of yours to keep;
+    `clew erased` takes it and proves later that nothing is there. `entries` have the hashes of what
+    is gone, and `blobs` are blobs that went with it. `kept` entries of a purged thread stay because
+    forks share them.
+    """
+
+    id: str
+    what: Literal["purge", "erase"]
+    time_us: int
+    store: str
+    namespace: str
+    threads: tuple[str, ...]
+    entries: tuple[Removed, ...]
+    records: int
+    size_bytes: int
+    blobs: tuple[str, ...] = ()
+    kept: int = 0
+    kept_for: tuple[str, ...] = ()
+    reason: str | None = None
+    checked: tuple[Checked, ...] = ()
+    format: str = "clew.receipt"
+    version: int = 1
+
+    @property
+    def time(self) -> datetime:
+        return to_time(self.time_us)
+
+    @property
+    def left(self) -> tuple[Checked, ...]:
+        """The places where something was left, or where that cannot be told."""
+        return tuple(one for one in self.checked if one.left != 0)
 
 
 class Erased(Struct, frozen=True, kw_only=True):

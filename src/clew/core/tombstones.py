@@ -8,7 +8,7 @@ compaction cuts) is kept, as it is made of ids and of words of ours.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from clew.core.codec import decode, digest, encode
 from clew.core.errors import ClewError, Corrupt
 from clew.core.facts import is_time
-from clew.core.model import TURN_STATUSES, Entry, Erased, FactDraft, Record, Tombstone
+from clew.core.model import TURN_STATUSES, Entry, Erased, Fact, FactDraft, Record, Tombstone
 from clew.core.names import is_name
 
 PREFIX = "erased."  # a fact of the thread that the entry was written in, with the entry's id
@@ -54,9 +54,7 @@ def tombstoned(entry: Entry, time_us: int, size_bytes: int | None = None) -> Ent
 
 def bury(entry: Entry, tombstone: Tombstone) -> Entry:
     """An entry as readers see it under a tombstone."""
-    return replace(
-        entry, data=tombstone.stand_in, format=None, meta_data=None, tombstone=tombstone
-    )
+    return replace(entry, data=tombstone.stand_in, format=None, meta_data=None, tombstone=tombstone)
 
 
 def used_blobs(record: Record) -> tuple[str, ...]:
@@ -148,6 +146,11 @@ def announcement(entry: Entry, reason: str | None) -> FactDraft:
         data=encode(value),
         time_us=entry.tombstone.time_us,
     )
+
+
+def is_erasure(record: Record) -> TypeGuard[Fact]:
+    """Whether a record tells that an entry was erased."""
+    return isinstance(record, Fact) and record.key.startswith(PREFIX)
 
 
 def to_erased(entry: Entry, *, recorded: bool = True) -> Erased:

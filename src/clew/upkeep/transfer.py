@@ -121,7 +121,7 @@ def erase_as(target: Engine, record: Record) -> list[Record]:
     assert isinstance(record, Fact)
     value = record.value if isinstance(record.value, dict) else {}
     time_us, reason = value.get("time_us"), value.get("reason")
-    if not is_time(time_us) or not isinstance(reason, str | None):
+    if time_us is None or not is_time(time_us) or not isinstance(reason, str | None):
         place = f"thread {record.thread!r}, record {record.seq}"
         raise Corrupt(place, "it does not say when an entry was erased")
     id = record.key.removeprefix(PREFIX)

@@ -301,8 +301,9 @@ class Journal:
             end += len(text) + 1
             if text.startswith(b'{"seq":%d,' % left.seq):
                 line = parse(self._bytes, text, self.path)
-                self._left = LeftBehind(left.key, end, self.file.read(end - LAST_BYTES, LAST_BYTES),
-                    line.seq, line.hash)
+                self._left = LeftBehind(
+                    left.key, end, self.file.read(end - LAST_BYTES, LAST_BYTES), line.seq, line.hash
+                )
                 return line.hash == left.hash
         return False
 

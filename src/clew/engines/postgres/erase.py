@@ -49,7 +49,9 @@ class Erase:
         finder.fetch(self._ids)
         found = [self._found(finder, id) for id in self._ids]
         # The threads' rows first, in one order: a writer that holds one may wait for a blob.
-        owners = {entry.thread: self._owner(wire, no, entry) for no, entry in sorted(found, key=_no)}
+        owners = {
+            entry.thread: self._owner(wire, no, entry) for no, entry in sorted(found, key=_no)
+        }
         done: list[Erased] = []
         new: dict[str, list[Entry]] = {}
         for no, entry in found:

@@ -196,7 +196,7 @@ class SQLiteEngine:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        return purged
+        return replace(purged, log_bytes=self._log_bytes())
 
     def erase(
         self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None

@@ -1,0 +1,65 @@
+"""Remove the bodies of entries for good: a secret, a person's data. This cannot be undone; it asks.
+
+Each entry stays where it is and says [erased]; its hash, and those of all that hangs on it, stay
+right. It goes for every fork that shares it, from the search index and from what was counted. What
+is printed with --json is a receipt; clew erased takes it. Backups and other copies are not reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from clew.cli import _exits
+from clew.cli._arguments import add_asking, add_object, add_thread, consent
+from clew.cli._json import json_value
+from clew.cli._screen import Screen
+from clew.cli._stores import find_entry, opened_thread
+from clew.cli._text import plural
+from clew.core.model import Receipt
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_thread(parser)
+    parser.add_argument("entry", metavar="ENTRY", help="its id, its number, its label")
+    parser.add_argument(
+        "--and",
+        dest="others",
+        action="append",
+        default=[],
+        metavar="ENTRY",
+        help="another one; can be given again",
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="why; it is kept in the thread's log")
+    add_asking(parser)
+    add_object(parser)
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    with opened_thread("erase", options, look=options.dry_run, deleted=True) as thread:
+        found = [find_entry(thread, name) for name in (options.entry, *options.others)]
+        if not options.json:
+            for entry in found:
+                screen.line((entry.id, "bold"), f" {entry.kind}, {len(entry.data):,} bytes")
+        if options.dry_run:
+            if options.json:
+                screen.json({"dry_run": True, "entries": [entry.id for entry in found]})
+            return _exits.OK
+        question = f"remove the bodies of {plural(len(found), 'entry')} for good?"
+        if not consent(screen, options, question, "removes bodies for good"):
+            return _exits.OK
+        receipt = thread.erase(*[entry.id for entry in found], reason=options.reason)
+    if options.json:
+        screen.json({"dry_run": False, "receipt": json_value(receipt)})
+        return _exits.OK
+    count = plural(len(receipt.entries), "entry")
+    screen.line(("erased", "bold green"), f": {count}, {receipt.size_bytes:,} bytes")
+    draw_left(screen, receipt)
+    return _exits.OK
+
+
+def draw_left(screen: Screen, receipt: Receipt) -> None:
+    """Where something was left, or where that cannot be told."""
+    for checked in receipt.left:
+        note = f": {checked.note}" if checked.note else ""
+        left = "cannot be told" if checked.left is None else f"{checked.left} left"
+        screen.line(f"{checked.place}: {left}{note}", fit=False)
