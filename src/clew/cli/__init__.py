@@ -66,7 +66,8 @@ COMMANDS = {
 # How the help orders them; what is in no group stands at the end.
 GROUPS = {
     "look": "list show search usage tree diff tail stats serve view",
-    "change": "new append fork move adopt compact title tag label archive delete restore purge erase",
+    "change": "new append fork move adopt compact title tag label archive delete restore purge "
+    "erase",
     "files": "snapshot rewind undo redo",
     "agents": "import watch resume mend mcp",
     "look after a store": "verify erased repair doctor backup copy cleanup gc migrate export",

@@ -183,6 +183,8 @@ def text_of(entry: Entry, *, short: bool = False) -> str:
     `short`: long JSON is cut, and of what is no message only the gist is told.
     """
     body = entry.body
+    if entry.erased_at is not None:
+        return f"[erased on {entry.erased_at:%Y-%m-%d %H:%M}]"
     if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
     if entry.kind == "snapshot" and isinstance(body, dict) and "tree" in body:

@@ -3,6 +3,7 @@
 Each entry stays where it is and says [erased]; its hash, and those of all that hangs on it, stay
 right. It goes for every fork that shares it, from the search index and from what was counted. What
 is printed with --json is a receipt; clew erased takes it. Backups and other copies are not reached.
+The store is named with --store or CLEW_STORE here, because the words after THREAD are entries.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ from __future__ import annotations
 import argparse
 
 from clew.cli import _exits
-from clew.cli._arguments import add_asking, add_object, add_thread, consent
+from clew.cli._arguments import (
+    THREAD_HELP,
+    add_asking,
+    add_namespace,
+    add_object,
+    add_store_option,
+    consent,
+)
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import find_entry, opened_thread
@@ -19,16 +27,11 @@ from clew.core.model import Receipt
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_thread(parser)
-    parser.add_argument("entry", metavar="ENTRY", help="its id, its number, its label")
-    parser.add_argument(
-        "--and",
-        dest="others",
-        action="append",
-        default=[],
-        metavar="ENTRY",
-        help="another one; can be given again",
-    )
+    parser.set_defaults(store=None)
+    parser.add_argument("thread", metavar="THREAD", help=THREAD_HELP)
+    parser.add_argument("entries", nargs="+", metavar="ENTRY", help="its id, number or label")
+    add_store_option(parser)
+    add_namespace(parser)
     parser.add_argument("--reason", metavar="TEXT", help="why; it is kept in the thread's log")
     add_asking(parser)
     add_object(parser)
@@ -36,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with opened_thread("erase", options, look=options.dry_run, deleted=True) as thread:
-        found = [find_entry(thread, name) for name in (options.entry, *options.others)]
+        found = [find_entry(thread, name) for name in options.entries]
         if not options.json:
             for entry in found:
                 screen.line((entry.id, "bold"), f" {entry.kind}, {len(entry.data):,} bytes")
