@@ -25,7 +25,6 @@ from clew.core.model import (
     Problem,
     Properties,
     Purged,
-    Receipt,
     Stats,
     Swept,
     ThreadDraft,
@@ -37,6 +36,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
+from clew.core.removal import Receipt
 from clew.thread import Thread, part
 from clew.tree import Comparison, Relative
 from clew.turn import Renewer
@@ -303,6 +303,7 @@ class Store:
             info = None  # it can be removed all the same
         inventory = part("Inventory")(self, thread)
         purged = replace(self.engine.purge(thread), children=children)
+        inventory.settle(purged)
         part("forget_derived")(self, [thread])
         if info is not None and fact_keys(info, "snapshot."):
             part("forget_caches")(self, info)

@@ -22,13 +22,13 @@ from clew.core.model import (
     EntryDraft,
     Fact,
     Move,
-    Receipt,
     Record,
     Segment,
     ThreadInfo,
     to_us,
 )
 from clew.core.names import check_name
+from clew.core.removal import Receipt
 from clew.exchange import Outputs, Reply
 from clew.messages.incoming import message_draft
 from clew.tree import Comparison

@@ -31,7 +31,6 @@ from clew.core.model import (
     ClearExpired,
     Draft,
     EntryDraft,
-    Erased,
     FactDraft,
     Inspect,
     MoveDraft,
@@ -41,6 +40,7 @@ from clew.core.model import (
     ThreadDraft,
     ThreadQuery,
 )
+from clew.core.removal import Erased
 from clew.engines.memory import MemoryEngine
 from clew.engines.shared.tables import read
 

@@ -42,13 +42,13 @@ from clew.core.model import (
     Page,
     Properties,
     Purged,
-    Receipt,
     Record,
     Segment,
     Stats,
     Swept,
     ThreadInfo,
 )
+from clew.core.removal import Receipt
 from clew.exchange import Outputs, Reply
 from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Relatives, Store
 from clew.thread import Thread

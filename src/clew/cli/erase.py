@@ -22,8 +22,7 @@ from clew.cli._arguments import (
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import find_entry, opened_thread
-from clew.cli._text import plural
-from clew.core.model import Receipt
+from clew.cli._text import plural, remainders
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,13 +55,6 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return _exits.OK
     count = plural(len(receipt.entries), "entry")
     screen.line(("erased", "bold green"), f": {count}, {receipt.size_bytes:,} bytes")
-    draw_left(screen, receipt)
+    for line in remainders(receipt):
+        screen.line(line, fit=False)
     return _exits.OK
-
-
-def draw_left(screen: Screen, receipt: Receipt) -> None:
-    """Where something was left, or where that cannot be told."""
-    for checked in receipt.left:
-        note = f": {checked.note}" if checked.note else ""
-        left = "cannot be told" if checked.left is None else f"{checked.left} left"
-        screen.line(f"{checked.place}: {left}{note}", fit=False)

@@ -15,7 +15,7 @@ from clew.cli._arguments import add_namespace, add_object, add_store_option
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_to_look
-from clew.upkeep.erased import prove, read_receipt
+from clew.upkeep.proof import prove, read_receipt
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,7 @@ from clew.cli._arguments import add_asking, add_object, add_thread, consent
 from clew.cli._json import json_value, thread_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import plural
-from clew.cli.erase import draw_left
+from clew.cli._text import plural, remainders
 from clew.cli.list import draw_threads
 
 
@@ -43,8 +42,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return _exits.OK
     kept = f"; {plural(done.kept, 'record')} kept for forks" if done.kept else ""
     screen.line(("removed", "bold green"), f": {plural(done.records, 'record')}{kept}")
-    if done.receipt is not None:
-        draw_left(screen, done.receipt)
+    for line in remainders(done.receipt):
+        screen.line(line, fit=False)
     if done.children:
         count = plural(len(done.children), "thread")
         screen.line(f"{count} worked for it: {', '.join(done.children)}", fit=False)

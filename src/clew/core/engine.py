@@ -29,7 +29,6 @@ from clew.core.errors import InvalidInput, TooLarge
 from clew.core.model import (
     Draft,
     Entry,
-    Erased,
     Fact,
     Lease,
     LeaseRequest,
@@ -46,6 +45,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.removal import Erased
 
 R = TypeVar("R", bound=Record)
 Progress = Callable[[int, int], None]

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from clew.core.codec import decode, digest, encode
 from clew.core.errors import ClewError, Corrupt
 from clew.core.facts import is_time
-from clew.core.model import TURN_STATUSES, Entry, Erased, Fact, FactDraft, Record, Tombstone
+from clew.core.model import TURN_STATUSES, Entry, Fact, FactDraft, Record
 from clew.core.names import is_name
+from clew.core.removal import Erased, Tombstone
 
 PREFIX = "erased."  # a fact of the thread that the entry was written in, with the entry's id
 TEXT = "[erased]"

@@ -18,7 +18,6 @@ from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
-    Erased,
     Lease,
     LeaseRequest,
     Page,
@@ -36,6 +35,7 @@ from clew.core.model import (
 )
 from clew.core.names import check_namespace
 from clew.core.reducer import ThreadState, check_origin, check_recreated, plan, plan_erasure
+from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, tombstoned, used_blobs
 from clew.engines.shared.clock import now
 from clew.engines.shared.thread_list import page_of

@@ -33,7 +33,6 @@ from clew.core.model import (
     Lease,
     Page,
     Purged,
-    Receipt,
     Release,
     Swept,
     ThreadInfo,
@@ -43,6 +42,7 @@ from clew.core.model import (
     to_time,
     to_us,
 )
+from clew.core.removal import Receipt
 from clew.tree import children_of
 from clew.upkeep.receipt import Inventory, forget_derived
 from clew.upkeep.transfer import MARK
@@ -346,6 +346,7 @@ class _Cleanup:
             from clew.snapshots.take import forget_caches
 
             forget_caches(self._store, info)
+        inventory.settle(purged)
         self._done.append((inventory, purged))
         self.purged.append(info.id)
         self.records += purged.records - (info.deleted_at is None)  # the tombstone is ours

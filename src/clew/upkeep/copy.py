@@ -325,14 +325,11 @@ class _Copy:
 
     def _branch(self, info: ThreadInfo, theirs: ThreadInfo, common: int) -> CopiedThread:
         """Append the entries that the target lacks, and go back to where its leaf was."""
+        self._erase_there(info, common)
         after = self._first_lacking(info, common)
         carrier = Carrier(self._source, self._target, info.id, self.carried)
         time_us = max(info.updated_us, theirs.updated_us)
         for batch in batches(self._source, info.id, after, info.seq):
-            for record in batch:
-                if erasure_of(self._target, record) is not None:
-                    erase_as(self._target, record)
-                    self.carried.records += 1
             entries = [record for record in batch if isinstance(record, Entry)]
             if not entries or find_entry(self._target, info.id, entries[-1].id) is not None:
                 continue
@@ -353,6 +350,13 @@ class _Copy:
             source_leaf=info.leaf,
             target_leaf=theirs.leaf,
         )
+
+    def _erase_there(self, info: ThreadInfo, common: int) -> None:
+        """Facts stay where they are, but what was erased here must not live on there."""
+        for batch in batches(self._source, info.id, common, info.seq):
+            for record in batch:
+                if erasure_of(self._target, record) is not None:
+                    self.carried.records += len(erase_as(self._target, record))
 
     def _first_lacking(self, info: ThreadInfo, common: int) -> int:
         """The seq after which the source has entries that the target lacks.

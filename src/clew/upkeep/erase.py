@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from clew.core import drafts
 from clew.core.codec import new_id
 from clew.core.errors import ClewError, NotFound
-from clew.core.model import Checked, Entry, Erased, Receipt, Removed
+from clew.core.model import Entry
 from clew.core.names import check_name
+from clew.core.removal import Checked, Erased, Receipt, Removed
 from clew.core.tombstones import used_blobs
 from clew.snapshots import catalogue
 from clew.snapshots.take import cache_of

@@ -7,6 +7,7 @@ name what was removed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,12 @@ from msgspec.structs import replace
 from clew.core.codec import new_id
 from clew.core.engine import pages
 from clew.core.errors import ClewError, NotFound
-from clew.core.model import Checked, Entry, Purged, Receipt, Removed
+from clew.core.model import Entry, Purged
+from clew.core.removal import Checked, Receipt, Removed
 from clew.core.tombstones import used_blobs
 from clew.derived import files_of
 from clew.thread import part
+from clew.upkeep.transfer import everything, holds
 
 if TYPE_CHECKING:
     from clew.store import Store
@@ -37,30 +40,49 @@ class Inventory:
         self._size = 0
         self._blobs: set[str] = set()
         self._flaw: str | None = None
+        self._shared: set[tuple[str, str]] = set()
+        self._inherits = False
         try:
-            for page in pages(store.engine, thread):
-                for record in page:
-                    self._size += len(getattr(record, "data", b""))
-                    if isinstance(record, Entry):
-                        self._blobs |= {record.body_hash, *used_blobs(record)}
-                        self._entries.append(
-                            Removed(
-                                thread=thread,
-                                entry=record.id,
-                                hash=record.hash,
-                                body_hash=record.body_hash,
-                            )
+            for record in chain(self._left_of_origins(), *pages(store.engine, thread)):
+                self._size += len(getattr(record, "data", b""))
+                if isinstance(record, Entry):
+                    self._blobs |= {record.body_hash, *used_blobs(record)}
+                    self._entries.append(
+                        Removed(
+                            thread=record.thread,
+                            entry=record.id,
+                            hash=record.hash,
+                            body_hash=record.body_hash,
                         )
+                    )
         except NotFound:
             raise
         except ClewError as error:
             self._flaw = f"it could not be read to its end: {error}"  # it goes all the same
         self._blobs = store.engine.has_blobs(self._blobs)
 
+    def _left_of_origins(self) -> list[Entry]:
+        """What it shares with purged threads: if no other fork does, that goes with it."""
+        engine, origin = self._store.engine, self._store.engine.thread(self._thread).origin
+        if origin is None or origin.entry is None:
+            return []
+        if holds(engine, origin.thread, origin.entry, origin.hash):
+            return []
+        self._inherits = True
+        return engine.path(self._thread, origin.entry)
+
+    def settle(self, purged: Purged) -> None:
+        """See what of it is still there, right after the purge: others may go as well."""
+        forks = list(purged.kept_for)
+        if self._inherits:
+            forks += [info.id for info in everything(self._store.engine) if info.origin is not None]
+        for fork in dict.fromkeys(forks):
+            path = self._store.engine.path(fork)
+            self._shared |= {(entry.thread, entry.id) for entry in path}
+
     def receipt(self, purged: Purged) -> Purged:
-        """The purge with its receipt, when it is done and what was derived is forgotten."""
+        """The purge with its receipt, when what was derived is forgotten, too."""
         store, engine = self._store, self._store.engine
-        shared = self._shared(purged.kept_for) if purged.kept else set()
         left = engine.has_blobs(self._blobs)
         found = _find(store, self._thread)
         receipt = Receipt(
@@ -70,7 +92,9 @@ class Inventory:
             store=store.properties.place,
             namespace=store.properties.namespace,
             threads=(self._thread,),
-            entries=tuple(one for one in self._entries if one.entry not in shared),
+            entries=tuple(
+                one for one in self._entries if (one.thread, one.entry) not in self._shared
+            ),
             records=purged.records,
             size_bytes=self._size,
             blobs=tuple(sorted(self._blobs - left)),
@@ -90,14 +114,6 @@ class Inventory:
             ),
         )
         return replace(purged, receipt=receipt)
-
-    def _shared(self, forks: Sequence[str]) -> set[str]:
-        """The entries that stay because these forks share them."""
-        found: set[str] = set()
-        for fork in forks:
-            path = self._store.engine.path(fork)
-            found |= {entry.id for entry in path if entry.thread == self._thread}
-        return found
 
 
 def _find(store: Store, thread: str) -> int:

@@ -22,7 +22,6 @@ from clew.core.model import (
     Draft,
     Entry,
     EntryDraft,
-    Erased,
     Inspect,
     Lease,
     LeaseRequest,
@@ -40,6 +39,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
+from clew.core.removal import Erased
 from clew.engines.files import changes, erase, leases, place, purge, verify
 from clew.engines.files.additions import create_thread
 from clew.engines.files.blobs import SPILL_BYTES

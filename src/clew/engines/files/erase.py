@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
 from clew.core.lines import ERASED_VERSION, Line, header_line, parse, record_line
-from clew.core.model import Entry, Erased
+from clew.core.model import Entry
 from clew.core.reducer import plan_erasure
+from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, tombstoned
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.changes import Changes

@@ -23,7 +23,6 @@ from clew.core.codec import new_id
 from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.facts import read_fact
 from clew.core.lines import (
-    ERASED_VERSION,
     Header,
     Line,
     parse,
@@ -36,15 +35,14 @@ from clew.engines.files.additions import Batch
 from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where
 from clew.engines.files.intake import apply, note_damage
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.files.open_store import LeftBehind, OpenStore
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.tail import Damage, FoundLine, judge, scan
-from clew.engines.files.thread_file import ThreadFile
+from clew.engines.files.thread_file import LAST_BYTES, LeftBehind, ThreadFile
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import rows
 
 CHUNK_BYTES = 4 * 1024 * 1024
-LAST_BYTES = 32
 LAST_LINES_BYTES = 16 * 1024  # read at first, to find where a thread stands
 RECENT_MAX = 5_000  # records that wait for the index, at most
 
@@ -280,10 +278,9 @@ class Journal:
         left = self._left
         if left is None or left.key != self.header.key or self.header.purged:
             return
-        same = size >= left.size and (
-            self.file.read(left.size - len(left.last), len(left.last)) == left.last
-        )
-        if not same and not self._is_rewritten(left, size):
+        self._left = left.found_in(self.file, size)
+        if self._left is None:
+            self._left = left
             reason = (
                 f"others have cut it or put another in its place: it had {left.size:,} bytes when "
                 f"record {left.seq} was acknowledged, has {size:,} now, and not that record; "
@@ -291,21 +288,6 @@ class Journal:
                 "there"
             )
             raise Corrupt(self.path, reason)
-
-    def _is_rewritten(self, left: LeftBehind, size: int) -> bool:
-        """Whether the record is there, at another place; which is remembered then."""
-        if self.header.version < ERASED_VERSION:
-            return False
-        end = self.file.start
-        for text in self.file.read(end, size - end).split(b"\n")[:-1]:
-            end += len(text) + 1
-            if text.startswith(b'{"seq":%d,' % left.seq):
-                line = parse(self._bytes, text, self.path)
-                self._left = LeftBehind(
-                    left.key, end, self.file.read(end - LAST_BYTES, LAST_BYTES), line.seq, line.hash
-                )
-                return line.hash == left.hash
-        return False
 
     def replaced(self) -> None:
         """Another file has its name now, by our own hand. Needs the mutex."""

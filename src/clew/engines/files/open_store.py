@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
-from msgspec import Struct
 
 from clew.core.engine import PathSize
 from clew.core.errors import ClewError, Closed, Corrupt, NotFound, Unavailable
@@ -23,7 +22,7 @@ from clew.engines.files.disk import EXHAUSTED, GuardedDisk, NotSynced
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.place import Place
-from clew.engines.files.thread_file import read_header
+from clew.engines.files.thread_file import LeftBehind, read_header
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import one
 
@@ -34,16 +33,6 @@ OPEN_MAX = 128  # files that are kept open, each with its lock
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
-
-
-class LeftBehind(Struct, frozen=True):
-    """How the handle's last append left a thread's file: its size, its last bytes, their record."""
-
-    key: str
-    size: int
-    last: bytes
-    seq: int
-    hash: str
 
 
 class OpenStore:

@@ -17,7 +17,6 @@ from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
-    Erased,
     Lease,
     LeaseRequest,
     Page,
@@ -34,6 +33,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
+from clew.core.removal import Erased
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
 from clew.engines.postgres.erase import Erase

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from clew.core.errors import ClewError, NotFound
-from clew.core.model import Entry, Erased
+from clew.core.model import Entry
 from clew.core.reducer import plan_erasure
+from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, to_stored, tombstoned
 from clew.engines.postgres.lookup import Book, Finder
 from clew.engines.postgres.rows import Stand

@@ -22,7 +22,6 @@ from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
     Entry,
-    Erased,
     Inspect,
     Lease,
     LeaseRequest,
@@ -40,6 +39,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace, file_stem
+from clew.core.removal import Erased
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability

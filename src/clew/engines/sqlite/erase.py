@@ -12,8 +12,9 @@ import apsw
 
 from clew.core.errors import Corrupt, NotFound
 from clew.core.lease_rules import Instant
-from clew.core.model import Entry, Erased
+from clew.core.model import Entry
 from clew.core.reducer import plan_erasure
+from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, to_stored, tombstoned
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.purge import UNUSED

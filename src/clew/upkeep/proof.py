@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from clew.core.engine import pages
 from clew.core.errors import InvalidInput
-from clew.core.model import Entry, Origin, Receipt, Record, ThreadInfo
+from clew.core.model import Entry, Origin, Record, ThreadInfo
 from clew.core.names import check_name, file_stem
+from clew.core.removal import Receipt
 from clew.derived import files_of
 from clew.upkeep.receipt import UNTOLD, is_in
 from clew.upkeep.transfer import everything, holds
