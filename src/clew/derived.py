@@ -74,6 +74,27 @@ def ask(store: Store, tables: Tables, question: Callable[[apsw.Connection], T]) 
         return question(db)
 
 
+def forget(store: Store, tables: Tables, remove: Callable[[apsw.Connection], object]) -> None:
+    """Remove something from tables, if there are any, so that nothing of it is in their files."""
+    file = _file_of(store, tables)
+    if file is not None and file.exists():
+        try:
+            with closing(_open(file, tables)) as db:
+                remove(db)
+                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, OSError, msgspec.MsgspecError):
+            _throw_away(file)  # it can be made again, and what was to be removed must not stay
+    if tables.name in store.derived:
+        with _memory(store, tables) as db:
+            remove(db)
+
+
+def files_of(store: Store) -> list[Path]:
+    """The files in which something is kept that was made of a store's records."""
+    found = _file_of(store, Tables("*", ""))
+    return [] if found is None else sorted(found.parent.parent.glob(f"*/{found.name}*"))
+
+
 # A value that cannot be one is damage as well, and so is a table that is not there.
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, msgspec.MsgspecError)
 
@@ -160,6 +181,7 @@ def _open(file: Path, tables: Tables) -> apsw.Connection:
             db.config(option, switch)
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "normal")
+        db.pragma("secure_delete", 1)
         _make(db, tables)
         return db
     except BaseException:

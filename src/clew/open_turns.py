@@ -9,6 +9,7 @@ question reads what was written since the last one, and the turns that it finds.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 import apsw
@@ -83,6 +84,14 @@ def unfinished_turns(store: Store) -> dict[str, Entry]:
             _log.warning("the open turn of thread %r cannot be read: %s", id, error)
     found.sort(key=lambda one: (one[1].time_us, one[0]))
     return dict(found)
+
+
+def forget_turns(store: Store, threads: Iterable[str]) -> None:
+    """Remove what is remembered of threads."""
+    ids = [(id,) for id in threads]
+    derived.forget(
+        store, _TABLES, lambda db: db.executemany("DELETE FROM threads WHERE id = ?", ids)
+    )
 
 
 def _catch_up(db: apsw.Connection, store: Store) -> None:

@@ -36,6 +36,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
+from clew.core.removal import Receipt
 from clew.thread import Thread, part
 from clew.tree import Comparison, Relative
 from clew.turn import Renewer
@@ -292,7 +293,7 @@ class Store:
 
         Entries that a fork shares stay for the fork; the answer says how many, and for whom.
         `children` of the answer are the threads that worked for it: they stay as they are, with a
-        `parent` that is not there any more.
+        `parent` that is not there any more. Its `receipt` is yours to keep: the store forgets.
         """
         # Looked for first: if that fails, nothing has been removed yet.
         children = tree.children_of(self, check_name(thread, "id"))
@@ -300,11 +301,26 @@ class Store:
             info = self.engine.thread(thread)
         except Corrupt:
             info = None  # it can be removed all the same
+        inventory = part("Inventory")(self, thread)
         purged = replace(self.engine.purge(thread), children=children)
-        self.searcher.forget([thread])
+        inventory.settle(purged)
+        part("forget_derived")(self, [thread])
         if info is not None and fact_keys(info, "snapshot."):
             part("forget_caches")(self, info)
-        return purged
+        done: Purged = inventory.receipt(purged)
+        return done
+
+    def erase(self, thread: str, entries: Iterable[str], *, reason: str | None = None) -> Receipt:
+        """Remove the bodies and metas of entries for good: a secret, a person's data.
+
+        Each entry stays where it is, with its id and its hash, and says `[erased]`; the chain of
+        hashes verifies on. It is erased for every fork that shares it, in the search index and in
+        what was counted, with the blobs that nothing else needs. The thread's log notes when, and
+        the `reason`, if there is one. Copies under other ids, and other stores, are others: see
+        `clew erased`. The receipt is yours to keep. Again: the same, and nothing changes. NotFound.
+        """
+        done: Receipt = part("erase")(self, check_name(thread, "id"), entries, reason)
+        return done
 
     def fork(
         self,

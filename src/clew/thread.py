@@ -28,6 +28,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
+from clew.core.removal import Receipt
 from clew.exchange import Outputs, Reply
 from clew.messages.incoming import message_draft
 from clew.tree import Comparison
@@ -386,6 +387,10 @@ class Thread:
         """Give an entry a name that people can find it by; None takes it away."""
         self.get(entry)
         self.set_facts({f"label.{entry}": name})
+
+    def erase(self, *entries: str, reason: str | None = None) -> Receipt:
+        """Remove the bodies and metas of entries for good: see `Store.erase`."""
+        return self.store.erase(self.id, entries, reason=reason)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from clew.core.codec import encode, new_id
 from clew.core.errors import Conflict, InvalidInput, NotFound
 from clew.core.model import Entry, EntryDraft, FactDraft, Segment, ThreadInfo
 from clew.core.names import check_name
+from clew.core.tombstones import used_blobs
 from clew.messages.neutral import ToolCall, calls_of
 from clew.messages.replies import ADOPTED, adopted_hash
 
@@ -317,7 +318,7 @@ def _adopted(entry: Entry, fork: str, id: str, parent: str | UnsetType | None) -
         turn=entry.turn,
         format=entry.format,
         meta_data=encode(meta, field="meta"),
-        blobs=entry.blobs,
+        blobs=used_blobs(entry),
     )
 
 

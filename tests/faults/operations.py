@@ -220,6 +220,16 @@ def _purge(engine: Engine, id: str) -> None:
             raise
 
 
+def erase(engine: Engine) -> None:
+    """A small body that a fork shares, and a large one."""
+    engine.erase("t", ["e1", "e6"], time_us=WALL_US + 6, reason="a test")
+
+
+def erase_shared(engine: Engine) -> None:
+    """Of a thread that was purged but for what a fork shares."""
+    engine.erase("f", ["e1"], time_us=WALL_US + 6)
+
+
 def put_blobs(engine: Engine) -> None:
     engine.put_blobs(LOOSE)
 
@@ -263,6 +273,8 @@ OPERATIONS = [
     Operation("delete", delete),
     Operation("purge", purge),
     Operation("purge what a fork shares", purge_shared),
+    Operation("erase", erase),
+    Operation("erase what is left of a purged thread", erase_shared, prepare=purge_shared),
     Operation("put blobs", put_blobs),
     Operation("sweep", sweep, prepare=put_blobs),
     Operation("close", close),
@@ -290,7 +302,9 @@ SEQUENCE = [
     acquire,
     probe,
     purge,
+    erase,
     sweep,
     delete,
     purge_shared,
+    erase_shared,
 ]

@@ -19,6 +19,7 @@ from amounts import amount
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
+from msgspec.structs import replace
 from places import FilesPlace, PostgresPlace, SQLitePlace
 
 from clew.core.codec import digest
@@ -39,6 +40,7 @@ from clew.core.model import (
     ThreadDraft,
     ThreadQuery,
 )
+from clew.core.removal import Erased
 from clew.engines.memory import MemoryEngine
 from clew.engines.shared.tables import read
 
@@ -170,6 +172,15 @@ class EngineMatchesReducer(RuleBasedStateMachine):
     @rule(thread=THREADS)
     def purge(self, thread: str) -> None:
         self.both(lambda e: e.purge(thread))
+
+    @rule(thread=THREADS, entries=st.lists(ENTRIES, min_size=1, max_size=3), time_us=TIMES)
+    def erase(self, thread: str, entries: list[str], time_us: int) -> None:
+        def call(engine: Engine) -> list[Erased]:
+            # How much of a log is left is a matter of the engine.
+            found = engine.erase(thread, entries, time_us=time_us, reason="why")
+            return [replace(one, log_bytes=0) for one in found]
+
+        self.both(call)
 
     @rule(data=st.sampled_from([b"one", b"two" * 5000]))
     def put_blob(self, data: bytes) -> None:

@@ -48,6 +48,7 @@ from clew.core.model import (
     Swept,
     ThreadInfo,
 )
+from clew.core.removal import Receipt
 from clew.exchange import Outputs, Reply
 from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Relatives, Store
 from clew.thread import Thread
@@ -130,6 +131,11 @@ class AsyncStore:
 
     async def purge(self, thread: str) -> Purged:
         return await hop(self.sync.purge, thread)
+
+    async def erase(
+        self, thread: str, entries: Iterable[str], *, reason: str | None = None
+    ) -> Receipt:
+        return await hop(self.sync.erase, thread, entries, reason=reason)
 
     async def fork(self, thread: str, **options: Unpack[ForkOptions]) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.fork, thread, **options))
@@ -401,6 +407,9 @@ class AsyncThread:
 
     async def label(self, entry: str, name: str | None) -> None:
         await hop(self.sync.label, entry, name)
+
+    async def erase(self, *entries: str, reason: str | None = None) -> Receipt:
+        return await hop(self.sync.erase, *entries, reason=reason)
 
     async def context(
         self, format: str | None = None, **options: Unpack[ContextOptions]

@@ -27,6 +27,8 @@ COMMANDS = {
     "demo": "watch an agent get killed, resume, fork and rewind",
     "diff": "where two threads or entries part, side by side",
     "doctor": "what a store is, what it promises here, and what is wrong with it",
+    "erase": "remove what an entry says for good; asks first",
+    "erased": "prove that nothing is left of what was purged or erased",
     "export": "write one thread as a JSONL file that needs no other",
     "fork": "a new thread that shares a path with another one",
     "gc": "remove what nothing refers to, and threads that were deleted long ago",
@@ -64,10 +66,11 @@ COMMANDS = {
 # How the help orders them; what is in no group stands at the end.
 GROUPS = {
     "look": "list show search usage tree diff tail stats serve view",
-    "change": "new append fork move adopt compact title tag label archive delete restore purge",
+    "change": "new append fork move adopt compact title tag label archive delete restore purge "
+    "erase",
     "files": "snapshot rewind undo redo",
     "agents": "import watch resume mend mcp",
-    "look after a store": "verify repair doctor backup copy cleanup gc migrate export",
+    "look after a store": "verify erased repair doctor backup copy cleanup gc migrate export",
 }
 
 

@@ -23,7 +23,7 @@ BROKEN_PIPE = 141
 
 MEANINGS = {
     OK: "done, and all is well",
-    DAMAGE: "stored data is damaged",
+    DAMAGE: "stored data is damaged; of erased: something is left",
     USAGE: "the command line is wrong, or names a store that is not there",
     NOT_FOUND: "there is no such thread or entry",
     CONFLICT: "another writer was first, or holds the lease",

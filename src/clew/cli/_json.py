@@ -73,4 +73,5 @@ def _own_fields(record: Record) -> dict[str, Any]:
         "partial": partial_of(record),
         "blobs": list(record.blobs),
         "body": record.body,
+        "erased_at": None if record.erased_at is None else rfc3339(record.erased_at),
     }

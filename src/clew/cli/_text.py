@@ -17,6 +17,7 @@ from clew import messages
 from clew.context.tokens import characters, is_flag_half
 from clew.core.codec import render
 from clew.core.model import Entry
+from clew.core.removal import Receipt
 from clew.messages.gist import gist
 from clew.messages.neutral import Media, Part, Text, Thinking, ToolCall, ToolResult
 
@@ -183,6 +184,8 @@ def text_of(entry: Entry, *, short: bool = False) -> str:
     `short`: long JSON is cut, and of what is no message only the gist is told.
     """
     body = entry.body
+    if entry.erased_at is not None:
+        return f"[erased on {entry.erased_at:%Y-%m-%d %H:%M}]"
     if entry.kind == "turn_marker" and isinstance(body, dict) and "status" in body:
         return _marker(body)
     if entry.kind == "snapshot" and isinstance(body, dict) and "tree" in body:
@@ -197,6 +200,15 @@ def text_of(entry: Entry, *, short: bool = False) -> str:
     if not found:
         return gist(body) if short else _json(body, short)
     return _said([part for message in found for part in message.parts], short)
+
+
+def remainders(receipt: Receipt | None) -> list[str]:
+    """Where something was left of what was removed, or where that cannot be told."""
+    found = []
+    for checked in () if receipt is None else receipt.left:
+        left = "cannot be told" if checked.left is None else f"{checked.left} left"
+        found.append(f"{checked.place}: {left}" + (f" ({checked.note})" if checked.note else ""))
+    return found
 
 
 def partial_of(entry: Entry) -> str | None:

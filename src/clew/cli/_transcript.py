@@ -85,6 +85,8 @@ class Transcript:
         head: list[Part] = [(f"{entry.seq:>4} ", "dim"), (who, style)]
         if partial_of(entry) is not None:
             head.append((" [partial]", "bold yellow"))
+        if entry.erased_at is not None:
+            head.append((f" [erased on {entry.erased_at:%Y-%m-%d %H:%M}]", "bold yellow"))
         told = [f"{entry.time:%Y-%m-%d %H:%M}"]
         told += [message.model] if message.model else []
         head.append((f"  {' · '.join(told)}", "dim"))

@@ -1,7 +1,8 @@
 """Remove one thread for good, deleted before or not. This cannot be undone; it asks first.
 
 Entries that a fork shares stay for the fork. Sub-agents of it stay, without the thread that they
-worked for. clew cleanup does it for all threads of an age.
+worked for. What is printed with --json has a receipt; clew erased takes it. clew cleanup does it
+for all threads of an age.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from clew.cli._arguments import add_asking, add_object, add_thread, consent
 from clew.cli._json import json_value, thread_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import plural
+from clew.cli._text import plural, remainders
 from clew.cli.list import draw_threads
 
 
@@ -41,6 +42,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return _exits.OK
     kept = f"; {plural(done.kept, 'record')} kept for forks" if done.kept else ""
     screen.line(("removed", "bold green"), f": {plural(done.records, 'record')}{kept}")
+    for line in remainders(done.receipt):
+        screen.line(line, fit=False)
     if done.children:
         count = plural(len(done.children), "thread")
         screen.line(f"{count} worked for it: {', '.join(done.children)}", fit=False)

@@ -289,6 +289,10 @@ class _Reader:
                 return []
             new = edit.message if edit.content is None else _with_content(entry.body, edit.content)
             return self._read(entry, _mended(new), edit.format or entry.format)
+        if entry.tombstone is not None and entry.kind == "tool_result":
+            # It does not say what it answers, so it is none: its call is answered as interrupted.
+            self._report("erased", "the result of a tool was erased", entry.id)
+            return []
         body = decode(entry.data)
         # How lone surrogates are spelled, and little else: a look at the bytes is much cheaper
         # than one at every text of every message.

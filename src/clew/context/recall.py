@@ -9,7 +9,7 @@ or an edit came, it is dropped and made anew.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from threading import Lock
 from typing import Protocol
 
@@ -19,7 +19,8 @@ from clew.context.projection import Options, Projection, check_options, format_o
 from clew.context.request import Context
 from clew.context.window import PathReader, Window, read_window
 from clew.core.errors import NotFound
-from clew.core.model import Entry
+from clew.core.model import Entry, Record
+from clew.core.tombstones import is_erasure
 
 SIZE_BYTES_MAX = 32 * 1024 * 1024  # of the bodies, in all; what is made of them takes some more
 _ENTRY_BYTES = 1000  # what an entry takes beside its body, about
@@ -31,6 +32,8 @@ _LOOKING_BACK = frozenset({"compaction", "context_edit"})
 class _Thread(PathReader, Protocol):
     @property
     def id(self) -> str: ...
+
+    def read(self, *, after: int = 0) -> Iterable[Record]: ...
 
 
 class _Kept(Struct):
@@ -77,6 +80,12 @@ class Recall:
             self._put(key, kept)
         return context
 
+    def forget(self) -> None:
+        """Keep nothing of what was projected so far."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
     def _take(self, key: Hashable) -> _Kept | None:
         with self._lock:
             found = self._kept.pop(key, None)
@@ -116,6 +125,8 @@ def _continued(
     if not path or path[0].hash != kept.hash:
         return None
     new = path[1:]
+    if path[0].tombstone is not None or _was_erased(thread, path):
+        return None
     if any(entry.kind in _LOOKING_BACK for entry in new):
         return None
     target = kept.projection.target
@@ -125,6 +136,22 @@ def _continued(
     last = path[-1]
     kept.parent, kept.hash, kept.size = last.parent, last.hash, kept.size + _size(new)
     return kept
+
+
+def _was_erased(thread: _Thread, path: Sequence[Entry]) -> bool:
+    """Whether the log tells, between the entries, that something before them was erased.
+
+    Where nothing but entries was written, as mostly, it need not be read.
+    """
+    first, last = path[0], path[-1]
+    if first.thread != last.thread or last.seq - first.seq == len(path) - 1:
+        return False
+    for record in thread.read(after=first.seq):
+        if record.seq > last.seq:
+            break
+        if is_erasure(record):
+            return True
+    return False
 
 
 def _is_found(window: Window) -> bool:

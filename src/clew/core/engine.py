@@ -45,6 +45,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.removal import Erased
 
 R = TypeVar("R", bound=Record)
 Progress = Callable[[int, int], None]
@@ -215,6 +216,26 @@ class Engine(Protocol):
         A live lease does not stand in the way, and goes with the thread: its holder's next append
         or renewal is NotFound. A caller that wants no writer to lose its thread acquires the lease
         first, as `Store.cleanup` does.
+        """
+        ...
+
+    def erase(
+        self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
+    ) -> list[Erased]:
+        """Remove the bodies and metas of entries for good, all or none; their places stay.
+
+        Each keeps its id, its hash and all that hangs on it: a tombstone is in its place, and what
+        `read` and `path` give has a stand-in as its body (see `Entry.tombstone`). An entry that the
+        thread inherited is erased where it was written, and so for every thread that shares it.
+        The log of the thread that it was written in gets the fact `erased.` + its id, with the
+        time, so that whatever follows a log is told; if that thread was purged, there is no log.
+
+        Bodies that lie in blobs go with it, unless another record has the same one. Blobs that the
+        entry names are not in use by it any more, and are left to `sweep`.
+
+        Idempotent: what was erased already is told as it was then, and nothing is written. A
+        deleted thread and a live lease do not stand in the way. NotFound: no such thread, or no
+        such entry in it.
         """
         ...
 

@@ -51,12 +51,15 @@ def entry_hash(
     draft: EntryDraft | Entry, parent: str | None, parent_hash: str | None, body_hash: str
 ) -> str:
     """The hash of an entry: its own fields, the hashes of body and meta, its parent's hash."""
-    meta_hash = "" if draft.meta_data is None else digest(draft.meta_data)
+    meta_hash: str | None = "" if draft.meta_data is None else digest(draft.meta_data)
+    format = draft.format
+    if draft.tombstone is not None:
+        meta_hash, format = draft.tombstone.meta_hash, draft.tombstone.format
     # The text of `digest_fields`, written out: every append makes one.
     text = (
         f"entry\0{parent_hash or ''}\0{draft.id}\0{parent or ''}\0{draft.kind}"
-        f"\0{draft.format or ''}\0{draft.turn or ''}\0{draft.time_us}"
-        f"\0{','.join(draft.blobs)}\0{meta_hash}\0{body_hash}"
+        f"\0{format or ''}\0{draft.turn or ''}\0{draft.time_us}"
+        f"\0{','.join(draft.blobs)}\0{meta_hash or ''}\0{body_hash}"
     )
     return digest(text.encode("utf-8"))
 

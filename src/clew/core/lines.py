@@ -21,9 +21,11 @@ from clew.core.codec import to_bytes
 from clew.core.errors import ClewError, Corrupt
 from clew.core.hashes import thread_hash
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadDraft, to_time, to_us
+from clew.core.tombstones import bury, from_stored, to_stored
 
 FORMAT = "clew.thread"
-VERSION = 1
+VERSION = 2  # the highest that is known
+ERASED_VERSION = 2  # of a file in which something was erased; the header of every other one says 1
 MARKER = "clew.json"  # the file that makes a folder a store of such files
 SUM_DIGITS = 16
 _MARK = b',"sum":"'
@@ -48,6 +50,7 @@ class Header(Struct, frozen=True):
     draft: ThreadDraft
     source: Source | None = None
     purged: bool = False
+    version: int = 1
 
 
 class Line(Struct, frozen=True):
@@ -70,6 +73,8 @@ class Line(Struct, frozen=True):
     body: Raw = _NOTHING
     body_hash: str = ""
     body_blob: str | None = None
+    body_size: int | None = None
+    erased: Raw = _NOTHING
     leaf: str | None = None
     key: str = ""
     value: Raw = _NOTHING
@@ -105,7 +110,17 @@ class Line(Struct, frozen=True):
     @property
     def lacks_body(self) -> bool:
         """Whether it is an entry's line with the hash of a body, but without the body."""
-        return self.type == "entry" and self.body_blob is None and not bytes(self.body)
+        return (
+            self.type == "entry"
+            and self.body_blob is None
+            and not bytes(self.body)
+            and not bytes(self.erased)
+        )
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The blobs that it names and needs: those of an entry that was erased may be gone."""
+        return () if bytes(self.erased) else self.blobs
 
     def record(self, thread: str, large: bytes | None = None) -> Record:
         """The record; `large` is what `spilled` names, or what to put for a missing body."""
@@ -113,7 +128,7 @@ class Line(Struct, frozen=True):
         if large is None and self.lacks_body:
             raise Corrupt(f"record {self.seq} of {thread!r}", "its body is missing")
         if self.type == "entry":
-            return Entry(
+            made = Entry(
                 thread,
                 self.seq,
                 self.id,
@@ -128,6 +143,10 @@ class Line(Struct, frozen=True):
                 bytes(self.meta) or None,
                 self.blobs,
             )
+            if not bytes(self.erased):
+                return made
+            place = f"record {self.seq} of {thread!r}"
+            return bury(made, from_stored(bytes(self.erased), self.format, place))
         if self.type == "move":
             return Move(thread, self.seq, self.id, time_us, digest, self.leaf)
         return Fact(thread, self.seq, self.id, time_us, digest, self.key, _bytes(large, self.value))
@@ -144,7 +163,7 @@ def header_line(header: Header) -> bytes:
     draft = header.draft
     members: dict[str, Any] = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": header.version,
         "id": draft.id,
         "key": header.key,
         "created": _time(draft.created_us),
@@ -206,13 +225,18 @@ def _entry(entry: Entry, blob: str | None) -> bytes:
     ]
     if entry.turn is not None:
         parts.append(b'"turn":' + _encode(entry.turn))
-    if entry.format is not None:
-        parts.append(b'"format":' + _encode(entry.format))
+    tombstone = entry.tombstone
+    format = entry.format if tombstone is None else tombstone.format
+    if format is not None:
+        parts.append(b'"format":' + _encode(format))
     if entry.meta_data is not None:
         parts.append(b'"meta":' + entry.meta_data)
     if entry.blobs:
         parts.append(b'"blobs":' + _encode(entry.blobs))
-    parts.append(_inline(b"body", entry.data, blob))
+    if tombstone is None:
+        parts.append(_inline(b"body", entry.data, blob))
+    else:
+        parts.append(b'"erased":' + to_stored(tombstone))
     if blob is None:  # a blob is named by the hash of the body
         parts.append(b'"body_hash":"%s"' % entry.body_hash.encode())
     parts.append(b'"hash":"%s"' % entry.hash.encode())
@@ -275,7 +299,7 @@ def take_apart(line: bytes, place: str) -> Line:
 
 
 _line_decoder = msgspec.json.Decoder(Line)
-_RAW = ("body", "value", "meta")
+_RAW = ("body", "value", "meta", "erased")
 _decoder = json.JSONDecoder()
 
 
@@ -342,4 +366,4 @@ def parse_header(line: bytes, place: str) -> Header:
     if not (raw.key.isascii() and raw.key.isalnum()):
         raise Corrupt(place, f"{raw.key!r} is not the key of a thread")
     draft = ThreadDraft(id=raw.id, created_us=created_us, parent=raw.parent, origin=raw.origin)
-    return Header(raw.key, draft, raw.source, raw.purged)
+    return Header(raw.key, draft, raw.source, raw.purged, raw.version)

@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr
 from clew.core.codec import decode, digest, to_hash
 from clew.core.errors import Corrupt, InvalidInput, shortened
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
+from clew.core.removal import Receipt, Tombstone
 
 # --- a property that is computed when it is first looked at ---
 
@@ -109,7 +110,8 @@ class Record(Struct, frozen=True, gc=False):
 class Entry(Record, frozen=True, gc=False):
     """An immutable record in the tree. `hash` covers its content and its parent's hash.
 
-    The body is covered by `body_hash`, its own hash.
+    The body is covered by `body_hash`, its own hash. Where it was erased, `tombstone` says so:
+    `body` is then a short text that stands in for it, and there is no `meta` and no `format`.
     """
 
     parent: str | None
@@ -120,11 +122,17 @@ class Entry(Record, frozen=True, gc=False):
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
+    tombstone: Tombstone | None = None
 
     @property
     def body_hash(self) -> str:
-        """The hash of the body alone."""
+        """The hash of the body alone, also when that was erased."""
         return to_hash(self.body_digest)
+
+    @property
+    def erased_at(self) -> datetime | None:
+        """When its body and meta were erased; None: they were not."""
+        return None if self.tombstone is None else to_time(self.tombstone.time_us)
 
     @property
     def body(self) -> Any:
@@ -200,6 +208,7 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     `whole`: the draft was made of a stored record, so that what it lacks counts as well. `fresh`:
     the id was minted for this one call, so that an engine need not look whether it is stored
     already. These three are not stored.
+    `tombstone` and `known_hash` are of an entry whose body was erased before it is copied.
     """
 
     id: str
@@ -214,11 +223,13 @@ class EntryDraft(Struct, frozen=True, kw_only=True):
     implied_turn: bool = False
     whole: bool = False
     fresh: bool = False
+    tombstone: Tombstone | None = None
+    known_hash: str | None = None
 
     @property
     def content_hash(self) -> str:
         """The hash of the body: what `body_hash` of the entry will be."""
-        return digest(self.data)
+        return self.known_hash or digest(self.data)
 
 
 class MoveDraft(Struct, frozen=True, kw_only=True):
@@ -554,7 +565,8 @@ class Stats(Struct, frozen=True, kw_only=True):
 class Purged(Struct, frozen=True, kw_only=True):
     """What a purge removed, and what stays because forks still need it.
 
-    `children` are the threads whose parent it was. `Store.purge` names them; engines do not look.
+    `children` are the threads whose parent it was. `Store.purge` names them, and gives the
+    `receipt`; engines do not look. `log_bytes` is as in `Erased`.
     """
 
     thread: str
@@ -562,6 +574,8 @@ class Purged(Struct, frozen=True, kw_only=True):
     kept: int
     kept_for: tuple[str, ...]
     children: tuple[str, ...] = ()
+    log_bytes: int | None = 0
+    receipt: Receipt | None = None
 
 
 class Swept(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ other engines are compared with.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -42,6 +43,7 @@ from clew.core.model import (
     ThreadInfo,
     to_time,
 )
+from clew.core.tombstones import PREFIX, announcement
 
 Find = Callable[[str], Record | None]
 NO_HASHES: Mapping[str, str] = MappingProxyType({})
@@ -158,6 +160,10 @@ class _Planner:
         self.new.append(record)
         return record
 
+    def announce(self, draft: FactDraft) -> Fact:
+        """A fact that nothing stands in the way of."""
+        return self._take_fact(draft)
+
     def _check_alive(self, draft: Draft) -> None:
         """To a deleted thread nothing is written but the fact that takes the tombstone away."""
         deleted_us = self.head.deleted_us
@@ -171,7 +177,7 @@ class _Planner:
         if draft.parent is not UNSET:
             parent, parent_hash = draft.parent, self._hash_of(draft.parent, "parent")
         seq = head.seq + 1
-        body_hash = self._hashes.get(draft.id) or digest(draft.data)
+        body_hash = self._hashes.get(draft.id) or draft.known_hash or digest(draft.data)
         hash = entry_hash(draft, parent, parent_hash, body_hash)
         entry = Entry(
             head.thread,
@@ -187,6 +193,7 @@ class _Planner:
             draft.format,
             draft.meta_data,
             draft.blobs,
+            draft.tombstone,
         )
         # A path is read as ranges of consecutive entries, so every break in them is noted.
         if parent is None or parent != head.tail:
@@ -208,12 +215,24 @@ class _Planner:
     def _take_fact(self, draft: FactDraft) -> Fact:
         value = decode(draft.data)
         check_fact(draft.key, value)
+        if draft.key.startswith(PREFIX):
+            self._check_erased(draft.key.removeprefix(PREFIX))
         seq = self.head.seq + 1
         deleted_us = value if draft.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=seq, deleted_us=deleted_us)
         hash = fact_hash(self.head.thread, seq, draft, self._hashes.get(draft.id))
         own = bytes.fromhex(hash[3:])
         return Fact(self.head.thread, seq, draft.id, draft.time_us, own, draft.key, draft.data)
+
+    def _check_erased(self, id: str) -> None:
+        """That an entry was erased is said by the engine that does it, and by copies of its word.
+
+        Of an entry that is not here anything may be said.
+        """
+        entry = self._known.get(id) or self._find(id)
+        if isinstance(entry, Entry) and entry.tombstone is None:
+            reason = f"{PREFIX}{id} says that {id!r} was erased, and it was not; call erase"
+            raise InvalidInput("facts", reason)
 
     def _hash_of(self, id: str | None, field: str) -> str | None:
         if id is None:
@@ -257,23 +276,45 @@ def _differing(draft: EntryDraft, entry: Entry) -> str:
     another turn. A `whole` draft says everything, so that a copy notices whatever differs.
     """
     said_turn = None if draft.implied_turn else draft.turn
-    said_meta = None if draft.meta_data == b"{}" else draft.meta_data
     every = draft.whole
     if draft.kind != entry.kind:
         return "kind"
-    if draft.data != entry.data:
+    if draft.tombstone is None and entry.tombstone is None:
+        said = draft.data, draft.format, None if draft.meta_data == b"{}" else draft.meta_data
+        stored = entry.data, entry.format, entry.meta_data
+    else:  # what was erased is known by its hashes
+        said, stored = _by_hash(draft, draft.content_hash), _by_hash(entry, entry.body_hash)
+    if said[0] != stored[0]:
         return "body"
     if draft.parent not in (UNSET, entry.parent):
         return "parent"
     if (every or said_turn is not None) and said_turn != entry.turn:
         return "turn"
-    if (every or draft.format is not None) and draft.format != entry.format:
+    if (every or said[1] is not None) and said[1] != stored[1]:
         return "format"
-    if (every or said_meta is not None) and draft.meta_data != entry.meta_data:
+    if (every or said[2] is not None) and said[2] != stored[2]:
         return "meta"
     if (every or draft.blobs) and draft.blobs != entry.blobs:
         return "blobs"
     return ""
+
+
+def _by_hash(one: EntryDraft | Entry, body_hash: str) -> tuple[Any, str | None, Any]:
+    """Body, format and meta of an entry, as far as they can be told when it is erased."""
+    if one.tombstone is not None:
+        return body_hash, one.tombstone.format, one.tombstone.meta_hash
+    bare = one.meta_data is None or one.meta_data == b"{}"
+    return body_hash, one.format, None if bare else digest(one.meta_data or b"")
+
+
+def plan_erasure(head: Head, entries: Iterable[Entry], reason: str | None) -> Plan:
+    """What a thread's log gets when entries that were written in it are erased: a fact for each.
+
+    It is neither for a lease nor for a tombstone of the whole thread to prevent that.
+    """
+    planner = _Planner(head, {entry.id: entry for entry in entries}.get, {}, NO_HASHES)
+    new = [planner.announce(announcement(entry, reason)) for entry in entries]
+    return Plan(planner.head, list(new), list(new), {})
 
 
 def check_origin(origin: Origin, hash: str) -> None:
@@ -310,16 +351,25 @@ class Span:
     """A part of a path that one thread wrote in one go, and the part that it hangs on.
 
     Forks share what they inherit by sharing these, so that a fork costs the same whatever the
-    length of its path. A span that was given away never grows; a thread's own last one does.
+    length of its path. A span that was given away never grows; a thread's own last one does. It
+    names its entries by their ids, so that one that is erased is so in every path.
     """
 
-    __slots__ = ("above", "first", "last", "owner")
+    __slots__ = ("above", "first_id", "last_id", "owner")
 
     def __init__(self, owner: ThreadState, first: Entry, last: Entry, above: Span | None) -> None:
         self.owner = owner
-        self.first = first
-        self.last = last
+        self.first_id = first.id
+        self.last_id = last.id
         self.above = above
+
+    @property
+    def first(self) -> Entry:
+        return self.owner.entry(self.first_id)
+
+    @property
+    def last(self) -> Entry:
+        return self.owner.entry(self.last_id)
 
     def spans(self) -> Iterator[Span]:
         at: Span | None = self
@@ -330,7 +380,7 @@ class Span:
     def entries(self) -> Iterator[Entry]:
         """Those of this span alone, the newest first."""
         entry = self.last
-        while entry is not self.first:
+        while entry.id != self.first_id:
             yield entry
             entry = self.owner.entry(str(entry.parent))
         yield entry
@@ -340,7 +390,7 @@ class Span:
         for span in self.spans():
             entry = span.owner.own.get(id)
             if isinstance(entry, Entry) and span.first.seq <= entry.seq <= span.last.seq:
-                whole = entry is span.last
+                whole = id == span.last_id
                 return span if whole else Span(span.owner, span.first, entry, span.above)
         return None
 
@@ -399,7 +449,7 @@ class ThreadState:
 
     def _apply_entry(self, entry: Entry) -> None:
         if entry.parent is not None and entry.parent == self.head.tail:
-            self._segments[-1].last = entry
+            self._segments[-1].last_id = entry.id
         else:
             above = None if entry.parent is None else self.span_to(entry.parent)
             self._segments.append(Span(self, entry, entry, above))
@@ -420,6 +470,19 @@ class ThreadState:
             self.facts[fact.key] = fact
         deleted_us = value if fact.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=fact.seq, deleted_us=deleted_us)
+
+    def writer_of(self, id: str) -> ThreadState:
+        """The thread that an entry on its paths was written in: this one, or one further up."""
+        if id in self.own or self.inherited is None:
+            return self
+        span = self.inherited.cut(id)
+        return self if span is None else span.owner
+
+    def put_erased(self, entry: Entry) -> None:
+        """Put an entry of its own that was erased in the place of what it was."""
+        self.own[entry.id] = entry
+        if self.records:  # there are none left of a thread that was purged
+            self.records[entry.seq - 1] = entry
 
     def path(
         self, leaf: str | None, *, after: str | None = None, limit: int | None = None

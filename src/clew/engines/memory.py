@@ -34,7 +34,16 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.core.reducer import Span, ThreadState, check_origin, check_recreated, plan
+from clew.core.reducer import (
+    Span,
+    ThreadState,
+    check_origin,
+    check_recreated,
+    plan,
+    plan_erasure,
+)
+from clew.core.removal import Erased
+from clew.core.tombstones import to_erased, tombstoned, used_blobs
 from clew.engines.shared.clock import now
 from clew.engines.shared.thread_list import page_of
 
@@ -159,6 +168,27 @@ class MemoryEngine:
                     longest[span.first.seq] = span
         return {entry.id for span in longest.values() for entry in span.entries()}, forks
 
+    def erase(
+        self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
+    ) -> list[Erased]:
+        with self._changed:
+            state = self._state(thread)
+            found = {id: state.entry(id) for id in entries}
+            done: list[Erased] = []
+            for id, old in found.items():
+                owner = state.writer_of(id)
+                lives = self._threads.get(owner.draft.id) is owner
+                new = old if old.tombstone is not None else tombstoned(old, time_us)
+                done.append(to_erased(new, recorded=lives))
+                if new is old:
+                    continue
+                owner.put_erased(new)
+                if lives:
+                    for record in plan_erasure(owner.head, [new], reason).new:
+                        owner.apply(record)
+            self._changed.notify_all()
+            return done
+
     # --- the journal ---
 
     def append(
@@ -174,7 +204,7 @@ class MemoryEngine:
             lease = self._leases.get(thread, LeaseState()).live(thread, self._clock())
             decided = plan(state.head, drafts, state.find, expect=expect, fence=fence, lease=lease)
             for record in decided.new:
-                for hash in record.blobs if isinstance(record, Entry) else ():
+                for hash in used_blobs(record):
                     if hash not in self._blobs:
                         reason = f"blob {hash!r} is not in the store; put it first"
                         raise InvalidInput("blobs", reason)
@@ -276,8 +306,7 @@ class MemoryEngine:
                 hash
                 for owner in owners
                 for record in owner.own.values()
-                if isinstance(record, Entry)
-                for hash in record.blobs
+                for hash in used_blobs(record)
             }
             old = {hash for hash, (_, put_us) in self._blobs.items() if put_us <= before_us}
             return old - used

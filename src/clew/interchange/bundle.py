@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from clew.address import open_engine
 from clew.core import drafts
@@ -35,6 +36,7 @@ from clew.core.lines import (
 from clew.core.lines import VERSION as LINES_VERSION
 from clew.core.model import Draft, Entry, Fact, FactDraft, Record, ThreadDraft
 from clew.core.names import check_name
+from clew.core.tombstones import used_blobs
 from clew.interchange.clew_lines import VERSION
 from clew.interchange.report import FileReport
 from clew.store import Store
@@ -191,9 +193,9 @@ class _File:
         """What a line says, checked as if a caller had said it."""
         record = line.record(self._thread, self._large(line))
         if isinstance(record, Entry):
-            for hash in record.blobs:
+            for hash in used_blobs(record):
                 self._blob(hash)
-            return drafts.draft(
+            made = drafts.draft(
                 record.kind,
                 record.data,
                 id=record.id,
@@ -204,6 +206,9 @@ class _File:
                 blobs=record.blobs,
                 clock=lambda: record.time_us,
             )
+            if record.tombstone is None:
+                return made
+            return replace(made, tombstone=record.tombstone, known_hash=record.body_hash)
         if isinstance(record, Fact):
             data = parse(record.data, field=f"fact {record.key}")
             check_name(record.key, "facts", KEY_BYTES_MAX)

@@ -19,6 +19,7 @@ from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import record_hash
 from clew.core.lines import Header, header_line, record_line, summed
 from clew.core.model import Entry, Fact, Record, ThreadDraft, ThreadInfo
+from clew.core.tombstones import used_blobs
 from clew.interchange.delivery import json_line
 from clew.interchange.export import Writing
 from clew.messages import replies
@@ -120,7 +121,8 @@ class _Outgoing:
         # By what it says and not by its hash: one that is damaged in the store stays so.
         if self._writing.redactor is not None or kept != entry.blobs or parent in self._changed:
             self._changed.add(entry.id)
-            made = replace(made, body_digest=to_bytes(digest(made.data)))
+            if made.tombstone is None:
+                made = replace(made, body_digest=to_bytes(digest(made.data)))
             hash = record_hash(made, self._hashes.get(parent))
             made = replace(made, digest=to_bytes(hash or ""))
         self._hashes[entry.id] = made.hash
@@ -154,7 +156,7 @@ class _Blobs:
         """Lines for the blobs that a record needs and that were not written yet."""
         if not isinstance(record, Entry):
             return
-        for hash in [*record.blobs, *self._files_of(record)]:
+        for hash in [*used_blobs(record), *self._files_of(record)]:
             if hash in self._seen:
                 continue
             self._seen.add(hash)

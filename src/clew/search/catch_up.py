@@ -17,6 +17,7 @@ from clew.core.errors import ClewError, Closed, NotFound, Unavailable
 from clew.core.facts import read_fact
 from clew.core.model import Entry, Fact, Record, ThreadHead
 from clew.core.text_index import Addition, Document, Known, TextIndex
+from clew.core.tombstones import PREFIX, is_erasure
 from clew.search.documents import USER, Found, document, read_entry, read_title
 
 _PAGE = 500
@@ -125,20 +126,24 @@ class _Reader:
         self._write()
 
     def _additions(self, head: ThreadHead, before: Known | None) -> Iterator[Addition]:
+        resumed, bodies = before is not None, set[str]()
         while before is None or before.seq < head.seq:
             # With the record that was read last, to see that it is still there.
             after = 0 if before is None else before.seq - 1
             records = self._engine.read(head.thread, after=after, limit=_PAGE)
             if before is not None and before.seq > 0:
                 if not records or records[0].hash != before.hash:
-                    self._index.remove([head.thread])
-                    self.changed = True
+                    self._drop(head.thread)
                     return
                 # A large one may be a page of its own.
                 records = records[1:] or self._engine.read(
                     head.thread, after=before.seq, limit=_PAGE
                 )
             if not records:
+                return
+            if _erases(records, resumed, bodies):
+                # Words of what was erased may be in the index: it is read anew, without them.
+                self._drop(head.thread)
                 return
             now = Known(head.birth, records[-1].seq, records[-1].hash)
             agent = None
@@ -147,6 +152,11 @@ class _Reader:
             yield _addition(head.thread, before, now, records, agent)
             self._followed.records += len(records)
             before = now
+
+    def _drop(self, thread: str) -> None:
+        self._write()
+        self._index.remove([thread])
+        self.changed = True
 
     def _take(self, addition: Addition) -> None:
         self._waiting.append(addition)
@@ -159,6 +169,22 @@ class _Reader:
         if self._waiting:
             self._index.add(self._waiting)
         self._waiting, self._documents, self._characters = [], 0, 0
+
+
+def _erases(records: list[Record], resumed: bool, bodies: set[str]) -> bool:
+    """Whether records tell that something was erased whose words may have been read before.
+
+    Before this run, if it goes on from an earlier one; or in it, if it was erased meanwhile.
+    `bodies` are the entries that it has read so far, as they were.
+    """
+    told: list[str] = []
+    for record in records:
+        if isinstance(record, Entry):
+            if record.tombstone is None:
+                bodies.add(record.id)
+        elif is_erasure(record):
+            told.append(record.key.removeprefix(PREFIX))
+    return bool(told) and (resumed or not bodies.isdisjoint(told))
 
 
 def _addition(

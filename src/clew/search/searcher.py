@@ -183,6 +183,19 @@ class Searcher:
                 index.clear()
         return self.ready(progress)[1].records
 
+    def known(self, threads: Sequence[str]) -> list[str]:
+        """Those of some threads that the index that there is has words of."""
+        with self._lock:
+            index = self._index or open_text_index(self._engine, RULES, existing=True)
+            if index is None:
+                return []
+            self._index = index
+            try:
+                known = index.known()
+            except Corrupt:
+                return []
+            return [id for id in threads if id in known]
+
     def forget(self, threads: Sequence[str]) -> None:
         """Take threads out of the index that there is, if there is one."""
         with self._lock:

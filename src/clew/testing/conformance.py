@@ -15,6 +15,7 @@ from clew.testing.cases import (
     appends,
     arguments,
     bodies,
+    erasures,
     leases,
     namespaces,
     paths,
@@ -26,7 +27,10 @@ from clew.testing.cases.base import Case, Place
 
 CASES: list[Case] = [
     case
-    for module in (threads, appends, bodies, paths, leases, upkeep, namespaces, readonly, arguments)
+    for module in (
+        *(threads, appends, bodies, paths, leases, upkeep, erasures, namespaces, readonly),
+        arguments,
+    )
     for case in module.CASES.found
 ]
 

@@ -32,6 +32,7 @@ from clew.core.model import (
     Inspect,
     Lease,
     Page,
+    Purged,
     Release,
     Swept,
     ThreadInfo,
@@ -41,7 +42,9 @@ from clew.core.model import (
     to_time,
     to_us,
 )
+from clew.core.removal import Receipt
 from clew.tree import children_of
+from clew.upkeep.receipt import Inventory, forget_derived
 from clew.upkeep.transfer import MARK
 
 if TYPE_CHECKING:
@@ -75,7 +78,8 @@ class CleanupReport(Struct, frozen=True, kw_only=True):
     `kept` records of purged threads stay because forks share them. `children` are the threads that
     stay although the thread that they worked for is gone. `more`: the limit was reached.
     Large bodies go with their records and are not counted as blobs. Of a dry run `purged` is what
-    would go and `records` how many that are at most; blobs it cannot tell.
+    would go and `records` how many that are at most; blobs it cannot tell. `receipts` has one for
+    each purged thread, yours to keep.
     """
 
     cutoff: datetime
@@ -88,6 +92,7 @@ class CleanupReport(Struct, frozen=True, kw_only=True):
     size_bytes: int
     more: bool
     children: tuple[str, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
 
 
 def keeping(*, tags: Iterable[str] = (), statuses: Iterable[str] = ()) -> Keep:
@@ -119,7 +124,7 @@ def cleanup(
     finally:
         # At the end, once: to take words out of the search index costs as much as the index is.
         if work.purged and not dry_run:
-            store.searcher.forget(work.purged)
+            forget_derived(store, work.purged)
     # At the end, once: a sweep looks at every blob of the store.
     swept = Swept(blobs=0, size_bytes=0) if dry_run else store.sweep()
     return CleanupReport(
@@ -133,6 +138,7 @@ def cleanup(
         size_bytes=swept.size_bytes,
         more=more,
         children=tuple(sorted(work.children.difference(work.purged))),
+        receipts=tuple(work.receipts()),
     )
 
 
@@ -230,6 +236,7 @@ class _Cleanup:
         self.purged: list[str] = []
         self.skipped: list[Skipped] = []
         self.children: set[str] = set()
+        self._done: list[tuple[Inventory, Purged]] = []
         self.records = 0
         self.kept = 0
 
@@ -249,6 +256,13 @@ class _Cleanup:
             except NotFound:
                 pass  # another process has purged it since it was listed
         return False
+
+    def receipts(self) -> Iterator[Receipt]:
+        """For each purged thread, made when all that was derived is forgotten."""
+        for inventory, purged in self._done:
+            receipt = inventory.receipt(purged).receipt
+            if receipt is not None:
+                yield receipt
 
     def _consider(self, info: ThreadInfo) -> None:
         if info.damaged is not None:
@@ -323,6 +337,7 @@ class _Cleanup:
             if info.deleted_at is None:
                 self._bury(info, lease, buried_us)
             children = children_of(self._store, info.id)
+            inventory = Inventory(self._store, info.id)
             purged = self._engine.purge(info.id)
         except BaseException:
             self._let_go(info.id, lease, buried_us)
@@ -331,6 +346,8 @@ class _Cleanup:
             from clew.snapshots.take import forget_caches
 
             forget_caches(self._store, info)
+        inventory.settle(purged)
+        self._done.append((inventory, purged))
         self.purged.append(info.id)
         self.records += purged.records - (info.deleted_at is None)  # the tombstone is ours
         self.kept += purged.kept

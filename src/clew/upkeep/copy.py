@@ -36,6 +36,8 @@ from clew.upkeep.transfer import (
     Carrier,
     Scaffolds,
     batches,
+    erase_as,
+    erasure_of,
     everything,
     find_entry,
     find_thread,
@@ -286,7 +288,7 @@ class _Copy:
         for batch in batches(self._source, info.id, theirs.seq, info.seq):
             carrier.check(batch)
             carrier.bring_blobs(batch)  # first: an entry must not name a blob that is not there
-            written = self._append(info.id, [to_draft(record) for record in batch], leaf)
+            written = self._write(info.id, batch, leaf)
             self.carried.records += len(written)
             # A fact needs no leaf to match, so one may have come in between and shifted the rest.
             if [record.seq for record in written] != [record.seq for record in batch]:
@@ -294,6 +296,22 @@ class _Copy:
             _compare(batch, written)
             leaf = _leaf_after(batch, leaf)
             self._tell(len(batch))
+
+    def _write(self, thread: str, batch: list[Record], leaf: str | None) -> list[Record]:
+        """Append a batch, and erase where it says that something was erased."""
+        written: list[Record] = []
+        for record in batch:
+            if erasure_of(self._target, record) is not None:
+                break
+        else:
+            return self._append(thread, [to_draft(record) for record in batch], leaf)
+        at = batch.index(record)
+        if at:
+            written = self._append(thread, [to_draft(before) for before in batch[:at]], leaf)
+            leaf = _leaf_after(batch[:at], leaf)
+        written += erase_as(self._target, record)
+        rest = batch[at + 1 :]
+        return written + (self._write(thread, rest, leaf) if rest else [])
 
     def _append(self, thread: str, drafts: list[Draft], leaf: str | None) -> list[Record]:
         try:
@@ -307,6 +325,7 @@ class _Copy:
 
     def _branch(self, info: ThreadInfo, theirs: ThreadInfo, common: int) -> CopiedThread:
         """Append the entries that the target lacks, and go back to where its leaf was."""
+        self._erase_there(info, common)
         after = self._first_lacking(info, common)
         carrier = Carrier(self._source, self._target, info.id, self.carried)
         time_us = max(info.updated_us, theirs.updated_us)
@@ -331,6 +350,13 @@ class _Copy:
             source_leaf=info.leaf,
             target_leaf=theirs.leaf,
         )
+
+    def _erase_there(self, info: ThreadInfo, common: int) -> None:
+        """Facts stay where they are, but what was erased here must not live on there."""
+        for batch in batches(self._source, info.id, common, info.seq):
+            for record in batch:
+                if erasure_of(self._target, record) is not None:
+                    self.carried.records += len(erase_as(self._target, record))
 
     def _first_lacking(self, info: ThreadInfo, common: int) -> int:
         """The seq after which the source has entries that the target lacks.

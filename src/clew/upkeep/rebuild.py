@@ -341,7 +341,7 @@ class _Writer:
         An entry must not name a blob that is not there; what it named is not forgotten.
         """
         gone = []
-        for hash in draft.blobs:
+        for hash in draft.blobs if draft.tombstone is None else ():
             if self._target.renew_blobs([hash]):
                 continue
             try:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from clew.core.codec import digest, new_id
 from clew.core.engine import Engine
 from clew.core.errors import AlreadyExists, ClewError, Corrupt, NotFound
+from clew.core.facts import is_time
 from clew.core.hashes import record_hash
 from clew.core.maintenance import Budget
 from clew.core.model import (
@@ -33,6 +34,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.tombstones import PREFIX, used_blobs
 
 BATCH_RECORDS = 500
 BATCH_BYTES = 4 * 1024 * 1024
@@ -94,11 +96,42 @@ def to_draft(record: Record) -> Draft:
             meta_data=record.meta_data,
             blobs=record.blobs,
             whole=True,
+            tombstone=record.tombstone,
+            known_hash=None if record.tombstone is None else record.body_hash,
         )
     if isinstance(record, Move):
         return MoveDraft(id=record.id, leaf=record.leaf, time_us=record.time_us)
     assert isinstance(record, Fact)
     return FactDraft(id=record.id, key=record.key, data=record.data, time_us=record.time_us)
+
+
+def erasure_of(target: Engine, record: Record) -> str | None:
+    """The entry of a thread in a target that a record of its source says to be erased.
+
+    None if the record says no such thing, or if it is not there, or erased there as well.
+    """
+    if not isinstance(record, Fact) or not record.key.startswith(PREFIX):
+        return None
+    entry = find_entry(target, record.thread, record.key.removeprefix(PREFIX))
+    return None if entry is None or entry.tombstone is not None else entry.id
+
+
+def erase_as(target: Engine, record: Record) -> list[Record]:
+    """Erase in a target what a record of its source says to be erased; the record that tells."""
+    assert isinstance(record, Fact)
+    value = record.value if isinstance(record.value, dict) else {}
+    time_us, reason = value.get("time_us"), value.get("reason")
+    if time_us is None or not is_time(time_us) or not isinstance(reason, str | None):
+        place = f"thread {record.thread!r}, record {record.seq}"
+        raise Corrupt(place, "it does not say when an entry was erased")
+    id = record.key.removeprefix(PREFIX)
+    target.erase(record.thread, [id], time_us=time_us, reason=reason)
+    return target.read(record.thread, after=target.thread(record.thread).seq - 1, limit=1)
+
+
+def _has_body(entry: Entry) -> bool:
+    """Whether the body is what was written, or was erased and is known to be."""
+    return entry.tombstone is not None or digest(entry.data) == entry.body_hash
 
 
 def size_of(record: Record) -> int:
@@ -194,7 +227,7 @@ class Carrier:
             wrong = None
             if record_hash(record, self._parent_hash(record)) != record.hash:
                 wrong = "it"
-            elif isinstance(record, Entry) and digest(record.data) != record.body_hash:
+            elif isinstance(record, Entry) and not _has_body(record):
                 wrong = "its body"
             if wrong is not None:
                 place = f"thread {record.thread!r}, record {record.seq}"
@@ -214,9 +247,9 @@ class Carrier:
     def bring_blobs(self, records: Sequence[Record]) -> None:
         """Put those blobs that entries name and that the target lacks, a few at a time."""
         entries = [record for record in records if isinstance(record, Entry)]
-        named = dict.fromkeys(hash for entry in entries for hash in entry.blobs)
+        named = dict.fromkeys(hash for entry in entries for hash in used_blobs(entry))
         for entry in entries:
-            if entry.kind == "snapshot":
+            if entry.kind == "snapshot" and entry.tombstone is None:
                 named.update(dict.fromkeys(files_of(self._source, entry)))
         there = self._target.renew_blobs(named)  # a sweep of the target leaves what is young
         waiting: list[bytes] = []

@@ -26,6 +26,7 @@ from clew.core.engine import Engine
 from clew.core.engine import Progress as Told
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import PAGE_MAX, ThreadHead, ThreadInfo, ThreadQuery, decode_cursor
+from clew.core.tombstones import is_erasure
 from clew.derived import Known, Tables, step
 from clew.messages import replies
 from clew.messages.neutral import Usage
@@ -111,11 +112,20 @@ Question = Callable[[apsw.Connection, list[str]], T]
 
 def ask(store: Store, question: Question[T], progress: Told | None = None) -> T:
     """Bring the tables up to date with the store, and ask them something."""
-    # Other bands of prices make other sums, so they are another version of the tables.
-    tables = Tables("usage", f"{_SCHEMA}{_COPIES}; -- {bundled().bands}")
     return derived.ask(
-        store, tables, lambda db: question(db, _catch_up(db, store.engine, progress))
+        store, _tables(), lambda db: question(db, _catch_up(db, store.engine, progress))
     )
+
+
+def forget_usage(store: Store, threads: Iterable[str]) -> None:
+    """Remove what was counted in threads. Those that are there are counted anew when asked for."""
+    ids = list(threads)
+    derived.forget(store, _tables(), lambda db: _forget(db, ids))
+
+
+def _tables() -> Tables:
+    # Other bands of prices make other sums, so they are another version of the tables.
+    return Tables("usage", f"{_SCHEMA}{_COPIES}; -- {bundled().bands}")
 
 
 def _catch_up(db: apsw.Connection, engine: Engine, progress: Told | None) -> list[str]:
@@ -174,11 +184,16 @@ def _read_on(
         kept = db.execute("SELECT progress FROM threads WHERE id = ?", (head.thread,)).get
         if last.hash == seen.hash and kept is not None:
             after, progress = seen.seq, msgspec.msgpack.decode(kept, type=replies.Progress)
-    is_fresh = after == 0
+    is_fresh, resumed = after == 0, after > 0
     found: dict[int, Reply] = {}
     hash = None if is_fresh or seen is None else seen.hash
     while True:
         page = engine.read(head.thread, after=after, limit=_PAGE)
+        if resumed and any(map(is_erasure, page)):
+            # What was erased is not counted any more, and only a look at all of it tells how much.
+            after, progress, resumed, is_fresh, hash = 0, replies.Progress(), False, True, None
+            found = {}
+            continue
         for record in page:
             reply = replies.read(record, progress)
             if reply is not None:

@@ -12,6 +12,7 @@ from clew.core.errors import InvalidInput, NotFound
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Draft, Entry, Origin, Record, ThreadDraft
 from clew.core.reducer import Find, Head, check_origin, check_recreated, plan
+from clew.core.tombstones import used_blobs
 from clew.engines.files import leases
 from clew.engines.files.index import SPACE
 from clew.engines.files.locks import EXCLUSIVE
@@ -50,7 +51,7 @@ class Batch:
             hashes=spilled,
         )
         for record in decided.new:
-            for hash in record.blobs if isinstance(record, Entry) else ():
+            for hash in used_blobs(record):
                 if self._store.blobs.find(hash) is None:
                     raise InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
         self.head = decided.head

@@ -39,7 +39,8 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.engines.files import changes, leases, place, purge, verify
+from clew.core.removal import Erased
+from clew.engines.files import changes, erase, leases, place, purge, verify
 from clew.engines.files.additions import create_thread
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk, ReadOnlyDisk
@@ -204,6 +205,13 @@ class FilesEngine:
         with store.gate.shut(), store.writing_to(self._place.thread(thread)):
             return purge.purge(store, self._changes, thread)
 
+    def erase(
+        self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
+    ) -> list[Erased]:
+        store = self._enter()
+        with store.gate.shut(), store.writing_to(self._place.thread(thread)):
+            return erase.erase(store, self._changes, thread, entries, time_us, reason)
+
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         store = self._enter()
         # Alone for a moment: the writers that are at work end, so that the index will know what
@@ -322,7 +330,13 @@ class FilesEngine:
         def refreshed() -> T:
             journal.refresh_index()
             try:
-                return work(journal)
+                try:
+                    return work(journal)
+                except Untrue:
+                    if not journal.is_replaced:
+                        raise
+                    journal.refresh_index()  # others have just erased something in it
+                    return work(journal)
             except NotFound as error:
                 if error.what == "thread" and os.path.lexists(journal.path):
                     raise Untrue(journal.path, "the index lacks the thread") from error

@@ -108,7 +108,7 @@ def _add_records(
         raise Untrue(f"thread {thread!r}", "the id of a record is there twice") from error
     for item in found:
         line = item.line
-        uses = [(blob, 0) for blob in line.blobs]
+        uses = [(blob, 0) for blob in line.uses]
         if line.spilled is not None:
             uses.append((line.spilled, 1))
         for blob, body in uses:

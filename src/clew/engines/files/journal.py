@@ -35,15 +35,14 @@ from clew.engines.files.additions import Batch
 from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where
 from clew.engines.files.intake import apply, note_damage
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
-from clew.engines.files.open_store import LeftBehind, OpenStore
+from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.tail import Damage, FoundLine, judge, scan
-from clew.engines.files.thread_file import ThreadFile
+from clew.engines.files.thread_file import LAST_BYTES, LeftBehind, ThreadFile
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import rows
 
 CHUNK_BYTES = 4 * 1024 * 1024
-LAST_BYTES = 32
 LAST_LINES_BYTES = 16 * 1024  # read at first, to find where a thread stands
 RECENT_MAX = 5_000  # records that wait for the index, at most
 
@@ -273,15 +272,15 @@ class Journal:
 
     def _check_left(self, size: int) -> None:
         """What this handle has acknowledged must still be there: others may cut a file, or put an
-        older one in its place. A thread of that id that was made since then is another one.
+        older one in its place. A thread of that id that was made since then is another one, and a
+        file in which others have erased something has the record elsewhere.
         """
         left = self._left
         if left is None or left.key != self.header.key or self.header.purged:
             return
-        if (
-            size < left.size
-            or self.file.read(left.size - len(left.last), len(left.last)) != left.last
-        ):
+        self._left = left.found_in(self.file, size)
+        if self._left is None:
+            self._left = left
             reason = (
                 f"others have cut it or put another in its place: it had {left.size:,} bytes when "
                 f"record {left.seq} was acknowledged, has {size:,} now, and not that record; "
@@ -289,6 +288,16 @@ class Journal:
                 "there"
             )
             raise Corrupt(self.path, reason)
+
+    def replaced(self) -> None:
+        """Another file has its name now, by our own hand. Needs the mutex."""
+        self._left = None
+        self._close_file()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another file has its name by now. Needs the mutex."""
+        return self._file is not None and self._look().st_ino != self._file.inode
 
     def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there.
@@ -527,7 +536,10 @@ class Journal:
         self._size = start
         self._looked = start
         self.head = work.head
-        self._left = LeftBehind(self.header.key, start, pieces[-1][-LAST_BYTES:], work.head.seq)
+        last = work.new[-1]
+        self._left = LeftBehind(
+            self.header.key, start, pieces[-1][-LAST_BYTES:], last.seq, last.hash
+        )
         # The index is left behind: the next reader brings it up to date, once for many appends.
         if len(self._recent) > RECENT_MAX:
             try:

@@ -23,7 +23,7 @@ from clew.engines.files.disk import EXHAUSTED, GuardedDisk, NotSynced
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.place import Place
-from clew.engines.files.thread_file import read_header
+from clew.engines.files.thread_file import LeftBehind, read_header
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import one
 
@@ -35,15 +35,6 @@ BROKEN_MAX = 100_000  # threads that are remembered as unreadable
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
-
-
-class LeftBehind(Struct, frozen=True):
-    """How the handle's last append left a thread's file: its size, its last bytes, their record."""
-
-    key: str
-    size: int
-    last: bytes
-    seq: int
 
 
 Looks = tuple[tuple[int, int, int] | None, ...]
@@ -307,7 +298,7 @@ class OpenStore:
             end = at
             while end < len(places) and places[end].no >> 32 == thread:
                 end += 1
-            journal = own if thread == own.no else self._by_number(thread)
+            journal = own if thread == own.no else self.by_number(thread)
             with journal.mutex:
                 if journal is not own:
                     journal.refresh()
@@ -327,7 +318,8 @@ class OpenStore:
                         continue
                     raise Untrue(journal.path, f"the index lacks entry {id!r}")
 
-    def _by_number(self, no: int) -> Journal:
+    def by_number(self, no: int) -> Journal:
+        """The file that the index has under a number."""
         with self.index.asked() as db:
             row = one(
                 db,

@@ -77,7 +77,7 @@ def _remove(store: OpenStore, thread: str) -> _Gone:
                 _put_husk(store, header, _rest(store, journal, header, kept))
             # First from the index: what it remembers and is not there counts as lost.
             store.index.forget(no, file=not stays)
-            _wipe(store)
+            wipe(store)
             store.disk.unlink(journal.path)
             store.disk.sync_folder(store.place.threads)
             with suppress(OSError):
@@ -93,14 +93,18 @@ def _remove(store: OpenStore, thread: str) -> _Gone:
 def _clear_up(store: OpenStore, gone: _Gone) -> None:
     thread = gone.purged.thread
     remove_quietly(store.disk, store.place.mark(thread))
-    for name in os.listdir(store.place.recovered):
-        # What was set aside of its torn ends goes too.
-        if name.endswith(".cut") and name.rsplit("-", 2)[0] == file_stem(thread):
-            remove_quietly(store.disk, f"{store.place.recovered}/{name}")
+    remove_cuts(store, thread)
     if gone.stays:
         _index_husk(store, gone.header)
     _collect(store, gone.header.source)
-    _remove_unused(store, gone.blobs)
+    remove_unused(store, gone.blobs)
+
+
+def remove_cuts(store: OpenStore, thread: str) -> None:
+    """What was set aside of a thread's torn ends goes with what it held."""
+    for name in os.listdir(store.place.recovered):
+        if name.endswith(".cut") and name.rsplit("-", 2)[0] == file_stem(thread):
+            remove_quietly(store.disk, f"{store.place.recovered}/{name}")
 
 
 def _weigh(store: OpenStore, no: int) -> tuple[tuple[str, ...], int, list[int]]:
@@ -192,18 +196,18 @@ def _shrink(store: OpenStore, husk: Journal) -> bool:
     blobs = _bodies(store, rows.everything_of(no))
     rest = _rest(store, husk, header, kept)
     store.index.forget(no, file=not stays)
-    _wipe(store)
+    wipe(store)
     if stays:
         _put_husk(store, header, rest)
         _index_husk(store, header)
     else:
         store.disk.unlink(husk.path)
         store.disk.sync_folder(store.place.purged)
-    _remove_unused(store, blobs)
+    remove_unused(store, blobs)
     return True
 
 
-def _remove_unused(store: OpenStore, blobs: Iterable[str]) -> None:
+def remove_unused(store: OpenStore, blobs: Iterable[str]) -> None:
     """Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace."""
     for hash in blobs:
         if not _is_used(store.index.db, hash):
@@ -214,7 +218,7 @@ def _is_used(db: apsw.Connection, hash: str) -> bool:
     return value(db, "SELECT 1 FROM uses WHERE blob = ?", (hash,)) is not None
 
 
-def _wipe(store: OpenStore) -> None:
+def wipe(store: OpenStore) -> None:
     """Make the index durable, and its log empty: what is removed must not live on there."""
     with store.index.lock:
         try:

@@ -6,14 +6,24 @@ import errno
 import fcntl
 import os
 
+from msgspec import Struct
+
 from clew.core.errors import Corrupt, FormatTooNew, Unavailable, Unsupported
-from clew.core.lines import VERSION, Header, declared_version, parse_header
+from clew.core.lines import (
+    ERASED_VERSION,
+    VERSION,
+    Header,
+    declared_version,
+    parse,
+    parse_header,
+)
 from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, refuse_special
 from clew.engines.files.locks import try_flock, wait_for
 from clew.engines.shared.plain_files import refuse_hollow
 from clew.engines.shared.tables.rows import SEQ_MAX
 
 HEADER_BYTES_MAX = 32 * 1024
+LAST_BYTES = 32
 # A link must not lead out of the folder, and a pipe must not make the open wait for ever.
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -59,6 +69,36 @@ class ThreadFile:
 
     def close(self) -> None:
         os.close(self.descriptor)
+
+
+class LeftBehind(Struct, frozen=True):
+    """How the handle's last append left a thread's file: its size, its last bytes, their record."""
+
+    key: str
+    size: int
+    last: bytes
+    seq: int
+    hash: str
+
+    def found_in(self, file: ThreadFile, size: int) -> LeftBehind | None:
+        """The same, as it is in a file now; None: it is not there.
+
+        A file in which something was erased was written anew, and has the record elsewhere.
+        """
+        at = self.size - len(self.last)
+        if size >= self.size and file.read(at, len(self.last)) == self.last:
+            return self
+        if file.header.version < ERASED_VERSION:
+            return None
+        end, id = file.start, file.header.draft.id.encode("utf-8")
+        for text in file.read(end, size - end).split(b"\n")[:-1]:
+            end += len(text) + 1
+            if text.startswith(b'{"seq":%d,' % self.seq):
+                if parse(id, text, file.path).hash != self.hash:
+                    return None
+                last = file.read(end - LAST_BYTES, LAST_BYTES)
+                return LeftBehind(self.key, end, last, self.seq, self.hash)
+        return None
 
 
 def _first_line(descriptor: int) -> bytes:

@@ -351,7 +351,7 @@ class _Lines:
             if not is_sound(self._name, text):
                 return ReadRecord(self._seq, None, where=where, flaw=_NOT_SOUND)
             self._seq = line.seq
-            missing = [blob for blob in line.blobs if self._blobs.find(blob) is None]
+            missing = [blob for blob in line.uses if self._blobs.find(blob) is None]
             large, body_flaw = None, None
             if line.spilled is not None:
                 large = b""

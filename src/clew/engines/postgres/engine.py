@@ -33,8 +33,10 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
+from clew.core.removal import Erased
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
+from clew.engines.postgres.erase import Erase
 from clew.engines.postgres.leases import LeaseStep
 from clew.engines.postgres.listen import Listener
 from clew.engines.postgres.lookup import Book, Heads
@@ -193,6 +195,11 @@ class PostgresEngine:
         purged = self._run(Purge(self._book, thread).run)
         self._book.heads.forget(thread)
         return purged
+
+    def erase(
+        self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
+    ) -> list[Erased]:
+        return self._run(Erase(self._book, thread, entries, time_us, reason).run)
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         """In batches, so that a writer that uses blobs waits for a moment at most.

@@ -45,7 +45,11 @@ class Purge:
             return None
         self._no = no
         self._purged = Purged(
-            thread=self._thread, records=removed, kept=kept, kept_for=tuple(sorted(forks))
+            thread=self._thread,
+            records=removed,
+            kept=kept,
+            kept_for=tuple(sorted(forks)),
+            log_bytes=None,
         )
         return self._purged
 

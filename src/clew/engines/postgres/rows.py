@@ -11,6 +11,7 @@ from clew.core.errors import Corrupt
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.core.reducer import Head
+from clew.core.tombstones import from_stored
 from clew.engines.postgres.wire import Row
 from clew.engines.shared.compression import unpack
 
@@ -32,19 +33,25 @@ def to_record(row: Row) -> Record:
     """A record from `clew.found_record`; more columns may follow."""
     _, name, seq, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, *rest = row[:19]
     own, blob, body, *stored = rest
+    tombstone = None
     if type == MOVE:
         return Move(name, seq, id, time_us, hash, parent)
     if body is None:
-        if blob is None:
-            raise Corrupt(f"record {seq} of {name!r}", "its body is missing")
-        body = _body(blob, *stored)
+        place = f"record {seq} of {name!r}"
+        if blob is not None:
+            body = _body(blob, *stored)
+        elif type == FACT:
+            raise Corrupt(place, "its value is missing")
+        else:
+            tombstone = from_stored(meta, format, place)
+            body, format, meta = tombstone.stand_in, None, None
     if type == FACT:
         return Fact(name, seq, id, time_us, hash, kind, body)
     names = () if blobs is None else tuple(blobs.split(","))
     return Entry(
         # Where damage took the hash, there are bytes that no hash has: verify tells.
         *(name, seq, id, time_us, hash, parent, kind, body, blob or own or b""),
-        *(turn, format, meta, names),
+        *(turn, format, meta, names, tombstone),
     )
 
 

@@ -18,6 +18,7 @@ from psycopg.pq import Format
 
 from clew.core.errors import Corrupt, Unavailable
 from clew.core.model import Record
+from clew.core.tombstones import from_stored
 from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.pool import Connections
@@ -315,8 +316,21 @@ class RecordRow(NamedTuple):
     body: bytes | None
 
     @property
+    def is_erased(self) -> bool:
+        """Whether there is a tombstone. Only then may an entry's body be missing."""
+        if self.type != ENTRY or self.blob is not None or self.body is not None:
+            return False
+        try:
+            from_stored(self.meta, self.format, "")
+        except Corrupt:
+            return False
+        return True
+
+    @property
     def named(self) -> list[str]:
-        return [] if self.blobs is None or self.type != ENTRY else self.blobs.split(",")
+        if self.blobs is None or self.type != ENTRY or self.is_erased:
+            return []
+        return self.blobs.split(",")
 
     @property
     def uses(self) -> set[bytes | None]:
@@ -342,7 +356,7 @@ class RecordRow(NamedTuple):
         return self.type != MOVE or bodies != 0 or (self.kind, *extra) != (None,) * 6
 
     def to_record(self, thread: str) -> Record:
-        body = b"" if self.body is None else self.body
+        body = b"" if self.body is None and not self.is_erased else self.body
         return rows.to_record((self.thread, thread, *self[1:-1], body))
 
 

@@ -328,7 +328,7 @@ class _Rows:
                 body_flaw = "missing_body", f"its body is blob {blob}, which is missing"
             elif row.blob in self._damaged:
                 body_flaw = "damaged_body", f"its body is blob {blob}, which is damaged"
-            elif row.blob is None and row.body is None:
+            elif row.blob is None and row.body is None and not row.is_erased:
                 body_flaw = "missing_body", "its body is missing"
         elif gone:
             flaw = f"it cannot be read: blob {blob}: it is missing"

@@ -35,6 +35,7 @@ from clew.core.model import (
     ThreadInfo,
 )
 from clew.core.reducer import Head, Plan, check_origin, check_recreated, plan
+from clew.core.tombstones import PREFIX, to_stored, used_blobs
 from clew.engines.postgres import blobs, read, rows
 from clew.engines.postgres.lookup import Book, Finder
 from clew.engines.postgres.rows import Stand, to_bytes, to_hash
@@ -118,7 +119,7 @@ class Append:
     def _on_sight(self, wire: Wire, in_line: bool) -> list[Record] | None:
         """The append on the head as it is; None if another writer was faster."""
         with wire.transaction() if in_line else nullcontext():
-            stand, lease = _look(wire, self.book, self.thread, in_line)
+            stand, lease = look(wire, self.book, self.thread, in_line)
             finder = Finder(wire, self.book, stand)
             finder.fetch(_mentioned(self.drafts))
             decided = plan(
@@ -168,6 +169,7 @@ class Append:
             and isinstance(record, Entry)
             and not decided.starts
             and not record.blobs
+            and record.tombstone is None
             and record.id not in self.packed
         )
 
@@ -193,7 +195,7 @@ class Append:
         )
 
     def _missing_blob(self, wire: Wire, records: Iterable[Record]) -> InvalidInput:
-        named = [hash for r in records if isinstance(r, Entry) for hash in r.blobs]
+        named = [hash for record in records for hash in used_blobs(record)]
         there = blobs.has(wire, self.book, named)
         hash = next((hash for hash in named if hash not in there), "?")
         return InvalidInput("blobs", f"blob {hash!r} is not in the store; put it first")
@@ -275,8 +277,11 @@ def _record_row(record: Record, packed: Mapping[str, Packed]) -> tuple[Any, ...]
     held = None if blob is None else to_bytes(blob.hash)
     if isinstance(record, Entry):
         middle = (record.parent, record.kind, record.turn, record.format, record.meta_data)
+        if record.tombstone is not None:
+            tombstone = record.tombstone
+            middle = (*middle[:3], tombstone.format, to_stored(tombstone))
         names = ",".join(record.blobs) or None
-        own = (record.body_digest, None, record.data)
+        own = (record.body_digest, None, record.data if record.tombstone is None else None)
         body = own if blob is None else (None, held, None)  # the same hash
         return (record.seq, rows.ENTRY, *start, *middle, names, *body)
     if isinstance(record, Move):
@@ -287,7 +292,7 @@ def _record_row(record: Record, packed: Mapping[str, Packed]) -> tuple[Any, ...]
 
 
 def uses_of(record: Record, packed: Mapping[str, Packed]) -> list[tuple[bytes | None, int]]:
-    hashes = list(record.blobs) if isinstance(record, Entry) else []
+    hashes = list(used_blobs(record))
     if record.id in packed:
         hashes.append(packed[record.id].hash)
     return [(to_bytes(hash), record.seq) for hash in hashes]
@@ -308,6 +313,8 @@ def _mentioned(drafts: Sequence[Draft]) -> list[str]:
             ids.append(draft.parent)
         elif isinstance(draft, MoveDraft) and draft.leaf is not None:
             ids.append(draft.leaf)
+        elif isinstance(draft, FactDraft) and draft.key.startswith(PREFIX):
+            ids.append(draft.key.removeprefix(PREFIX))
     return ids
 
 
@@ -325,7 +332,7 @@ _LOOK = f"SELECT {rows.STAND}, {rows.LEASE}, clew.now_us() FROM clew.stand(%s, %
 _COLUMNS = rows.STAND.count(",") + 1
 
 
-def _look(wire: Wire, book: Book, thread: str, in_line: bool) -> tuple[Stand, Any]:
+def look(wire: Wire, book: Book, thread: str, in_line: bool) -> tuple[Stand, Any]:
     """The head as it is, and the live lease; `in_line` keeps others from moving it."""
     row = wire.one(book.sql(_LOOK), (book.space, thread, in_line))
     if row is None:

@@ -193,7 +193,8 @@ class Audit:
             if right is None or (right != record.hash and not untold):
                 yield self._problem("damaged_record", "it does not match its hash", read)
         if isinstance(record, Entry):
-            held = read.body or (None if self._quick else digest(record.data))
+            erased = record.tombstone is not None
+            held = read.body or (None if self._quick or erased else digest(record.data))
             if read.body_flaw is not None:
                 yield self._problem(*read.body_flaw, read)
             elif held not in (None, record.body_hash):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import apsw
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from clew.core.engine import Keep, Progress, check_limit
 from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
@@ -38,12 +39,13 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace, file_stem
+from clew.core.removal import Erased
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
-from clew.engines.sqlite import blobs, leases, write
+from clew.engines.sqlite import blobs, erase, leases, write
 from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
 from clew.engines.sqlite.view import ReadOnlyConnections
 
@@ -194,7 +196,29 @@ class SQLiteEngine:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        return purged
+        return replace(purged, log_bytes=self._log_bytes())
+
+    def erase(
+        self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
+    ) -> list[Erased]:
+        erased = self._write(
+            lambda db: erase.erase(
+                *(db, self._standings, self._lineages, self._space.no, thread, entries),
+                time_us=time_us,
+                reason=reason,
+                clock=self._clock,
+            )
+        )
+        self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        log_bytes = self._log_bytes()
+        return [replace(one, log_bytes=log_bytes) for one in erased]
+
+    def _log_bytes(self) -> int:
+        """How much is in the log that a checkpoint could not empty."""
+        try:
+            return os.stat(f"{self._own_files[0]}-wal").st_size
+        except OSError:
+            return 0
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
         before_us = self._clock().wall_us - round(grace_seconds * 1e6)

@@ -17,6 +17,7 @@ from clew.core.engine import Progress
 from clew.core.errors import Corrupt
 from clew.core.lease_rules import LeaseState
 from clew.core.model import Entry, Move, Origin, Problem
+from clew.core.tombstones import from_stored, used_blobs
 from clew.engines.shared import audit
 from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread, Rest
 from clew.engines.shared.tables import namespaces, rows
@@ -251,7 +252,7 @@ class _Rows:
             if blob is not None:
                 here = "SELECT hash FROM blobs WHERE no = ? AND space = ?"
                 held = self._db.execute(here, (blob, self._space)).get
-            if type == rows.ENTRY and body is None:
+            if type == rows.ENTRY and body is None and not self._is_erased(row):
                 body_flaw = self._body_flaw(blob, held)
                 row = (*row[:13], b"")  # its hash can be told without its body
             elif blob is not None and held is None:
@@ -259,7 +260,7 @@ class _Rows:
             record = rows.to_record(self._db, self.thread.id, row)
         except UNREADABLE as error:
             return ReadRecord(seq, None, flaw=f"it cannot be read: {error}")
-        named = record.blobs if isinstance(record, Entry) else ()
+        named = used_blobs(record)
         found = blobs.numbers(self._db, self._space, named) if named else {}
         missing = sorted(set(named) - set(found))
         return ReadRecord(
@@ -273,6 +274,17 @@ class _Rows:
             body=held,
             body_flaw=body_flaw,
         )
+
+    @staticmethod
+    def _is_erased(row: Row) -> bool:
+        """Whether there is a tombstone. Only then may a body be missing."""
+        if row[12] is not None:
+            return False
+        try:
+            from_stored(row[9], row[8], "")
+        except Corrupt:
+            return False
+        return True
 
     def _body_flaw(self, blob: int | None, held: str | None) -> tuple[str, str] | None:
         """What is wrong with a body that does not stand in the row itself."""

@@ -14,6 +14,7 @@ from clew.core.hashes import thread_hash
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Draft, Entry, Fact, Origin, Record, ThreadDraft, ThreadInfo
 from clew.core.reducer import NO_HASHES, Head, Plan, check_origin, check_recreated, plan
+from clew.core.tombstones import used_blobs
 from clew.engines.shared.compression import Packed
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.facts import set_fact
@@ -163,13 +164,22 @@ def _write(
             only_entries = False
             if isinstance(record, Fact):
                 set_fact(db, no, record_no, record)
-        elif record.blobs:
+        elif record.blobs and record.tombstone is None:
             if uses is None:
                 uses = _find_blobs(db, space, decided.new)
             blobs.use(db, record_no, [uses[hash] for hash in record.blobs])
     for id, parent in decided.starts.items():
         _start_segment(db, no, lineage, id, parent)
     return only_entries
+
+
+def announce(
+    db: apsw.Connection, space: int, at: Standing, decided: Plan, clock: Callable[[], Instant]
+) -> None:
+    """Write facts of the engine's own."""
+    _write(db, space, at.no, at.lineage, decided, {}, clock)
+    _stand(db, at.no, decided.head, at.listed_us)
+    at.head = decided.head
 
 
 def _stand(db: apsw.Connection, no: int, head: Head, listed_us: int | None) -> None:
@@ -183,7 +193,7 @@ def _stand(db: apsw.Connection, no: int, head: Head, listed_us: int | None) -> N
 
 def _find_blobs(db: apsw.Connection, space: int, records: Sequence[Record]) -> dict[str, int]:
     """The numbers of the blobs that entries refer to; all of them must be there."""
-    wanted = [hash for r in records if isinstance(r, Entry) for hash in r.blobs]
+    wanted = [hash for record in records for hash in used_blobs(record)]
     found = blobs.numbers(db, space, wanted) if wanted else {}
     for hash in wanted:
         if hash not in found:

@@ -29,6 +29,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.tombstones import PREFIX
 from clew.facets import _base
 from clew.facets._base import COMPACTING, FacetKey
 from clew.store import Store
@@ -39,6 +40,7 @@ LEASE_SECONDS = 60.0
 
 _READY = "stands_in"  # a fact of a stand-in: the thread that it stands in for is to be purged
 _REWINDING = "rewinding"  # a fact of a rewind that was begun
+_ABOUT_ENTRIES = ("label.", "snapshot.", PREFIX)  # facts whose keys end in the id of an entry
 _UNDO = ("rewound", "unwound")  # what can be undone and redone: they name entries by their places
 
 
@@ -119,7 +121,7 @@ class _Needs:
         self.facts = {
             key: data
             for key, data in info.fact_data.items()
-            if not (key.startswith(("label.", "snapshot.")) and key.partition(".")[2] in gone)
+            if not (key.startswith(_ABOUT_ENTRIES) and key.partition(".")[2] in gone)
             and key not in _UNDO
         }
         # The leaf is the last that is copied, unless the thread stands where it was forked.
@@ -200,6 +202,8 @@ def _copy(
         format=entry.format,
         meta_data=entry.meta_data,
         blobs=entry.blobs,
+        tombstone=entry.tombstone,
+        known_hash=None if entry.tombstone is None else entry.body_hash,
     )
 
 

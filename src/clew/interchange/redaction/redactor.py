@@ -64,7 +64,9 @@ class Redactor:
         self._counts: dict[str, int] = {}
 
     def entry(self, entry: Entry) -> Entry:
-        """An entry without its secrets; the same one, if it has none."""
+        """An entry without its secrets; the same one, if it has none, or was erased."""
+        if entry.tombstone is not None:
+            return entry
         data = self._bytes(entry.data, entry.id, "body")
         meta = entry.meta_data
         if meta is not None:

@@ -109,6 +109,7 @@ def a_read_only_engine_refuses_every_write_and_changes_nothing(place: Place) -> 
         "clear": lambda: looking.lease("t", ClearExpired()),
         "put": lambda: looking.put_blobs([b"more"]),
         "purge": lambda: looking.purge("n3"),
+        "erase": lambda: looking.erase("t", ["a"], time_us=T0),
         "sweep": lambda: looking.sweep(grace_seconds=0),
     }
     for write in writes.values():

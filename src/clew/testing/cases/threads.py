@@ -89,6 +89,8 @@ def what_is_not_there_is_not_found(place: Place) -> None:
         lambda: engine.path("x"),
         lambda: engine.segments("x"),
         lambda: engine.purge("x"),
+        lambda: engine.erase("x", ["a"], time_us=T0),
+        lambda: engine.erase("t", ["nobody"], time_us=T0),
         lambda: engine.wait("x", after=0, timeout_seconds=0),
         lambda: engine.path("t", "nobody"),
         lambda: engine.create(thread("f", origin=Origin("x", None, None))),

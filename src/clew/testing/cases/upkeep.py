@@ -242,6 +242,7 @@ def a_closed_engine_says_so(place: Place) -> None:
         lambda: engine.get_blob("b3:x"),
         lambda: engine.has_blobs(["b3:x"]),
         lambda: engine.purge("t"),
+        lambda: engine.erase("t", ["a"], time_us=T0),
         lambda: engine.sweep(grace_seconds=0),
         lambda: engine.stats(),
         lambda: list(engine.check()),

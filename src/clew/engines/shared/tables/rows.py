@@ -16,6 +16,7 @@ from clew.core.errors import Corrupt, NotFound
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.core.names import ID_BYTES_MAX
+from clew.core.tombstones import from_stored, to_stored
 from clew.engines.shared.compression import unpack
 
 ENTRY, MOVE, FACT = 0, 1, 2
@@ -88,10 +89,16 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
             if what == MOVE:
                 yield Move(thread, seq, id, time_us, hash, parent)
                 continue
+            tombstone = None
             if body is None:
                 if blob is None:
-                    raise Corrupt(f"record {seq} of {thread!r}", "its body is missing")
-                body = fetch_blob(db, blob)
+                    place = f"record {seq} of {thread!r}"
+                    if what != ENTRY:
+                        raise Corrupt(place, "its value is missing")
+                    tombstone = from_stored(meta, format, place)
+                    body, format, meta = tombstone.stand_in, None, None
+                else:
+                    body = fetch_blob(db, blob)
             if what == FACT and kind is not None:
                 yield Fact(thread, seq, id, time_us, hash, kind, body)
                 continue
@@ -99,7 +106,8 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
                 raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
             used = () if uses is None else tuple(uses.split(","))
             yield Entry(
-                thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta, used
+                *(thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta),
+                *(used, tombstone),
             )
     except UnicodeDecodeError as error:
         raise garbled(db, error) from error
@@ -116,6 +124,9 @@ def _odd(thread: str, row: Row) -> Corrupt:
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
     """Write a record; `blob` holds its body when that is large."""
     if isinstance(record, Entry):
+        format, meta, body = record.format, record.meta_data, record.data
+        if record.tombstone is not None:
+            format, meta = record.tombstone.format, to_stored(record.tombstone)
         row: Row = (
             no,
             ENTRY,
@@ -125,18 +136,17 @@ def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> No
             record.parent,
             record.kind,
             record.turn,
-            record.format,
-            record.meta_data,
+            format,
+            meta,
             ",".join(record.blobs) if record.blobs else None,
             record.body_digest,
             blob,
-            record.data if blob is None else None,
+            body if blob is None and record.tombstone is None else None,
         )
     elif isinstance(record, Move):
         row = (no, MOVE, record.id, record.time_us, record.digest, record.leaf, *(None,) * 8)
     else:
         assert isinstance(record, Fact)
-        body = record.data if blob is None else None
         row = (
             no,
             FACT,
@@ -147,7 +157,7 @@ def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> No
             record.key,
             *(None,) * 5,
             blob,
-            body,
+            record.data if blob is None else None,
         )
     db.execute(_INSERT, row)
 

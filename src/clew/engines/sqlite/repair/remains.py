@@ -195,7 +195,9 @@ class RemainingThread:
             # The hash of a move or a fact covers the thread's id, which may be lost.
             return self._invented or record_hash(record) == record.hash
         # By the body itself: if only the hash beside it is damaged, nothing is lost.
-        entry = replace(record, body_digest=to_bytes(digest(record.data)))
+        entry = record
+        if record.tombstone is None:
+            entry = replace(record, body_digest=to_bytes(digest(record.data)))
         above: tuple[str | None, ...] = (None,)
         if record.parent is not None:
             above = hashes.get(record.parent) or self._salvage.hashes_elsewhere(record.parent)

@@ -1,0 +1,132 @@
+"""Erase entries for good, and give a receipt: what `Store.erase` and `clew erase` do.
+
+First the engine removes the bodies. Then goes what was made of them: words in the search index,
+what was counted, contexts that this process remembers, and the blobs that nothing else needs. A
+snapshot that is erased is dropped as well, with the files that only it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from clew.core import drafts
+from clew.core.codec import new_id
+from clew.core.errors import ClewError, NotFound
+from clew.core.model import Entry
+from clew.core.names import check_name
+from clew.core.removal import Checked, Erased, Receipt, Removed
+from clew.core.tombstones import used_blobs
+from clew.snapshots import catalogue
+from clew.snapshots.take import cache_of
+from clew.snapshots.tree import Trees
+from clew.upkeep.receipt import check_places, forget_derived
+
+if TYPE_CHECKING:
+    from clew.store import Store
+
+REASON_BYTES_MAX = 1024
+
+
+def erase(store: Store, thread: str, entries: Iterable[str], reason: str | None) -> Receipt:
+    """See `Store.erase`."""
+    ids = [check_name(id, "entry") for id in drafts.several(entries, "entries")]
+    if reason is not None:
+        check_name(reason, "reason", REASON_BYTES_MAX)
+    before = [_get(store, thread, id) for id in dict.fromkeys(ids)]
+    doomed = {hash for entry in before for hash in used_blobs(entry)}
+    doomed |= _release_snapshots(store, before)
+    bodies = store.engine.has_blobs({entry.body_hash for entry in before})
+    erased = store.engine.erase(thread, ids, time_us=store.clock(), reason=reason)
+    # What was erased by a call that got no further has left these behind.
+    doomed |= {hash for one in erased for hash in one.blobs}
+    owners = sorted({one.thread for one in erased})
+    forget_derived(store, owners)
+    gone = _sweep(store, doomed) | (bodies - store.engine.has_blobs(bodies))
+    return _receipt(store, owners, erased, gone, doomed, reason)
+
+
+def _get(store: Store, thread: str, id: str) -> Entry:
+    found = store.engine.path(thread, id, limit=1)
+    if not found:
+        raise NotFound("entry", id)
+    return found[0]
+
+
+def _release_snapshots(store: Store, entries: Sequence[Entry]) -> set[str]:
+    """Let go of the snapshots among them, first: the blobs of their trees."""
+    found: set[str] = set()
+    trees = Trees(store.engine)
+    for entry in entries:
+        if not catalogue.is_snapshot(entry):
+            continue
+        with suppress(ClewError):  # one that is damaged, or was dropped and swept, has none
+            snapshot = catalogue.from_entry(entry)
+            found |= set(trees.blobs(snapshot.tree))
+            cache_of(store, snapshot.root).forget(snapshot.root, entry.thread)
+        with suppress(NotFound):  # the thread that took it was purged, or is deleted
+            key = catalogue.PREFIX + entry.id
+            if key in store.engine.thread(entry.thread).fact_data:
+                facts = drafts.facts({key: None}, store.clock())
+                store.engine.append(entry.thread, facts)
+    return found
+
+
+def _sweep(store: Store, doomed: set[str]) -> set[str]:
+    """Remove those of the blobs that nothing else needs, however young; which ones."""
+    there = store.engine.has_blobs(doomed)
+    if not there:
+        return set()
+
+    def keep(unused: set[str]) -> set[str]:
+        return (unused - there) | catalogue.wanted(store, unused & there)
+
+    store.engine.sweep(grace_seconds=0, keep=keep)
+    return there - store.engine.has_blobs(there)
+
+
+def _receipt(
+    store: Store,
+    owners: Sequence[str],
+    erased: Sequence[Erased],
+    gone: set[str],
+    doomed: set[str],
+    reason: str | None,
+) -> Receipt:
+    entries = tuple(
+        Removed(thread=one.thread, entry=one.entry, hash=one.hash, body_hash=one.body_hash)
+        for one in erased
+    )
+    kept = _kept(store, erased)
+    bodies = store.engine.has_blobs({one.body_hash for one in erased})
+    log_bytes = erased[0].log_bytes if erased else 0
+    return Receipt(
+        id=new_id(),
+        what="erase",
+        time_us=min((one.time_us for one in erased), default=store.clock()),
+        store=store.properties.place,
+        namespace=store.properties.namespace,
+        threads=tuple(owners),
+        entries=entries,
+        records=len(entries),
+        size_bytes=sum(one.size_bytes for one in erased),
+        blobs=tuple(sorted(gone)),
+        reason=reason,
+        checked=(
+            Checked(
+                place="records", left=len(kept), note="their bodies are there" if kept else None
+            ),
+            *check_places(store, owners, log_bytes, store.engine.has_blobs(doomed) | bodies),
+        ),
+    )
+
+
+def _kept(store: Store, erased: Sequence[Erased]) -> list[str]:
+    """The entries whose bodies can still be read: none, by what the engine has promised."""
+    found = []
+    for one in erased:
+        if one.recorded:
+            (entry,) = store.engine.path(one.thread, one.entry, limit=1)
+            found += [entry.id] if entry.tombstone is None else []
+    return found

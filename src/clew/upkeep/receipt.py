@@ -1,0 +1,177 @@
+"""Receipts for what was removed for good: what it was, and where it was looked for afterwards.
+
+A receipt has the ids and hashes of what is gone. The store keeps none of them: then it would still
+name what was removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from clew.core.codec import new_id
+from clew.core.engine import pages
+from clew.core.errors import ClewError, NotFound
+from clew.core.model import Entry, Purged
+from clew.core.removal import Checked, Receipt, Removed
+from clew.core.tombstones import used_blobs
+from clew.derived import files_of
+from clew.thread import part
+from clew.upkeep.transfer import everything, holds
+
+if TYPE_CHECKING:
+    from clew.store import Store
+
+_PIECE_BYTES = 4 * 1024 * 1024
+UNTOLD = "the server keeps old versions of rows until a vacuum, and its log and backups longer"
+
+
+class Inventory:
+    """What there is of a thread that is about to be purged."""
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self._store = store
+        self._thread = thread
+        self._entries: list[Removed] = []
+        self._size = 0
+        self._blobs: set[str] = set()
+        self._flaw: str | None = None
+        self._shared: set[tuple[str, str]] = set()
+        self._inherits = False
+        try:
+            for record in chain(self._left_of_origins(), *pages(store.engine, thread)):
+                self._size += len(getattr(record, "data", b""))
+                if isinstance(record, Entry):
+                    self._blobs |= {record.body_hash, *used_blobs(record)}
+                    self._entries.append(
+                        Removed(
+                            thread=record.thread,
+                            entry=record.id,
+                            hash=record.hash,
+                            body_hash=record.body_hash,
+                        )
+                    )
+        except NotFound:
+            raise
+        except ClewError as error:
+            self._flaw = f"it could not be read to its end: {error}"  # it goes all the same
+        self._blobs = store.engine.has_blobs(self._blobs)
+
+    def _left_of_origins(self) -> list[Entry]:
+        """What it shares with purged threads: if no other fork does, that goes with it."""
+        engine, origin = self._store.engine, self._store.engine.thread(self._thread).origin
+        if origin is None or origin.entry is None:
+            return []
+        if holds(engine, origin.thread, origin.entry, origin.hash):
+            return []
+        self._inherits = True
+        return engine.path(self._thread, origin.entry)
+
+    def settle(self, purged: Purged) -> None:
+        """See what of it is still there, right after the purge: others may go as well."""
+        forks = list(purged.kept_for)
+        if self._inherits:
+            forks += [info.id for info in everything(self._store.engine) if info.origin is not None]
+        for fork in dict.fromkeys(forks):
+            path = self._store.engine.path(fork)
+            self._shared |= {(entry.thread, entry.id) for entry in path}
+
+    def receipt(self, purged: Purged) -> Purged:
+        """The purge with its receipt, when what was derived is forgotten, too."""
+        store, engine = self._store, self._store.engine
+        left = engine.has_blobs(self._blobs)
+        found = _find(store, self._thread)
+        receipt = Receipt(
+            id=new_id(),
+            what="purge",
+            time_us=store.clock(),
+            store=store.properties.place,
+            namespace=store.properties.namespace,
+            threads=(self._thread,),
+            entries=tuple(
+                one for one in self._entries if (one.thread, one.entry) not in self._shared
+            ),
+            records=purged.records,
+            size_bytes=self._size,
+            blobs=tuple(sorted(self._blobs - left)),
+            kept=purged.kept,
+            kept_for=purged.kept_for,
+            reason=self._flaw,
+            checked=(
+                Checked(
+                    place="records",
+                    left=found + purged.kept,
+                    note=f"kept for the forks {', '.join(purged.kept_for)}"
+                    if purged.kept
+                    else None,
+                ),
+                *check_places(store, [self._thread], purged.log_bytes, left),
+                _check_caches(store, self._thread),
+            ),
+        )
+        return replace(purged, receipt=receipt)
+
+
+def _find(store: Store, thread: str) -> int:
+    try:
+        store.engine.thread(thread)
+    except NotFound:
+        return 0
+    return 1
+
+
+def forget_derived(store: Store, threads: Sequence[str]) -> None:
+    """Remove what was made of threads and is kept elsewhere: words, counts, contexts."""
+    store.searcher.forget(threads)
+    part("forget_usage")(store, threads)
+    part("forget_turns")(store, threads)
+    if "recall" in store.__dict__:
+        store.recall.forget()
+
+
+def check_places(
+    store: Store, threads: Sequence[str], log_bytes: int | None, blobs: Collection[str]
+) -> tuple[Checked, ...]:
+    """Where else it could be: the log, blobs, the search index, files of caches."""
+    log = Checked(place="log", left=log_bytes)
+    if log_bytes is None:
+        log = Checked(place="log", left=None, note=UNTOLD)
+    elif log_bytes:
+        note = (
+            f"{log_bytes:,} bytes could not be emptied while others read; the next checkpoint does"
+        )
+        log = Checked(place="log", left=1, note=note)
+    used = "others use them, or the next sweep takes them" if blobs else None
+    known = store.searcher.known(threads)
+    return (
+        log,
+        Checked(place="blobs", left=len(blobs), note=used),
+        Checked(place="index", left=len(known), note="read again since" if known else None),
+    )
+
+
+def _check_caches(store: Store, thread: str) -> Checked:
+    """How many files of caches name a thread."""
+    found = [path for path in files_of(store) if is_in(path, [thread.encode("utf-8")])]
+    note = "forks or sub-agents of it are in " + ", ".join(map(str, found)) if found else None
+    return Checked(place="caches", left=len(found), note=note)
+
+
+def is_in(path: Path, marks: Collection[bytes]) -> bool:
+    """Whether a file has one of these in it; also where it is across two pieces of the file."""
+    overlap = max(map(len, marks), default=1) - 1
+    rest = b""
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                data = rest + piece
+                if any(mark in data for mark in marks):
+                    return True
+                rest = data[-overlap:] if overlap else b""
+    except OSError:
+        return False  # it is gone
+    return False

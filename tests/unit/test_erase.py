@@ -1,0 +1,391 @@
+"""Erasing entries: nothing of them is left, in files, words, counts and copies; and the proof."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import clew
+from clew import messages
+from clew.core.checked_reads import check_reads
+from clew.core.model import Entry
+from clew.core.removal import Receipt
+from clew.interchange.bundle import bring
+from clew.upkeep.proof import prove, read_receipt
+from clew.upkeep.repair import repair
+
+WORD = "zanzibarkey"
+LONG = f"{WORD} and more of it " * 2_000
+PLACES = ["memory:", "sqlite", "files"]
+
+Address = Callable[[str], str]
+
+
+@pytest.fixture(params=PLACES)
+def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> Address:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def of(name: str) -> str:
+        if request.param == "memory:":
+            return "memory:"
+        return f"{request.param}:{tmp_path / name}"
+
+    return of
+
+
+def fill(store: clew.Store) -> None:
+    """A thread that says a word everywhere, and a fork of it."""
+    thread = store.create("t", workspace="/w")
+    with thread.turn(owner="me") as turn:
+        turn.append_message({"role": "user", "content": f"the {WORD}"}, id="a")
+        reply = {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": LONG},
+                {"type": "tool_use", "id": "call", "name": "look", "input": {"q": WORD}},
+            ],
+            "usage": {"input_tokens": 5, "output_tokens": 6},
+        }
+        turn.append("assistant_message", reply, format="anthropic", id="b", meta={"note": WORD})
+        result = {"type": "tool_result", "tool_use_id": "call", "content": WORD}
+        body = {"role": "user", "content": [result]}
+        turn.append("tool_result", body, format="anthropic", id="c")
+    fork = store.fork("t", at="c", id="f")
+    fork.append_message({"role": "user", "content": "and now?"}, id="d")
+
+
+def files_with(folder: Path, word: str) -> list[Path]:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in found if word.encode() in path.read_bytes()]
+
+
+def test_nothing_of_a_body_is_left(address: Address, tmp_path: Path) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        assert store.search(WORD).total == 3
+        assert store.usage().total.replies == 1
+        store.unfinished_turns()
+        store.get("f").context("anthropic")
+        receipt = store.get("f").erase("a", "b", "c", reason="a key")
+        assert [one.place for one in receipt.left] == []
+        assert [(one.thread, one.entry) for one in receipt.entries] == [
+            ("t", "a"),
+            ("t", "b"),
+            ("t", "c"),
+        ]
+        assert store.search(WORD).total == 0
+        assert WORD not in str(store.get("f").context("anthropic").messages)
+        assert store.usage().total.replies == 0
+        assert store.verify() == []
+    assert files_with(tmp_path, WORD) == []
+
+
+def test_another_handle_finds_no_word_of_it(address: Address) -> None:
+    place = address("store")
+    if place == "memory:":
+        pytest.skip("another process sees nothing of it")
+    with clew.open(place) as store, clew.open(place) as other:
+        fill(store)
+        fork = other.get("t")
+        assert other.search(WORD).total == 3
+        assert other.usage().total.replies == 1
+        assert WORD in str(fork.context("anthropic").messages)
+        store.engine.erase("t", ["a", "b", "c"], time_us=1)  # and nothing that was made of them
+        assert other.search(WORD).total == 0
+        assert other.usage().total.replies == 0
+        fork.append_message({"role": "user", "content": "go on"})
+        assert WORD not in str(fork.context("anthropic").messages)
+        assert other.verify() == []
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+@pytest.mark.parametrize("erased", ["a", "b", "c", "ab", "bc", "abc"])
+def test_a_context_stays_valid(format: str, erased: str) -> None:
+    with clew.open("memory:") as store:
+        fill(store)
+        store.get("f").erase(*erased)
+        found = store.get("f").context(format).messages
+        assert messages.validate(format, found) == []
+        said = str(found)
+        assert ("[erased]" in said) == (erased != "c")
+        assert "and now?" in said
+
+
+def test_erasing_again_gives_the_same_hashes(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        first = store.erase("t", ["a"], reason="one")
+        again = store.erase("t", ["a"], reason="two")
+        assert (again.entries, again.time_us) == (first.entries, first.time_us)
+        with pytest.raises(clew.NotFound):
+            store.erase("t", ["a", "nobody"])
+        with pytest.raises(clew.InvalidInput):
+            store.erase("t", "a")
+
+
+def test_reads_that_are_checked_take_what_was_erased(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        store.erase("t", ["a", "b"])
+        checked = check_reads(store.engine)
+        assert [entry.id for entry in checked.path("f")][-4:] == ["a", "b", "c", "d"]
+        assert checked.read("t") == store.engine.read("t")
+
+
+# --- blobs and snapshots ---
+
+
+def test_blobs_that_only_it_named_go_at_once(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        mine, shared, loose = (store.blobs.put(data) for data in (b"mine", b"ours", b"loose"))
+        thread = store.get("t")
+        thread.append("event", 1, id="x", blobs=[mine, shared])
+        thread.append("event", 2, id="y", blobs=[shared])
+        receipt = thread.erase("x")
+        assert receipt.blobs == (mine,)
+        assert [one.place for one in receipt.left] == ["blobs"]
+        assert (store.blobs.has(mine), store.blobs.has(shared), store.blobs.has(loose)) == (
+            (False, True, True)
+        )
+        assert store.verify() == []
+
+
+def test_a_snapshot_is_dropped_with_its_files(address: Address, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "secret.txt").write_text(WORD)
+    with clew.open(address("store")) as store:
+        thread = store.create("t")
+        thread.append("event", 1)
+        first = thread.snapshots.take(root)
+        (root / "secret.txt").write_text("clean")
+        (root / "more.txt").write_text("more")
+        second = thread.snapshots.take(root)
+        receipt = thread.erase(first.id)
+        assert receipt.blobs
+        assert [one.id for one in thread.snapshots.list()] == [second.id]
+        assert thread.snapshots.read(second.id, "more.txt") == b"more"
+        assert store.verify() == []
+    root.joinpath("secret.txt").unlink()
+    assert files_with(tmp_path, WORD) == []
+
+
+# --- copies ---
+
+
+def test_copies_are_erased_with_the_next_copy(address: Address, tmp_path: Path) -> None:
+    with clew.open(address("store")) as store, clew.open(f"sqlite:{tmp_path / 'copy.db'}") as copy:
+        fill(store)
+        assert store.copy_to(copy).complete
+        store.erase("t", ["a", "b"], reason="a key")
+        store.get("t").append("event", "later")
+        report = store.copy_to(copy)
+        assert [done.outcome for done in report.threads if done.thread == "t"] == ["extended"]
+        assert copy.engine.read("t") == store.engine.read("t")
+        assert store.copy_to(copy).records == 0
+        assert copy.verify() == []
+    assert [path.name for path in files_with(tmp_path, LONG[:60])] == []
+
+
+def test_what_was_erased_is_copied_so(address: Address, tmp_path: Path) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        store.erase("t", ["a", "b"])
+        store.purge("t")
+        for other in ("sqlite:copy.db", "files:copy"):
+            kind, name = other.split(":")
+            with clew.open(f"{kind}:{tmp_path / name}") as copy:
+                assert store.copy_to(copy).complete
+                assert copy.engine.path("f") == store.engine.path("f")
+                assert copy.verify() == []
+
+
+def test_a_copy_that_went_its_own_way_is_erased_too(tmp_path: Path) -> None:
+    with clew.open("memory:") as store, clew.open(f"files:{tmp_path / 'copy'}") as copy:
+        fill(store)
+        store.copy_to(copy)
+        copy.get("t").append("event", "of its own")
+        store.erase("t", ["a"])
+        store.copy_to(copy)
+        assert copy.get("t").get("a").erased_at is not None
+        assert copy.verify() == []
+
+
+@pytest.mark.parametrize("form", ["clew", "bundle"])
+def test_an_export_brings_tombstones(address: Address, tmp_path: Path, form: str) -> None:
+    from clew.interchange.export import export
+
+    with clew.open(address("store")) as store, clew.open("memory:") as target:
+        fill(store)
+        store.erase("t", ["a", "b"])
+        path = tmp_path / "t.jsonl"
+        export(store.get("f"), path, form)
+        bring(target, path)
+        found = {entry.id: entry for entry in target.get("f").path()}
+        assert found["a"].erased_at == store.get("f").get("a").erased_at
+        assert found["b"].hash == store.get("f").get("b").hash
+        assert target.verify() == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files"])
+def test_a_repair_keeps_tombstones(tmp_path: Path, kind: str) -> None:
+    place = f"{kind}:{tmp_path / 'store'}"
+    with clew.open(place) as store:
+        fill(store)
+        store.erase("t", ["a", "b"])
+        before = store.engine.read("t")
+    report = repair(place)
+    assert report.lost == ()
+    with clew.open(place) as store:
+        assert store.engine.read("t") == before
+        assert store.verify() == []
+
+
+def test_a_conversation_that_is_compacted_keeps_tombstones() -> None:
+    with clew.open("memory:") as store:
+        fill(store)
+        copy = store.clone("t", id="u")
+        assert copy.get("a").erased_at is None
+        store.erase("t", ["a"])
+        assert store.clone("t", id="v").get("a").erased_at is not None
+        assert store.verify() == []
+
+
+# --- others at work ---
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files"])
+def test_a_writer_goes_on_beside_an_erasure(tmp_path: Path, kind: str) -> None:
+    place = f"{kind}:{tmp_path / 'store'}"
+    with clew.open(place) as store:
+        fill(store)
+        thread = store.get("t")
+        with thread.turn(owner="me") as turn:
+            turn.append("event", 1, id="e1")
+            code = (
+                "import sys, clew\n"
+                "with clew.open(sys.argv[1]) as store: store.erase('t', ['a', 'b', 'e1'])"
+            )
+            subprocess.run([sys.executable, "-c", code, place], check=True)
+            turn.append("event", 2, id="e2")
+            assert thread.get("e1").erased_at is not None
+        assert [entry.id for entry in thread.path()][-3:-1] == ["e1", "e2"]
+        assert store.verify() == []
+
+
+def test_a_body_that_is_missing_without_a_tombstone_is_damage(tmp_path: Path) -> None:
+    import apsw
+
+    path = tmp_path / "store.db"
+    with clew.open(str(path)) as store:
+        fill(store)
+        store.erase("t", ["a"])
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE records SET body = NULL WHERE id = 'd'")
+    db.execute("UPDATE records SET meta = NULL WHERE id = 'a'")
+    db.close()
+    with clew.open(str(path)) as store:
+        found = {(problem.code, problem.entry) for problem in store.verify()}
+    assert {("missing_body", "a"), ("missing_body", "d")} <= found
+
+
+# --- receipts and proofs ---
+
+
+def test_a_purge_gives_a_receipt(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        store.search(WORD)
+        body = store.get("f").get("d")
+        receipt = store.purge("f").receipt
+        assert receipt is not None
+        assert (receipt.what, receipt.threads, receipt.records) == ("purge", ("f",), 2)
+        assert [(one.entry, one.hash, one.body_hash) for one in receipt.entries] == [
+            ("d", body.hash, body.body_hash)
+        ]
+        assert receipt.left == ()
+        kept = store.purge("t").receipt
+        assert kept is not None
+        assert (kept.kept, kept.left) == (0, ())
+
+
+def test_a_receipt_says_what_stays_for_forks(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        receipt = store.purge("t").receipt
+        assert receipt is not None
+        assert receipt.kept_for == ("f",)
+        assert {one.entry for one in receipt.entries}.isdisjoint({"a", "b", "c"})
+        assert "records" in {one.place for one in receipt.left}
+        assert not prove(store, receipt).clean
+
+
+def test_a_cleanup_gives_receipts(address: Address) -> None:
+    from datetime import timedelta
+
+    with clew.open(address("store")) as store:
+        store.create("some-old-thread").append("event", WORD, id="a")
+        store.fork("some-old-thread", id="a-fork-of-it").append("event", 2, id="b")
+        report = store.cleanup(older_than=timedelta(0))
+        assert set(report.purged) == {"some-old-thread", "a-fork-of-it"}
+        assert {one.threads[0] for one in report.receipts} == set(report.purged)
+        # What the fork shared went with it, and is on its receipt.
+        named = [one.entry for receipt in report.receipts for one in receipt.entries]
+        assert sorted(named) == ["a", "b"]
+        assert all(prove(store, receipt).clean for receipt in report.receipts)
+
+
+def test_the_proof_of_an_erasure(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        assert not prove(store, "a").clean
+        receipt = store.erase("t", ["a"])
+        assert prove(store, receipt).clean
+        assert prove(store, "a").clean
+        store.create("u").append_message({"role": "user", "content": f"the {WORD}"}, id="again")
+        (trace,) = prove(store, receipt).traces
+        assert (trace.place, trace.thread, trace.entry) == ("records", "u", "again")
+        assert prove(store, read_receipt(msgspec.json.encode(receipt))).traces == (trace,)
+
+
+def test_the_proof_of_a_purge(address: Address, tmp_path: Path) -> None:
+    with clew.open(address("store")) as store:
+        store.create("a-thread-to-go").append("event", 1)
+        store.create("child", parent="a-thread-to-go")
+        store.usage()
+        store.search("nothing")
+        places = {trace.place for trace in prove(store, "a-thread-to-go").traces}
+        assert {"threads", "records", "index"} <= places
+        receipt = store.purge("a-thread-to-go").receipt
+        assert receipt is not None
+        found = {(one.place, one.thread) for one in prove(store, receipt).traces if one.thread}
+        assert found == {("threads", "child")}
+        store.purge("child")
+        assert prove(store, receipt).clean
+        assert prove(store, "a-thread-to-go").clean
+    assert files_with(tmp_path, "a-thread-to-go") == []
+
+
+def test_what_is_no_receipt_is_refused() -> None:
+    for data in (b"", b"[]", b"{}", b'{"receipt":1}'):
+        with pytest.raises(clew.InvalidInput):
+            read_receipt(data)
+
+
+def test_only_a_receipt_has_what_was_removed() -> None:
+    """The store keeps none, as it would name what is gone."""
+    names = set(Receipt.__struct_fields__)
+    assert {"id", "what", "time_us", "threads", "entries", "blobs", "checked"} <= names
+    with clew.open("memory:") as store:
+        fill(store)
+        receipt = store.purge("f").receipt
+        assert receipt is not None
+        said = [entry for entry in store.get("t").read() if isinstance(entry, Entry)]
+        assert receipt.id not in str(said)
