@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
 from clew.core.engine import Engine, Progress
-from clew.core.errors import AlreadyExists, Corrupt, InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
     Entry,
@@ -31,7 +30,6 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
     decode_cursor,
-    fact_keys,
     to_time,
     to_us,
 )
@@ -295,29 +293,17 @@ class Store:
         `children` of the answer are the threads that worked for it: they stay as they are, with a
         `parent` that is not there any more. Its `receipt` is yours to keep: the store forgets.
         """
-        # Looked for first: if that fails, nothing has been removed yet.
-        children = tree.children_of(self, check_name(thread, "id"))
-        try:
-            info = self.engine.thread(thread)
-        except Corrupt:
-            info = None  # it can be removed all the same
-        inventory = part("Inventory")(self, thread)
-        purged = replace(self.engine.purge(thread), children=children)
-        inventory.settle(purged)
-        part("forget_derived")(self, [thread])
-        if info is not None and fact_keys(info, "snapshot."):
-            part("forget_caches")(self, info)
-        done: Purged = inventory.receipt(purged)
-        return done
+        purged: Purged = part("purge")(self, check_name(thread, "id"))
+        return purged
 
     def erase(self, thread: str, entries: Iterable[str], *, reason: str | None = None) -> Receipt:
         """Remove the bodies and metas of entries for good: a secret, a person's data.
 
         Each entry stays where it is, with its id and its hash, and says `[erased]`; the chain of
-        hashes verifies on. It is erased for every fork that shares it, in the search index and in
-        what was counted, with the blobs that nothing else needs. The thread's log notes when, and
-        the `reason`, if there is one. Copies under other ids, and other stores, are others: see
-        `clew erased`. The receipt is yours to keep. Again: the same, and nothing changes. NotFound.
+        hashes verifies on. It is erased for every fork that shares it, with the words, counts and
+        blobs that nothing else needs. The thread's log notes when, and the `reason`. Copies under
+        other ids, and other stores, are others. The receipt is yours to keep. Again: the same, and
+        nothing changes. NotFound.
         """
         done: Receipt = part("erase")(self, check_name(thread, "id"), entries, reason)
         return done

@@ -33,6 +33,7 @@ from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.request import Context
 from clew.core.model import Purged
+from clew.core.removal import Receipt
 from clew.exchange import Reply
 from clew.facets.conversations import ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo
@@ -171,6 +172,7 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     assert_type(await store.unfinished_turns(), dict[str, clew.Entry])
     assert_type(await store.compare("thread-1", id), Comparison)
     assert_type(await store.compare(made, await store.get(id)), Comparison)
+    assert_type(await store.erase("thread-1", [first.id], reason="a key"), Receipt)
     assert_type((await store.purge(id)).children, tuple[str, ...])
     assert_type(store.conversations, AsyncConversations)
     assert_type(store.runs, AsyncRuns)
@@ -325,6 +327,7 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     await thread.set_title("Better", status="ready", source="user", error=None)
     await thread.viewed(now)
     await thread.label(said.id, "the beginning")
+    assert_type(await thread.erase(said.id), Receipt)
     assert_type(await thread.info, ThreadInfo)
     assert_type(await thread.facts, dict[str, Any])
     assert_type(await thread.labels, dict[str, str])

@@ -33,6 +33,7 @@ from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.request import Context
 from clew.core.model import Purged
+from clew.core.removal import Receipt
 from clew.exchange import Reply
 from clew.facets.conversations import Conversation, ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run
@@ -175,6 +176,7 @@ def use_store(store: Store, other: Store) -> None:
     assert_type(store.unfinished_turns(), dict[str, clew.Entry])
     assert_type(store.compare("thread-1", id), Comparison)
     assert_type(store.compare(made, store.get(id)), Comparison)
+    assert_type(store.erase("thread-1", [first.id], reason="a key"), Receipt)
     assert_type((store.purge(id)).children, tuple[str, ...])
     assert_type(store.conversations, Conversations)
     assert_type(store.runs, Runs)
@@ -333,6 +335,7 @@ def use_thread(thread: Thread, folder: Path) -> None:
     thread.set_title("Better", status="ready", source="user", error=None)
     thread.viewed(now)
     thread.label(said.id, "the beginning")
+    assert_type(thread.erase(said.id), Receipt)
     assert_type(thread.info, ThreadInfo)
     assert_type(thread.facts, dict[str, Any])
     assert_type(thread.labels, dict[str, str])

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 
 from clew.core.codec import new_id
 from clew.core.engine import pages
-from clew.core.errors import ClewError, NotFound
-from clew.core.model import Entry, Purged
+from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.model import Entry, Purged, fact_keys
 from clew.core.removal import Checked, Receipt, Removed
 from clew.core.tombstones import used_blobs
 from clew.derived import files_of
+from clew.snapshots.take import forget_caches
 from clew.thread import part
+from clew.tree import children_of
 from clew.upkeep.transfer import everything, holds
 
 if TYPE_CHECKING:
@@ -28,6 +30,23 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 4 * 1024 * 1024
 UNTOLD = "the server keeps old versions of rows until a vacuum, and its log and backups longer"
+
+
+def purge(store: Store, thread: str) -> Purged:
+    """See `Store.purge`."""
+    # Looked for first: if that fails, nothing has been removed yet.
+    children = children_of(store, thread)
+    try:
+        info = store.engine.thread(thread)
+    except Corrupt:
+        info = None  # it can be removed all the same
+    inventory = Inventory(store, thread)
+    purged = replace(store.engine.purge(thread), children=children)
+    inventory.settle(purged)
+    forget_derived(store, [thread])
+    if info is not None and fact_keys(info, "snapshot."):
+        forget_caches(store, info)
+    return inventory.receipt(purged)
 
 
 class Inventory:
