@@ -42,6 +42,22 @@ def relaxed(dsn: str) -> str:
     return f"{dsn}{'&' if '?' in dsn else '?'}options=-csynchronous_commit%3Doff"
 
 
+_WITH_HEAD = """
+CREATE TABLE bare_head (no integer PRIMARY KEY, seq bigint NOT NULL) WITH (fillfactor = 50);
+INSERT INTO bare_head VALUES (1, 0);
+CREATE TABLE bare_journal (thread integer, seq bigint, body bytea, PRIMARY KEY (thread, seq));
+CREATE FUNCTION bare_append(_at bigint, _body bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE bare_head SET seq = _at + 1 WHERE no = 1 AND seq = _at;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the head has moved';
+  END IF;
+  INSERT INTO bare_journal VALUES (1, _at + 1, _body);
+  RETURN true;
+END $$;
+"""
+
+
 class BareRows:
     """One row a commit through the same driver: nothing is checked, hashed or remembered."""
 
@@ -50,11 +66,18 @@ class BareRows:
         self._db.execute(
             "CREATE TABLE bare (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)"
         )
+        self._db.execute(_WITH_HEAD)
         self._cursor = self._db.cursor()
 
     def append_all(self, bodies: Iterable[bytes]) -> None:
         for body in bodies:
             self._cursor.execute("INSERT INTO bare (body) VALUES (%s)", (body,))
+
+    def append_after(self, bodies: Iterable[bytes]) -> None:
+        """The same, each on the head that the one before it left: what a journal needs at least."""
+        (head,) = self._db.execute("SELECT seq FROM bare_head").fetchone() or (0,)
+        for seq, body in enumerate(bodies, head):
+            self._cursor.execute("SELECT bare_append(%s, %s)", (seq, body))
 
     def close(self) -> None:
         self._db.close()

@@ -1,7 +1,9 @@
 """adk: sessions of Google's ADK in Clew and in ADK's own SqliteSessionService, in the same run.
 
 Both through ADK's interface and one event loop, both synced at each event. ADK's file is measured
-as it ships, with a rollback journal, and in WAL mode, which is what Clew's file is in.
+as it ships, with a rollback journal, and in WAL mode, which is what Clew's file is in. Where ADK's
+interface itself sets the limit, that is measured too: a bare row behind the same hop to a worker
+thread, and the objects that ADK wants, made out of nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import clew
+from bench.bare import BareTable
 from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages
 from bench.progress import say
 from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop
+from clew.aio.hop import hop
 
 _EVENTS = 10_000
 _SESSIONS = 10_000
@@ -55,24 +59,36 @@ def _appends(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
     service = ClewSessionService(workshop.open())
     session = runner.run(service.create_session(**_USER))
     peers = [kind(workshop.new_path()) for kind in (GoogleADK, GoogleADKInWAL)]
-    events = iter(peers[0].prepare(messages(3 * (_WARM + _SLICE * (_ROUNDS + 1)))))
+    events = iter(peers[0].prepare(messages(4 * (_WARM + _SLICE * (_ROUNDS + 1)))))
 
     async def append(batch: list[Any]) -> None:
         for event in batch:
             await service.append_event(session, event)
 
-    ways = [lambda batch: runner.run(append(batch)), *(peer.append_all for peer in peers)]
+    bare = BareTable(workshop.new_path())
+
+    async def append_bare(batch: list[Any]) -> None:
+        for event in batch:
+            await hop(bare.append, event.model_dump_json(exclude_none=True).encode())
+
+    ways = [
+        lambda batch: runner.run(append(batch)),
+        lambda batch: runner.run(append_bare(batch)),
+        *(peer.append_all for peer in peers),
+    ]
 
     def one_round(count: int = _SLICE) -> tuple[Spent, ...]:
         return tuple(_spent(way, list(islice(events, count))) for way in ways)
 
     one_round(_WARM)  # until the logs have their size, as they have in a store that is in use
-    ours, theirs, in_wal = in_rounds(_ROUNDS, one_round)
-    for peer in peers:
-        peer.close()
+    ours, limit, theirs, in_wal = in_rounds(_ROUNDS, one_round)
+    for one in (bare, *peers):
+        one.close()
     name = "adk: append_event, Clew / SqliteSessionService"
     yield ratio(f"{name}, rate", rates(ours), rates(theirs), at_least=5)
     yield ratio(f"{name} in WAL mode, rate", rates(ours), rates(in_wal))
+    name = "adk: append_event, limit: the same hop and one bare row"
+    yield ratio(f"{name} / SqliteSessionService, rate", rates(limit), rates(theirs))
     yield from costs("adk: append_event, Clew", ours)
     yield from costs("adk: append_event, SqliteSessionService", theirs)
 
@@ -144,6 +160,8 @@ def _newest(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
 
 
 def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
+    from google.adk.sessions.session import Session
+
     say(f"building {_SESSIONS:,} sessions in each")
     theirs, ours = _built(workshop, runner, _fill_sessions)
 
@@ -156,11 +174,20 @@ def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
     def page() -> None:
         assert len(runner.run(ours.list_page(**_APP, limit=_PAGE)).sessions) == _PAGE
 
-    first, whole, slow = in_rounds(
+    def objects() -> None:
+        """What any service makes for ADK, however it keeps sessions."""
+        made = [
+            Session(id=f"s{n}", app_name="bench", user_id="user", state={"step": n}, events=[])
+            for n in range(_SESSIONS)
+        ]
+        assert len(made) == _SESSIONS
+
+    first, whole, bare, slow = in_rounds(
         _ROUNDS,
         lambda: (
             seconds(page),
             seconds(lambda: runner.run(every(ours))),
+            seconds(objects),
             seconds(lambda: runner.run(every(theirs))),
         ),
     )
@@ -168,6 +195,8 @@ def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
     page_name = f"Clew's first page of {_PAGE}"
     yield ratio(f"{name}, SqliteSessionService / {page_name}, time", slow, first)
     yield ratio(f"{name} whole, SqliteSessionService / Clew, time", slow, whole, at_least=10)
+    limit = "limit: the objects of ADK alone"
+    yield ratio(f"{name} whole, SqliteSessionService / {limit}, time", slow, bare)
     yield milliseconds(f"{name}, {page_name}", first)
     yield milliseconds(f"{name} whole, Clew", whole)
     yield milliseconds(f"{name} whole, SqliteSessionService", slow)

@@ -6,7 +6,8 @@ keeps references to them and makes no JSON, nothing is durable, and nothing is t
 So there are two comparisons at equal durability: Clew in memory beside it, and Clew on disk beside
 the same with what any durable store must do at least, a line for each record and one fsync a batch.
 Loading is measured as the SDK does it when it resumes: it writes a file for the CLI. What parses
-nothing is told as well, without a bar: a list of references is copied in no time.
+nothing is told as well, without a bar: a list of references is copied in no time. What bounds any
+store that makes JSON of records without holding up the event loop stands beside it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from bench.progress import say
 from bench.timing import in_rounds, seconds
 from bench.workshop import Workshop
 from clew.adapters.claude_agent_sdk import ClewSessionStore
+from clew.aio.hop import hop
+from clew.core.codec import encode
 
 PROJECT = project_key_for_directory(None)
 _ROUNDS = 9
@@ -59,6 +62,15 @@ class SyncedSessionStore(InMemorySessionStore):
         os.fsync(self._file.fileno())
 
 
+class EncodedSessionStore(InMemorySessionStore):
+    """The SDK's store, and JSON of each batch, made in a worker thread and thrown away: the limit
+    of a store that keeps JSON, before it checks or keeps anything."""
+
+    async def append(self, key: Any, entries: list[Any]) -> None:
+        await hop(encode, entries)
+        await super().append(key, entries)
+
+
 def measure(workshop: Workshop) -> Iterable[Figure]:
     with (
         closing(ClewSessionStore("memory:")) as in_memory,
@@ -66,7 +78,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
         asyncio.Runner() as runner,
     ):
         synced = SyncedSessionStore(workshop.new_path())
-        stores = [InMemorySessionStore(), in_memory, synced, on_disk]
+        stores = [InMemorySessionStore(), in_memory, synced, on_disk, EncodedSessionStore()]
         yield from _append(runner, stores)
         yield from _load(runner, stores, workshop.new_path().parent)
         yield from _fork(runner, on_disk)
@@ -87,9 +99,10 @@ def _append(runner: asyncio.Runner, stores: list[Any]) -> Iterable[Figure]:
         batches = [made.turn() for _ in range(_TURNS)]
         return tuple(seconds(lambda s=s: runner.run(_append_all(s, key, batches))) for s in stores)
 
-    theirs, ours, _, durable = in_rounds(_ROUNDS, bare)
+    theirs, ours, _, durable, limit = in_rounds(_ROUNDS, bare)
     name = "claude: bare append of what is parsed, Clew"
     yield ratio(f"{name} in memory / InMemory", ours, theirs, at_most=3)
+    yield ratio("claude: bare append of what is parsed, limit: hop and JSON", limit, theirs)
     yield ratio(f"{name} on SQLite / InMemory", durable, theirs)
 
 
@@ -105,9 +118,10 @@ def _compare_mirrors(
         batches = [[line] for turn in lines for line in turn] if eager else lines
         return tuple(seconds(lambda s=s: runner.run(_mirror(s, batches))) for s in stores)
 
-    theirs, ours, synced, durable = in_rounds(_ROUNDS, mirror)
+    theirs, ours, synced, durable, limit = in_rounds(_ROUNDS, mirror)
     what = f"claude: append, {size}"
     yield ratio(f"{what}, Clew in memory / InMemory, time", ours, theirs, at_most=3)
+    yield ratio(f"{what}, limit: hop and JSON / InMemory, time", limit, theirs)
     yield ratio(f"{what}, Clew on SQLite / InMemory with JSONL + fsync", durable, synced, at_most=3)
     yield ratio(f"{what}, Clew on SQLite (durable) / InMemory (not)", durable, theirs)
 

@@ -1,7 +1,8 @@
 """openai: ClewSession beside the sessions that the Agents SDK ships, as its runner calls them.
 
 Both sync every append: SQLiteSession sets no `synchronous`, and SQLite's own default is FULL,
-which is asked for here all the same.
+which is asked for here all the same. Beside them stands what bounds any store on SQLite that keeps
+the event loop free: a bare row behind the same hop to a worker thread.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.bare import BareTable
 from bench.figures import Figure, costs, milliseconds, rates, ratio
 from bench.messages import messages
 from bench.progress import say
 from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop, grow_log
+from clew.aio.hop import hop
+from clew.core.codec import encode
 
 _ROUNDS = 25
 _ITEMS = 40  # that each session appends in a round
@@ -26,6 +30,19 @@ _SESSIONS = 16  # at once: a server that answers several users
 _LONG = 16_000
 _TURNS = _LONG // 4
 _BRANCH_ROUNDS = 9
+
+
+class BareSession:
+    """One row an append and nothing else, from a worker thread: the limit."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = BareTable(path)
+
+    async def add_items(self, items: list[Any]) -> None:
+        await hop(self._table.append, encode(items))
+
+    def close(self) -> None:
+        self._table.close()
 
 
 def measure(workshop: Workshop) -> Iterable[Figure]:
@@ -51,6 +68,8 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
             grow_log(our_path)
             grow_log(path)
             yield from _appends(runner, ours, theirs)
+            if count == 1:
+                yield from _limit(runner, theirs, workshop.new_path())
             for session in theirs:
                 session.close()
         yield from _branches(
@@ -66,6 +85,27 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
 
 def _appends(runner: asyncio.Runner, ours: list[Any], theirs: list[Any]) -> Iterable[Figure]:
     say(f"appending to {len(ours)} at once, in turns")
+    mine, peers = _compared(runner, ours, theirs)
+    name = "one session" if len(ours) == 1 else f"{len(ours)} sessions at once"
+    title = f"openai: append, {name}, / SQLiteSession, rate"
+    yield ratio(title, rates(mine), rates(peers), at_least=2)
+    yield from costs(f"openai: append, {name}", mine)
+    yield from costs(f"openai: append, {name}, SQLiteSession", peers)
+
+
+def _limit(runner: asyncio.Runner, theirs: list[Any], path: Path) -> Iterable[Figure]:
+    say("appending a bare row behind the same hop, in turns")
+    with closing(BareSession(path)) as bare:
+        grow_log(path)
+        mine, peers = _compared(runner, [bare], theirs)
+    name = "openai: append, limit: the same hop and one bare row"
+    yield ratio(f"{name}, / SQLiteSession, rate", rates(mine), rates(peers))
+    yield from costs(name, mine)
+
+
+def _compared(
+    runner: asyncio.Runner, ours: list[Any], theirs: list[Any]
+) -> tuple[list[Spent], list[Spent]]:
     items = _items(_ITEMS)
 
     async def append(session: Any) -> None:
@@ -80,11 +120,7 @@ def _appends(runner: asyncio.Runner, ours: list[Any], theirs: list[Any]) -> Iter
         return spent(count, lambda: runner.run(append_to_all(sessions)))
 
     mine, peers = in_rounds(_ROUNDS, lambda: (measured(ours), measured(theirs)))
-    name = "one session" if len(ours) == 1 else f"{len(ours)} sessions at once"
-    title = f"openai: append, {name}, / SQLiteSession, rate"
-    yield ratio(title, rates(mine), rates(peers), at_least=2)
-    yield from costs(f"openai: append, {name}", mine)
-    yield from costs(f"openai: append, {name}, SQLiteSession", peers)
+    return mine, peers
 
 
 def _items(count: int) -> list[dict[str, Any]]:
