@@ -48,9 +48,7 @@ class VolatileDisk:
 
     def write(self, at: int, data: bytes, *, through: bool = False) -> None:
         self._seen[at : at + len(data)] = data
-        sectors = [
-            (at + n, bytes(data[n : n + SECTOR])) for n in range(0, len(data), SECTOR)
-        ]
+        sectors = [(at + n, bytes(data[n : n + SECTOR])) for n in range(0, len(data), SECTOR)]
         if through and not self._lying:
             # It may not come after what is older and still to be written there.
             own = {place for place, _ in sectors}
@@ -120,9 +118,7 @@ class Server:
     def _answer(self, stream: object) -> None:
         disk = self._disk
         while True:
-            magic, flags, kind, handle, at, length = struct.unpack(
-                ">IHHQQI", _take(stream, 28)
-            )
+            magic, flags, kind, handle, at, length = struct.unpack(">IHHQQI", _take(stream, 28))
             data = _take(stream, length) if kind == _WRITE else b""
             error, answer = 0, b""
             if magic != _REQUEST or kind == _DISCONNECT:

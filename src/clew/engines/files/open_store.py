@@ -208,7 +208,7 @@ class OpenStore:
             raise Corrupt(f"thread {source.thread!r}", text)
 
     def _has(self, source: Source) -> bool:
-        return self.index.has(rows.number(self.index.number(source.key), source.seq))
+        return self.index.has_in(source.key, source.seq)
 
     def _line(self, source: Source, *, deep: bool) -> list[tuple[str, Journal]]:
         """The file that a fork begins in, the one that this begins in, and so on, by their keys.
