@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import traceback
+from pathlib import Path
 
 DISK = "/dev/vda"
 
@@ -20,12 +21,13 @@ def main() -> None:
         os.makedirs(f"/{name}", exist_ok=True)
     for kind, place in (("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")):
         libc.mount(kind.encode(), place.encode(), kind.encode(), 0, None)
-    for module in open("/modules.txt").read().split():
+    for module in Path("/modules.txt").read_text().split():
         descriptor = os.open(module, os.O_RDONLY)
         compressed = 0 if module.endswith(".ko") else 4
         libc.syscall(313, descriptor, b"", compressed)  # finit_module; what is built in refuses
         os.close(descriptor)
-    asked = dict(word.split("=", 1) for word in open("/proc/cmdline").read().split() if "=" in word)
+    words = Path("/proc/cmdline").read_text().split()
+    asked = dict(word.split("=", 1) for word in words if "=" in word)
     if libc.mount(DISK.encode(), b"/disk", b"ext4", 0, b"data=ordered") != 0:
         tell(f"FAILED {DISK} cannot be mounted: {os.strerror(ctypes.get_errno())}")
         return
@@ -78,6 +80,5 @@ if __name__ == "__main__":
     except BaseException:
         tell("FAILED " + traceback.format_exc()[-1500:].replace("\n", " | "))
     tell("END")
-    os.sync() if "sync" in sys.argv else None
     while True:  # the first program may not end; the host ends the machine
         os.read(0, 1)

@@ -175,6 +175,14 @@ def find_kernel() -> Kernel:
     raise Missing("there is no kernel in /boot, and none was fetched")
 
 
+def missing() -> str | None:
+    try:
+        find_kernel()
+    except Missing as reason:
+        return str(reason)
+    return None
+
+
 def empty_disk(folder: Path) -> bytes:
     image = folder / "empty"
     with image.open("wb") as file:

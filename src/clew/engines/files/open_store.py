@@ -24,7 +24,6 @@ from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.place import Place
 from clew.engines.files.thread_file import read_header
-from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import one
 
 if TYPE_CHECKING:
