@@ -39,7 +39,7 @@ test-agents: $(VENV)/.test $(VENV)/.agents ## let agents themselves open the ses
 	@echo "== running the tests with the agents' own code"
 	@$(BIN)/python -m pytest tests/agents $(ARGS)
 
-torture: $(VENV)/.torture $(VENV)/.etcd ## break the stores on purpose, in every way, and try in full what 'make test' samples
+torture: $(VENV)/.torture $(VENV)/.etcd $(VENV)/.machine ## break the stores on purpose, in every way, and try in full what 'make test' samples
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
 
 # The tests as they are, only slower; the second list is of branches that no test took.
@@ -91,6 +91,11 @@ $(VENV)/.pgbouncer: $(VENV)/.python
 
 $(VENV)/.etcd: $(VENV)/.python
 	@tests/servers/install.sh etcd etcd-server && touch $@ || true
+
+# A virtual machine whose power is cut.
+$(VENV)/.machine: $(VENV)/.python
+	@tests/servers/install.sh qemu-system-x86_64 qemu-system-x86 && tests/servers/install.sh mke2fs e2fsprogs \
+		&& tests/servers/kernel.sh $(VENV)/kernel && touch $@ || true
 
 # A browser, and what looks for barriers in pages: the tests that need them are skipped without.
 $(VENV)/.chromium: $(VENV)/.python

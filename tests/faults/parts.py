@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from faults import flips, full, fuzz, power
+from faults import flips, full, fuzz, machine, power
 from faults.badfiles import BadFiles
 from faults.operations import OPERATIONS
 from faults.points import Outcome, Sweep
@@ -47,6 +47,7 @@ class Amount:
     kills: int
     cut_step: int
     cut_seeds: tuple[int, ...]
+    real_cuts: int  # in a virtual machine
     bad_step: int
     mutations: int
     fuzz_seconds: int
@@ -62,6 +63,7 @@ SHORT = Amount(
     kills=12,
     cut_step=59,
     cut_seeds=(1, 2),
+    real_cuts=1,
     bad_step=31,
     mutations=80,
     fuzz_seconds=0,
@@ -77,6 +79,7 @@ CONTROL = Amount(
     kills=40,
     cut_step=23,
     cut_seeds=(1, 2),
+    real_cuts=3,
     bad_step=9,
     mutations=250,
     fuzz_seconds=0,
@@ -91,6 +94,7 @@ LONG = Amount(
     kills=1_000,
     cut_step=1,
     cut_seeds=(1, 2, 3, 4, 5, 6),
+    real_cuts=24,
     bad_step=1,
     mutations=5_000,
     fuzz_seconds=60,
@@ -148,6 +152,19 @@ def cut_power(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> Non
 def _cut_power(kind: Kind, folder: Path, amount: Amount, outcome: Outcome, **options: str) -> None:
     log = power.record(kind, folder, **options)
     power.run(kind, log, folder, outcome, seeds=amount.cut_seeds, step=amount.cut_step)
+
+
+def cut_power_of_a_kernel(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    _cut_power_of_a_kernel(kind, folder, amount, outcome)
+
+
+def _cut_power_of_a_kernel(
+    kind: Kind, folder: Path, amount: Amount, outcome: Outcome, **options: str
+) -> None:
+    try:
+        machine.run(kind.name, folder, amount.real_cuts, outcome, **options)
+    except machine.Missing as reason:
+        outcome.notes.append(f"skipped: {reason}")
 
 
 def fill_the_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
@@ -224,6 +241,9 @@ PARTS: dict[str, Part] = {
     "9 take: damaged cache": damage_caches,
 }
 
+# In the long form alone: each cut takes a boot.
+SLOW_PARTS: dict[str, Part] = {"6 power cut of a virtual machine": cut_power_of_a_kernel}
+
 
 # --- controls: the same parts on something that is broken, where they must find failures ----
 
@@ -240,6 +260,10 @@ def acknowledged_before_the_sync(
 
 def lying_disk(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
     _cut_power(kind, folder, amount, outcome, syncs=power.LYING)
+
+
+def relaxed_in_a_machine(kind: Kind, folder: Path, amount: Amount, outcome: Outcome) -> None:
+    _cut_power_of_a_kernel(kind, folder, amount, outcome, durability="relaxed")
 
 
 def snapshots_before_their_blobs(
@@ -315,4 +339,7 @@ CONTROLS: dict[str, tuple[Part, str]] = {
         "acknowledged",
     ),
     "9 take: damaged cache, believed": (believed_caches, "Corrupt"),
+}
+SLOW_CONTROLS: dict[str, tuple[Part, str]] = {
+    "6 power cut of a virtual machine, durability relaxed": (relaxed_in_a_machine, "acknowledged"),
 }

@@ -25,7 +25,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from failover import parts as failover
-from faults.parts import CONTROL, CONTROLS, LONG, PARTS, SHORT, environment
+from faults import machine
+from faults.parts import (
+    CONTROL,
+    CONTROLS,
+    LONG,
+    PARTS,
+    SHORT,
+    SLOW_CONTROLS,
+    SLOW_PARTS,
+    environment,
+)
 from faults.points import Outcome
 from faults.stores import KINDS
 
@@ -79,9 +89,11 @@ def parts_of(engine: str, short: bool) -> Iterator[tuple[str, Work, bool]]:
             yield name, lambda _, outcome, act=act: act(rounds, outcome), True
         return
     amount, kind = SHORT if short else LONG, KINDS[engine]
-    for name, part in PARTS.items():
+    slow = {} if short else SLOW_PARTS
+    for name, part in (PARTS | slow).items():
         yield name, lambda place, outcome, part=part: part(kind, place, amount, outcome), False
-    for name, (part, _) in CONTROLS.items():
+    slow_controls = {} if short or machine.missing() else SLOW_CONTROLS
+    for name, (part, _) in (CONTROLS | slow_controls).items():
         yield name, lambda place, outcome, part=part: part(kind, place, CONTROL, outcome), True
 
 

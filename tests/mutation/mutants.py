@@ -43,6 +43,7 @@ Change = Callable[[Any], object]
 @dataclass(frozen=True)
 class Mutant:
     line: int
+    last: int  # of the statement that it is in, without the statements inside of that
     what: str
     _tree: ast.Module
     _node: ast.AST
@@ -60,12 +61,30 @@ class Mutant:
 def mutants(source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     tree = ast.parse(source)
+    ends = _ends(tree)
     found = [
-        Mutant(node.lineno, what, tree, node, change)  # type: ignore[attr-defined]
+        Mutant(node.lineno, ends[node], what, tree, node, change)  # type: ignore[attr-defined]
         for node in _code(tree)
         for change, what in _changes(node)
     ]
     return sorted(found, key=lambda one: (one.line, one.what))
+
+
+def _ends(tree: ast.Module) -> dict[ast.AST, int]:
+    """The last line of the statement that each node is in; of a compound one, of its head."""
+    ends: dict[ast.AST, int] = {}
+
+    def walk(node: ast.AST, end: int) -> None:
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            inside = getattr(node, "body", None)
+            end = inside[0].lineno - 1 if inside else getattr(node, "end_lineno", end)
+            end = max(end, getattr(node, "lineno", end))
+        ends[node] = end
+        for child in ast.iter_child_nodes(node):
+            walk(child, end)
+
+    walk(tree, 0)
+    return ends
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:

@@ -4,8 +4,9 @@
 
 Every mutant runs in a process of its own, forked from one that has loaded all but Clew; an import
 hook gives it the module with the mistake. The tests are those of the module's area, on the engines
-that need no server, the fast ones first, up to the first failure. What takes ten times as long as
-without a mistake is noticed too. Exit code 1: fewer than 85 % were noticed.
+that need no server, that run the line with the mistake: which ones do is found out once. The fast
+ones come first, up to the first failure. What takes ten times as long as without a mistake is
+noticed too. Exit code 1: fewer than 85 % were noticed.
 
 Why not mutmut or cosmic-ray: mutmut puts a trampoline in the place of every function, and here the
 signatures of functions are data (`clew.core.wrapper` and the parity of aio read them), as are the
@@ -18,13 +19,21 @@ import argparse
 import importlib.abc
 import importlib.util
 import io
+import json
 import os
 import random
 import signal
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+
+import pytest
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -89,16 +98,92 @@ def prepare() -> None:
     import apsw  # noqa: F401
     import msgspec  # noqa: F401
     import psycopg  # noqa: F401
-    import pytest  # noqa: F401
 
 
-def attempt(name: str, source: str | None, limit: float) -> tuple[str, float]:
-    """Run the tests of a module with this source: "passed", "failed" or "endless", and how long."""
+class Survey:
+    """Which tests run which lines of a module, and how long each takes: a plugin of pytest."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._now: set[int] = set()
+        self.lines: dict[str, list[int]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def start(self) -> None:
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> object:
+        return self._note if frame.f_code.co_filename == self._path else None
+
+    def _note(self, frame: FrameType, event: str, _: object) -> object:
+        self._now.add(frame.f_lineno)
+        return self._note
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        # What ran before the first test was the import: all of them depend on that.
+        self.lines.setdefault("", sorted(self._now))
+        self._now.clear()
+        begun = time.monotonic()
+        yield
+        self.seconds[item.nodeid] = time.monotonic() - begun
+        self.lines[item.nodeid] = sorted(self._now)
+
+
+class Selection:
+    """The tests that a mutant is tried with, in this order: a plugin of pytest."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._place = {test: n for n, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self._place]
+        items.sort(key=lambda item: self._place[item.nodeid])
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a survey has found."""
+
+    lines: dict[str, list[int]]
+    seconds: dict[str, float]
+
+    def tests_for(self, mutant: Mutant) -> list[str]:
+        """Those that run its line, the fast ones first."""
+        span = range(mutant.line, mutant.last + 1)
+        imported = any(line in span for line in self.lines.get("", ()))
+        found = [
+            test
+            for test in self.seconds
+            if imported or any(line in span for line in self.lines[test])
+        ]
+        return sorted(found, key=lambda test: self.seconds[test])
+
+
+def survey(name: str) -> Known | None:
+    """None if the tests fail without a mistake."""
+    with tempfile.NamedTemporaryFile() as told:
+
+        def work() -> int:
+            plugin = Survey(SOURCE / f"{name}.py")
+            plugin.start()
+            code = _run(name, paths_of(name), plugin)
+            sys.settrace(None)
+            Path(told.name).write_text(json.dumps([plugin.lines, plugin.seconds]))
+            return code
+
+        state, _ = attempt(work, SECONDS_MAX * 5)
+        return Known(*json.loads(Path(told.name).read_text())) if state == "passed" else None
+
+
+def attempt(work: Callable[[], int], limit: float) -> tuple[str, float]:
+    """Do something in a process of its own: "passed", "failed" or "endless", and how long."""
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        os._exit(_run(name, source))
+        os._exit(work())
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         taken = time.monotonic() - begun
@@ -111,20 +196,30 @@ def attempt(name: str, source: str | None, limit: float) -> tuple[str, float]:
         time.sleep(0.01)
 
 
-def _run(name: str, source: str | None) -> int:
-    if source is not None:
+def try_mutant(name: str, mutant: Mutant, known: Known) -> str:
+    tests = known.tests_for(mutant)
+    if not tests:
+        return "passed"  # no test runs it at all
+
+    def work() -> int:
         module = "clew." + name.replace("/", ".")
-        sys.meta_path.insert(0, Mistaken(module, SOURCE / f"{name}.py", source))
+        sys.meta_path.insert(0, Mistaken(module, SOURCE / f"{name}.py", mutant.source))
+        paths = list(dict.fromkeys(str(ROOT / test.partition("::")[0]) for test in tests))
+        return _run(name, paths, Selection(tests))
+
+    limit = 10 * sum(known.seconds[test] for test in tests) + 20
+    return attempt(work, min(limit, SECONDS_MAX))[0]
+
+
+def _run(name: str, paths: list[str], plugin: object) -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    import pytest
-
     choice = next((k for area, k in _CHOICES.items() if name.startswith(area)), _OTHERS)
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", choice]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         try:
-            return int(pytest.main([*options, "--rootdir", str(ROOT), *paths_of(name)]))
+            return int(pytest.main([*options, "--rootdir", str(ROOT), *paths], plugins=[plugin]))
         except BaseException:
             return 1
 
@@ -154,17 +249,17 @@ def main() -> int:
     chosen = random.Random(asked.seed).sample(every, min(asked.count, len(every)))
     print(f"{len(chosen):,} of {len(every):,} mutants", flush=True)
     survivors: list[tuple[str, Mutant]] = []
-    limits: dict[str, float] = {}
+    begun = time.monotonic()
+    known: dict[str, Known | None] = {}
     for n, (name, mutant) in enumerate(sorted(chosen, key=lambda one: (one[0], one[1].line)), 1):
-        area = " ".join(paths_of(name))
-        if area not in limits:
-            state, taken = attempt(name, None, SECONDS_MAX * 5)
-            if state != "passed":
-                print(f"the tests of {name} fail without a mistake")
-                return 1
-            limits[area] = min(SECONDS_MAX * 5, 10 * taken + 10)
-        state, _ = attempt(name, mutant.source, limits[area])
-        if state == "passed":
+        if name not in known:
+            known[name] = survey(name)
+            print(f"{name}, after {time.monotonic() - begun:.0f} s", flush=True)
+        found = known[name]
+        if found is None:
+            print(f"the tests of {name} fail without a mistake")
+            return 1
+        if try_mutant(name, mutant, found) == "passed":
             survivors.append((name, mutant))
             print(f"{n:,}: survived: {name}.py:{mutant.line}: {mutant.what}", flush=True)
     killed = 1 - len(survivors) / len(chosen) if chosen else 1.0

@@ -48,6 +48,7 @@ class Changes:
         with self._mutex, self._store.looking_at_all():
             self._store.index.keep_up()
             epoch = self._store.index.epoch
+            damaged: list[tuple[str, str]] = []
             for stem in self._marked() if self._epoch == epoch else self._changed_files():
                 try:
                     self._update(stem)
@@ -55,7 +56,8 @@ class Changes:
                     if is_exhausted(error):
                         raise
                     _log.warning("%s cannot be read, it is listed as damaged: %s", stem, error)
-                    self._list_damaged(stem, str(error))
+                    damaged.append((stem, str(error)))
+            self._list_damaged(damaged)
             self._epoch = epoch
 
     def refresh_all(self) -> None:
@@ -145,22 +147,31 @@ class Changes:
         except (NotFound, FileNotFoundError):
             store.index.forget_name(stem)
 
-    def _list_damaged(self, stem: str, reason: str) -> None:
-        """A file that cannot be read has a thread all the same, with the id that its name tells."""
+    def _list_damaged(self, damaged: list[tuple[str, str]]) -> None:
+        """A file that cannot be read has a thread all the same, with the id that its name tells.
+
+        All of them at once: a transaction for each would write as many pages of the index again.
+        """
+        found = [(self._header_of_damaged(stem), stem, reason) for stem, reason in damaged]
+        if damaged:
+            with self._store.index.writing():
+                for header, stem, reason in found:
+                    if header is not None and file_stem(header.draft.id) == stem:
+                        note_damage(self._store.index, stem, header, reason)
+
+    def _header_of_damaged(self, stem: str) -> Header | None:
         path = f"{self._store.place.threads}/{stem}.jsonl"
         try:
-            header = read_header(path)
+            return read_header(path)
         except (ClewError, OSError):
             id = id_of(stem)
             if id is None:
-                return  # its name is a hash, and its first line is gone
+                return None  # its name is a hash, and its first line is gone
             try:
                 time_us = os.lstat(path).st_mtime_ns // 1000
             except OSError:
-                return
-            header = Header(f"?{stem}", ThreadDraft(id=id, created_us=time_us))
-        if file_stem(header.draft.id) == stem:
-            note_damage(self._store.index, stem, header, reason)
+                return None
+            return Header(f"?{stem}", ThreadDraft(id=id, created_us=time_us))
 
     def _update_husk(self, key: str) -> None:
         store = self._store

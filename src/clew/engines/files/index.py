@@ -453,11 +453,14 @@ class Index:
         with self.asked() as db:
             return rows.locate(db, no, (), id) is not None
 
-    def has(self, no: int) -> bool:
+    def has_in(self, key: str, seq: int) -> bool:
         """Whether an entry is indexed. No fork begins at anything else, whatever its file says."""
         with self.asked() as db:
-            query = "SELECT 1 FROM records WHERE no = ? AND type = 0"
-            return value(db, query, (no,)) is not None
+            query = (
+                "SELECT 1 FROM files f JOIN records r ON r.no = f.no << 32 | ?"
+                " WHERE f.key = ? AND r.type = 0"
+            )
+            return value(db, query, (seq, key)) is not None
 
     def find(self, no: int, id: str) -> Where | None:
         """A record by its id, among those of a thread and of the path that it inherits."""

@@ -24,7 +24,6 @@ from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.place import Place
 from clew.engines.files.thread_file import LeftBehind, read_header
-from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import one
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ class OpenStore:
             raise Corrupt(f"thread {source.thread!r}", text)
 
     def _has(self, source: Source) -> bool:
-        return self.index.has(rows.number(self.index.number(source.key), source.seq))
+        return self.index.has_in(source.key, source.seq)
 
     def _line(self, source: Source, *, deep: bool) -> list[tuple[str, Journal]]:
         """The file that a fork begins in, the one that this begins in, and so on, by their keys.
