@@ -1,0 +1,278 @@
+"""Packs: runs of cold entries that left `records`, compressed; how they are read and made.
+
+A pack holds entries of one thread, with what their rows held. It is decoded as a whole and then
+remembered for a while, so that the next entry of the same run costs nothing. Nothing that a pack
+says of itself is believed before memory is spent on it: docs/format.md has the layout.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+from blake3 import blake3
+from msgspec import Struct
+
+from clew.core.codec import digest, digest_fields
+from clew.core.errors import Corrupt
+from clew.engines.shared.compression import compress_run, decompress_run
+
+ENTRIES_MAX = 256
+RUN_BYTES = 256 * 1024  # a run is full with the entry that brings it there
+PACK_BYTES_MAX = 1024 * 1024  # decompressed: a full run, and an entry with all that it may have
+_HASHES = 64  # bytes an entry: its own hash, and that of its body
+
+Row = tuple[Any, ...]
+Run = dict[int, Row]  # rows as `rows.to_record` takes them, by number, in order
+
+_PACK = "first, last, entries, dictionary, hashes, stored, data"
+
+
+class _Columns(Struct, array_like=True, forbid_unknown_fields=True):
+    """What is compressed: one list for each column that is neither a hash nor always empty."""
+
+    seqs: list[int]
+    ids: list[str]
+    times: list[int]
+    parents: list[str | None]
+    kinds: list[str]
+    turns: list[str | None]
+    formats: list[str | None]
+    metas: list[bytes | None]
+    bodies: list[bytes | None]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Columns)
+
+
+class Pack(Struct, frozen=True):
+    """Where a pack lies, and which content it has: enough to remember it by."""
+
+    first: int
+    last: int
+    stored: str
+
+
+# --- finding --------------------------------------------------------------------------------
+
+_OVERLAPPING = (
+    "SELECT first, last, stored FROM packs WHERE first BETWEEN"
+    " ifnull((SELECT max(first) FROM packs WHERE first <= ?1), ?1) AND ?2 AND last >= ?1"
+    " ORDER BY first"
+)
+
+
+def overlapping(db: apsw.Connection, span: tuple[int, int]) -> list[Pack]:
+    """The packs that hold records of a range, in order. In most stores one look at an index."""
+    found = []
+    for first, last, stored in db.execute(_OVERLAPPING, span):
+        if type(last) is not int or type(stored) is not str or last >> 32 != first >> 32:
+            raise _damaged(first, "its row has values that cannot be")
+        found.append(Pack(first, last, stored))
+    return found
+
+
+def every(db: apsw.Connection, unreadable: tuple[type[Exception], ...]) -> Iterator[Pack]:
+    """All packs of a damaged store, as far as their rows can be read."""
+    for order in ("ASC", "DESC"):
+        try:
+            for first, last, stored in db.execute(
+                f"SELECT first, last, stored FROM packs ORDER BY first {order}"
+            ):
+                if type(last) is int and type(stored) is str and last >> 32 == first >> 32:
+                    yield Pack(first, last, stored)
+            return
+        except unreadable:
+            continue
+
+
+def row_at(db: apsw.Connection, no: int) -> Row | None:
+    """The row of an entry that is in a pack."""
+    for pack in overlapping(db, (no, no)):
+        row = read(db, pack).get(no)
+        if row is not None:
+            return row
+    return None
+
+
+def rows_of(db: apsw.Connection, id: str, thread: int | None = None) -> Iterator[Row]:
+    """The rows of packed entries with an id, in one thread or in all of them."""
+    if thread is None:
+        found = db.execute("SELECT no FROM packed_ids WHERE key = ?", (key_of(id),)).fetchall()
+    else:
+        query = "SELECT no FROM packed_ids WHERE key = ? AND no BETWEEN ? AND ?"
+        span = thread << 32, thread << 32 | 0xFFFF_FFFF
+        found = db.execute(query, (key_of(id), *span)).fetchall()
+    for (no,) in found:
+        row = row_at(db, no)
+        if row is not None and row[2] == id:  # other ids have the same key, if rarely
+            yield row
+
+
+def key_of(id: str) -> int:
+    return int.from_bytes(blake3(id.encode("utf-8", "surrogatepass")).digest(length=6), "big")
+
+
+# --- reading --------------------------------------------------------------------------------
+
+
+class _Remembered:
+    """Runs that were decoded last. A run is known by its content, so that it is never stale."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._runs: dict[tuple[int, str], Run] = {}
+
+    def get(self, pack: Pack) -> Run | None:
+        with self._lock:
+            run = self._runs.pop((pack.first, pack.stored), None)
+            if run is not None:
+                self._runs[pack.first, pack.stored] = run
+            return run
+
+    def put(self, pack: Pack, run: Run) -> None:
+        with self._lock:
+            self._runs[pack.first, pack.stored] = run
+            while len(self._runs) > self._most:
+                del self._runs[next(iter(self._runs))]
+
+
+_remembered = _Remembered(8)
+
+
+def read(db: apsw.Connection, pack: Pack, *, anew: bool = False) -> Run:
+    """The entries of a pack as rows. Corrupt if it is not what was written.
+
+    `anew`: whatever is remembered of it, for those who look for damage.
+    """
+    run = None if anew else _remembered.get(pack)
+    if run is None:
+        row = db.execute(f"SELECT {_PACK} FROM packs WHERE first = ?", (pack.first,)).fetchone()
+        if row is None:
+            raise _damaged(pack.first, "it is not there any more")
+        run = decode(row, dictionary(db, row[3]))
+        _remembered.put(pack, run)
+    return run
+
+
+def dictionary(db: apsw.Connection, no: int | None) -> bytes | None:
+    if no is None:
+        return None
+    row = db.execute("SELECT hash, data FROM dictionaries WHERE no = ?", (no,)).fetchone()
+    if row is None or digest(row[1]) != row[0]:
+        why = "missing" if row is None else "not as it was written"
+        raise Corrupt(f"dictionary no. {no}", f"it is {why}; packs that use it cannot be read")
+    return bytes(row[1])
+
+
+def decode(row: Row, trained: bytes | None) -> Run:
+    """The row of a pack as the rows that it holds."""
+    first, last, entries, _, hashes, _, data = row
+    numbers = (first, last, entries)
+    if not (all(type(n) is int for n in numbers) and type(hashes) is bytes and type(data) is bytes):
+        raise _damaged(first, "its row has values that cannot be")
+    if not 0 < entries <= ENTRIES_MAX or len(hashes) != entries * _HASHES:
+        raise _damaged(first, "it has not as many hashes as entries")
+    try:
+        columns = _decoder.decode(decompress_run(data, PACK_BYTES_MAX, trained))
+    except (Corrupt, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _damaged(first, f"it cannot be read: {error}") from error
+    lists = (
+        *(columns.seqs, columns.ids, columns.times, columns.parents, columns.kinds),
+        *(columns.turns, columns.formats, columns.metas, columns.bodies),
+    )
+    if {len(column) for column in lists} != {entries}:
+        raise _damaged(first, "its columns are not of one length")
+    seqs, thread = columns.seqs, first >> 32 << 32
+    ascends = all(map(int.__lt__, seqs, seqs[1:]))
+    if not ascends or thread | seqs[0] != first or thread | seqs[-1] != last or seqs[0] < 0:
+        raise _damaged(first, "its entries are not those of its range")
+    ends = range(0, len(hashes), _HASHES)
+    own = [hashes[at : at + 32] for at in ends]
+    of_bodies = [hashes[at + 32 : at + 64] for at in ends]
+    return {
+        thread | seq: (
+            *(thread | seq, 0, id, time_us, hash, parent, kind, turn, format, meta),
+            *(None, body_hash, None, body),
+        )
+        for seq, id, time_us, parent, kind, turn, format, meta, body, hash, body_hash in zip(
+            *lists, own, of_bodies, strict=True
+        )
+    }
+
+
+def _damaged(first: Any, why: str) -> Corrupt:
+    thread, seq = (first >> 32, first & 0xFFFF_FFFF) if type(first) is int else (first, "?")
+    return Corrupt(f"the pack at record {seq} of thread no. {thread}", why)
+
+
+# --- making ---------------------------------------------------------------------------------
+
+
+def encode(run: Mapping[int, Row], dictionary: int | None, trained: bytes | None) -> Row:
+    """The row of a pack that holds these rows, of one thread and in order."""
+    numbers = list(run)
+    by_column = list(zip(*run.values(), strict=True))
+    columns = _Columns(
+        [no & 0xFFFF_FFFF for no in numbers],
+        *(list(by_column[at]) for at in (2, 3, 5, 6, 7, 8, 9, 13)),
+    )
+    hashes = b"".join(row[4] + row[11] for row in run.values())
+    data = compress_run(_encoder.encode(columns), trained)
+    made = (numbers[0], numbers[-1], len(numbers), dictionary, hashes)
+    return (*made, stored_hash(*made, data), data)
+
+
+def stored_hash(
+    first: int, last: int, entries: int, dictionary: int | None, hashes: bytes, data: bytes
+) -> str:
+    """The hash of a pack as it is stored."""
+    fields = ("pack", first, last, entries, dictionary)
+    return digest_fields(*fields, digest(hashes), digest(data))
+
+
+def insert(db: apsw.Connection, pack: Row, ids: Iterable[tuple[int, str]]) -> None:
+    db.execute(f"INSERT INTO packs ({_PACK}) VALUES (?,?,?,?,?,?,?)", pack)
+    db.executemany(
+        "INSERT INTO packed_ids (key, no) VALUES (?,?)", [(key_of(id), no) for no, id in ids]
+    )
+
+
+def remove(db: apsw.Connection, pack: Pack, gone: Sequence[Row]) -> None:
+    """Take a pack away whose entries are these, or are to be put back without some of them."""
+    db.execute("DELETE FROM packs WHERE first = ?", (pack.first,))
+    db.executemany(
+        "DELETE FROM packed_ids WHERE key = ? AND no = ?",
+        [(key_of(row[2]), row[0]) for row in gone],
+    )
+
+
+def keep_only(db: apsw.Connection, pack: Pack, wanted: Sequence[tuple[int, int]]) -> int:
+    """Take entries out of a pack for good, but for those in ranges that are wanted; how many went.
+
+    A pack that cannot be read goes as a whole if nothing in its range is wanted, and otherwise
+    stays as it is: nothing more may be lost.
+    """
+    near = [(first, last) for first, last in wanted if first <= pack.last and pack.first <= last]
+    try:
+        run = read(db, pack, anew=True)
+    except Corrupt:
+        if near:
+            return 0
+        entries = db.execute("SELECT entries FROM packs WHERE first = ?", (pack.first,)).get
+        db.execute("DELETE FROM packs WHERE first = ?", (pack.first,))
+        db.execute("DELETE FROM packed_ids WHERE no BETWEEN ? AND ?", (pack.first, pack.last))
+        return int(entries)
+    kept = {no: row for no, row in run.items() if any(f <= no <= last for f, last in near)}
+    if len(kept) < len(run):
+        number = db.execute("SELECT dictionary FROM packs WHERE first = ?", (pack.first,)).get
+        remove(db, pack, list(run.values()))
+        if kept:
+            made = encode(kept, number, dictionary(db, number))
+            insert(db, made, [(no, row[2]) for no, row in kept.items()])
+    return len(run) - len(kept)
