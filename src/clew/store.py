@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
-from clew.core.engine import Engine, Progress
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Engine, Progress
 from clew.core.errors import AlreadyExists, Corrupt, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
     Entry,
     Order,
     Origin,
+    PackResult,
     Page,
     Problem,
     Properties,
@@ -507,6 +508,30 @@ class Store:
         # The engine sees which blobs entries name; what a snapshot's manifests name only the
         # snapshots know.
         return self.engine.sweep(grace_seconds=span, keep=lambda blobs: part("wanted")(self, blobs))
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        """Compress what is cold: everything is read, verified and repaired as before, from less.
+
+        Cold is all but the newest `tail` records of a thread and, in a thread that was not updated
+        for `idle_seconds`, all but the last one. Others write meanwhile. It goes on after
+        `max_seconds` only when it is called again. The room that becomes free is used by what is
+        written next; `shrink` gives it back to the file system, and writers wait for that long.
+        """
+        if type(tail) is not int or tail < 1:
+            raise InvalidInput("tail", f"must be a whole number of at least 1, not {tail!r}")
+        return self.engine.pack(
+            tail=tail,
+            idle_seconds=seconds(idle_seconds, "idle_seconds"),
+            max_seconds=None if max_seconds is None else seconds(max_seconds, "max_seconds"),
+            shrink=shrink,
+        )
 
     def cleanup(
         self,

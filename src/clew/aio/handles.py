@@ -32,13 +32,14 @@ from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.request import Context
 from clew.context.tokens import KEEP_USER_TOKENS
-from clew.core.engine import Progress
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Progress
 from clew.core.model import (
     Draft,
     Entry,
     EntryDraft,
     Fact,
     Move,
+    PackResult,
     Page,
     Properties,
     Purged,
@@ -193,6 +194,22 @@ class AsyncStore:
 
     async def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         return await hop(self.sync.sweep, grace_seconds=grace_seconds)
+
+    async def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        return await hop(
+            self.sync.pack,
+            tail=tail,
+            idle_seconds=idle_seconds,
+            max_seconds=max_seconds,
+            shrink=shrink,
+        )
 
     async def cleanup(
         self, *, older_than: timedelta | datetime, **options: Unpack[CleanupOptions]

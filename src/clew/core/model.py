@@ -514,6 +514,7 @@ class Properties(Struct, frozen=True, kw_only=True):
     real paths, that the store is made of, so that a snapshot of a folder leaves them out.
     `text_index` names the function that opens the namespace's index of words, as "module:function"
     (see `clew.core.text_index`), and `text_index_place` the file that it is in, if it is in one.
+    `packs`: whether `pack` does anything.
     """
 
     engine: str
@@ -528,6 +529,7 @@ class Properties(Struct, frozen=True, kw_only=True):
     own_files: tuple[str, ...] = ()
     text_index: str = "clew.engines.shared.full_text:open_full_text"
     text_index_place: str | None = None
+    packs: bool = False
 
 
 class ThreadHead(Struct, frozen=True):
@@ -567,6 +569,21 @@ class Purged(Struct, frozen=True, kw_only=True):
 class Swept(Struct, frozen=True, kw_only=True):
     blobs: int
     size_bytes: int
+
+
+class PackResult(Struct, frozen=True, kw_only=True):
+    """What `pack` has done: so many entries are in so many new packs.
+
+    `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
+    of the store's file are free for what is written next. `complete`: nothing cold was left over.
+    """
+
+    entries: int = 0
+    packs: int = 0
+    size_bytes: int = 0
+    stored_bytes: int = 0
+    free_bytes: int = 0
+    complete: bool = True
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -26,7 +26,9 @@ OPERATIONS = {
     for name, function in vars(Engine).items()
     if inspect.isfunction(function) and not name.startswith("_")
 }
-_WRITES = frozenset(("create", "append", "lease", "put_blobs", "renew_blobs", "purge", "sweep"))
+_WRITES = frozenset(
+    ("create", "append", "lease", "put_blobs", "renew_blobs", "purge", "sweep", "pack")
+)
 
 
 class Call(Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import Keep, Progress, check_limit, fill_page
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit, fill_page
 from clew.core.errors import Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
@@ -25,6 +25,7 @@ from clew.core.model import (
     Inspect,
     Lease,
     LeaseRequest,
+    PackResult,
     Page,
     Problem,
     Properties,
@@ -360,6 +361,17 @@ class FilesEngine:
         return self._enter().blobs.has(hashes)
 
     # --- looking after ---
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        self._enter()
+        return PackResult()
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         store = self._enter()

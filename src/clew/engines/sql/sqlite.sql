@@ -160,7 +160,7 @@ CREATE TABLE packs (
   last       INTEGER NOT NULL,              -- that of its last
   entries    INTEGER NOT NULL,              -- how many it holds
   dictionary INTEGER,                       -- dictionaries.no, or NULL
-  hashes     BLOB    NOT NULL,              -- of each entry its hash and that of its body, 64 bytes
+  hashes     BLOB    NOT NULL,              -- of each entry its hash, 32 bytes
   stored     TEXT    NOT NULL,              -- the hash of all of the above and of `data`
   data       BLOB    NOT NULL               -- the other columns of the entries, as one zstd frame
 ) STRICT;

@@ -134,7 +134,7 @@ class _Check:
             ("orphans", "blob_uses", "record", "records"),
             ("missing_blob", "blob_uses", "blob", "blobs"),
         ):
-            missing = f"{column} NOT IN (SELECT no FROM {target})"
+            missing = f"{column} IS NOT NULL AND {column} NOT IN (SELECT no FROM {target})"
             count = self._db.execute(f"SELECT count(*) FROM {table} WHERE {missing}").get
             if count:
                 yield audit.strays(count, table, target, code=code)
@@ -267,18 +267,9 @@ class _Rows:
         for record, blob in self._db.execute(noted, self._span):
             self._uses[record].add(blob)
         page: list[ReadRecord] = []
-        first, last = self._span
         try:
-            for pack in packs.overlapping(self._db, self._span):
-                for span in ((first, pack.first - 1), (pack.first, pack.last)):
-                    for row in self._in_range(span, pack if span[0] == pack.first else None):
-                        page.append(row)
-                        if len(page) == PAGE_ROWS:
-                            yield page
-                            page = []
-                first = pack.last + 1
-            for row in self._in_range((first, last), None):
-                page.append(row)
+            for read in self._records():
+                page.append(read)
                 if len(page) == PAGE_ROWS:
                     yield page
                     page = []
@@ -286,6 +277,14 @@ class _Rows:
             yield page  # what was read before the damage is judged all the same
             raise
         yield page
+
+    def _records(self) -> Iterator[ReadRecord]:
+        first, last = self._span
+        for pack in packs.overlapping(self._db, self._span):
+            yield from self._in_range((first, pack.first - 1), None)
+            yield from self._in_range((pack.first, pack.last), pack)
+            first = pack.last + 1
+        yield from self._in_range((first, last), None)
 
     def _in_range(self, span: rows.Range, pack: packs.Pack | None) -> Iterator[ReadRecord]:
         """The records of a range, which is that of a pack or has none in it."""

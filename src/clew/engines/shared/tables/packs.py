@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import apsw
@@ -23,7 +24,7 @@ from clew.engines.shared.compression import compress_run, decompress_run
 ENTRIES_MAX = 256
 RUN_BYTES = 256 * 1024  # a run is full with the entry that brings it there
 PACK_BYTES_MAX = 1024 * 1024  # decompressed: a full run, and an entry with all that it may have
-_HASHES = 64  # bytes an entry: its own hash, and that of its body
+_HASH_BYTES = 32
 
 Row = tuple[Any, ...]
 Run = dict[int, Row]  # rows as `rows.to_record` takes them, by number, in order
@@ -32,7 +33,11 @@ _PACK = "first, last, entries, dictionary, hashes, stored, data"
 
 
 class _Columns(Struct, array_like=True, forbid_unknown_fields=True):
-    """What is compressed: one list for each column that is neither a hash nor always empty."""
+    """What is compressed: one list for each column that is neither `hash` nor always empty.
+
+    Seqs and times are each the difference to the one before. The hash of a body that is there is
+    what its bytes give, so only of one that is not there it has to be kept.
+    """
 
     seqs: list[int]
     ids: list[str]
@@ -42,6 +47,7 @@ class _Columns(Struct, array_like=True, forbid_unknown_fields=True):
     turns: list[str | None]
     formats: list[str | None]
     metas: list[bytes | None]
+    body_hashes: list[bytes | None]
     bodies: list[bytes | None]
 
 
@@ -102,7 +108,9 @@ def row_at(db: apsw.Connection, no: int) -> Row | None:
 def rows_of(db: apsw.Connection, id: str, thread: int | None = None) -> Iterator[Row]:
     """The rows of packed entries with an id, in one thread or in all of them."""
     if thread is None:
-        found = db.execute("SELECT no FROM packed_ids WHERE key = ?", (key_of(id),)).fetchall()
+        found: list[Row] = db.execute(
+            "SELECT no FROM packed_ids WHERE key = ?", (key_of(id),)
+        ).fetchall()
     else:
         query = "SELECT no FROM packed_ids WHERE key = ? AND no BETWEEN ? AND ?"
         span = thread << 32, thread << 32 | 0xFFFF_FFFF
@@ -161,13 +169,24 @@ def read(db: apsw.Connection, pack: Pack, *, anew: bool = False) -> Run:
 
 
 def dictionary(db: apsw.Connection, no: int | None) -> bytes | None:
+    """What a pack was compressed with. It is remembered by its hash, like what is decoded."""
     if no is None:
         return None
-    row = db.execute("SELECT hash, data FROM dictionaries WHERE no = ?", (no,)).fetchone()
-    if row is None or digest(row[1]) != row[0]:
-        why = "missing" if row is None else "not as it was written"
-        raise Corrupt(f"dictionary no. {no}", f"it is {why}; packs that use it cannot be read")
-    return bytes(row[1])
+    hash = db.execute("SELECT hash FROM dictionaries WHERE no = ?", (no,)).get
+    known = _dictionaries.get(hash)
+    if known is None:
+        known = db.execute("SELECT data FROM dictionaries WHERE no = ?", (no,)).get
+        if not isinstance(known, bytes) or digest(known) != hash:
+            why = "missing" if known is None else "not as it was written"
+            raise Corrupt(f"dictionary no. {no}", f"it is {why}; packs that use it cannot be read")
+        if len(_dictionaries) >= _DICTIONARIES_MAX:
+            _dictionaries.clear()
+        _dictionaries[hash] = known
+    return known
+
+
+_DICTIONARIES_MAX = 16
+_dictionaries: dict[str, bytes] = {}
 
 
 def decode(row: Row, trained: bytes | None) -> Run:
@@ -176,32 +195,31 @@ def decode(row: Row, trained: bytes | None) -> Run:
     numbers = (first, last, entries)
     if not (all(type(n) is int for n in numbers) and type(hashes) is bytes and type(data) is bytes):
         raise _damaged(first, "its row has values that cannot be")
-    if not 0 < entries <= ENTRIES_MAX or len(hashes) != entries * _HASHES:
+    if not 0 < entries <= ENTRIES_MAX or len(hashes) != entries * _HASH_BYTES:
         raise _damaged(first, "it has not as many hashes as entries")
     try:
         columns = _decoder.decode(decompress_run(data, PACK_BYTES_MAX, trained))
     except (Corrupt, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(first, f"it cannot be read: {error}") from error
-    lists = (
-        *(columns.seqs, columns.ids, columns.times, columns.parents, columns.kinds),
-        *(columns.turns, columns.formats, columns.metas, columns.bodies),
+    thread = first >> 32 << 32
+    lists: tuple[Any, ...] = (
+        *([thread | seq for seq in accumulate(columns.seqs)], columns.ids),
+        *(accumulate(columns.times), columns.parents, columns.kinds, columns.turns),
+        *(columns.formats, columns.metas, columns.body_hashes, columns.bodies),
+        [hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES)],
     )
-    if {len(column) for column in lists} != {entries}:
+    if {len(getattr(columns, name)) for name in _Columns.__struct_fields__} != {entries}:
         raise _damaged(first, "its columns are not of one length")
-    seqs, thread = columns.seqs, first >> 32 << 32
-    ascends = all(map(int.__lt__, seqs, seqs[1:]))
-    if not ascends or thread | seqs[0] != first or thread | seqs[-1] != last or seqs[0] < 0:
+    numbers = lists[0]
+    if min(columns.seqs) < 1 or numbers[0] != first or numbers[-1] != last:
         raise _damaged(first, "its entries are not those of its range")
-    ends = range(0, len(hashes), _HASHES)
-    own = [hashes[at : at + 32] for at in ends]
-    of_bodies = [hashes[at + 32 : at + 64] for at in ends]
     return {
-        thread | seq: (
-            *(thread | seq, 0, id, time_us, hash, parent, kind, turn, format, meta),
-            *(None, body_hash, None, body),
+        no: (
+            *(no, 0, id, time_us, hash, parent, kind, turn, format, meta, None),
+            *(blake3(body).digest() if own is None and body is not None else own, None, body),
         )
-        for seq, id, time_us, parent, kind, turn, format, meta, body, hash, body_hash in zip(
-            *lists, own, of_bodies, strict=True
+        for no, id, time_us, parent, kind, turn, format, meta, own, body, hash in zip(
+            *lists, strict=True
         )
     }
 
@@ -218,14 +236,25 @@ def encode(run: Mapping[int, Row], dictionary: int | None, trained: bytes | None
     """The row of a pack that holds these rows, of one thread and in order."""
     numbers = list(run)
     by_column = list(zip(*run.values(), strict=True))
-    columns = _Columns(
-        [no & 0xFFFF_FFFF for no in numbers],
-        *(list(by_column[at]) for at in (2, 3, 5, 6, 7, 8, 9, 13)),
+    ids, times, hashes, of_bodies, bodies = (by_column[at] for at in (2, 3, 4, 11, 13))
+    columns = (
+        _differences([no & 0xFFFF_FFFF for no in numbers]),
+        ids,
+        _differences(times),
+        *(by_column[at] for at in (5, 6, 7, 8, 9)),
+        [
+            None if body is not None and blake3(body).digest() == hash else hash
+            for body, hash in zip(bodies, of_bodies, strict=True)
+        ],
+        bodies,
     )
-    hashes = b"".join(row[4] + row[11] for row in run.values())
     data = compress_run(_encoder.encode(columns), trained)
-    made = (numbers[0], numbers[-1], len(numbers), dictionary, hashes)
+    made = (numbers[0], numbers[-1], len(numbers), dictionary, b"".join(hashes))
     return (*made, stored_hash(*made, data), data)
+
+
+def _differences(values: Sequence[int]) -> list[int]:
+    return [values[0], *map(int.__sub__, values[1:], values)]
 
 
 def stored_hash(

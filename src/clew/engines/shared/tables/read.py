@@ -126,7 +126,7 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
     if packed:
         near = [row for p in (packed[0], packed[-1]) for row in packs.read(db, p).values()]
         ends = [(row[0], row[2], row[5]) for row in near if start <= row[0] < end]
-        ends += [row for row in (head, tail) if row is not None]  # type: ignore[misc]
+        ends += [row for row in (head, tail) if row is not None]
         head, tail = min(ends, default=None), max(ends, default=None)
     if head is None or tail is None:
         raise Corrupt(f"record no. {start}", "a segment begins here, but no entry does")
