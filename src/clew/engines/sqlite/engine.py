@@ -45,7 +45,7 @@ from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import GroupCommit, Ticket
-from clew.engines.shared.tables import namespaces, purge, read, rows
+from clew.engines.shared.tables import namespaces, packs, purge, read, rows
 from clew.engines.sqlite import blobs, leases, write
 from clew.engines.sqlite import pack as packing
 from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
@@ -257,7 +257,7 @@ class SQLiteEngine:
             return replace(done, free_bytes=packing.free_bytes(db))
 
     def _runs(
-        self, cold: packing.Cold, trained: tuple[int, bytes] | None
+        self, cold: packing.Cold, trained: packs.Dictionary | None
     ) -> Iterator[packing.Made | None]:
         """Pack after pack, ready to be put; None for a run that gains nothing as one."""
         no = 0
@@ -273,10 +273,10 @@ class SQLiteEngine:
                         run = packing.next_run(db, no, updated_us, cold, after)
                     if run is None:
                         break
-                    after = max(run)
-                    yield packing.make(run, *(trained or (None, None)))
+                    after = run[-1][0]
+                    yield packing.make(run, trained)
 
-    def _dictionary(self) -> tuple[int, bytes] | None:
+    def _dictionary(self) -> packs.Dictionary | None:
         """The dictionary of this namespace, trained now if there is none and enough to train on."""
         space = self._space.no
         with self._connections.reader() as db:

@@ -43,7 +43,7 @@ class Cold(Struct, frozen=True):
 class Made(Struct, frozen=True):
     """A run of rows, and the pack that holds them."""
 
-    run: packs.Run
+    run: list[Row]
     pack: Row
     raw_bytes: int
 
@@ -68,7 +68,7 @@ def threads(db: apsw.Connection, space: int, after: int) -> list[Row]:
 
 def next_run(
     db: apsw.Connection, thread: int, updated_us: int, cold: Cold, after: int
-) -> packs.Run | None:
+) -> list[Row] | None:
     """The next run of a thread that is worth a pack, behind a number; None if there is none."""
     rests = updated_us <= cold.rests_us
     keep = 1 if rests else max(cold.tail, 1)
@@ -77,7 +77,7 @@ def next_run(
     end = value(db, newest, (*whole, keep))
     if end is None or end <= after:
         return None
-    run: packs.Run = {}
+    run: list[Row] = []
     size = 0
     stop = None
     for row in rows.each(
@@ -88,7 +88,7 @@ def next_run(
             stop = value(db, barrier, (row[0], whole[1])) or whole[1] + 1
         if row[0] >= stop:
             break
-        run[row[0]] = row
+        run.append(row)
         size += _bytes_of(row)
         if size >= packs.RUN_BYTES:
             break
@@ -100,13 +100,13 @@ def _bytes_of(row: Row) -> int:
     return sum(len(part) for part in (row[2], row[9] or b"", row[13]))
 
 
-def make(run: packs.Run, dictionary: int | None, trained: bytes | None) -> Made | None:
+def make(run: list[Row], trained: packs.Dictionary | None) -> Made | None:
     """The pack of a run; None if it would not be smaller, or does not give the same rows back."""
-    pack = packs.encode(run, dictionary, trained)
-    size = sum(map(_bytes_of, run.values()))
+    pack = packs.encode(run, trained)
+    size = sum(map(_bytes_of, run))
     if len(pack[4]) + len(pack[6]) >= size:
         return None
-    if packs.decode(pack, trained) != run:  # a row that only damage can have made
+    if packs.decode(pack, trained).rows() != run:  # a row that only damage can have made
         return None
     return Made(run, pack, size)
 
@@ -119,17 +119,16 @@ def put(db: apsw.Connection, made: Made) -> bool:
 
     A purge may have come in between; then nothing is changed.
     """
-    numbers = [(no,) for no in made.run]
-    for (no,) in numbers:
-        if one(db, rows.IN_RANGE, (no, no)) != made.run[no]:
+    for row in made.run:
+        if one(db, rows.IN_RANGE, (row[0], row[0])) != row:
             return False
     if packs.overlapping(db, (made.pack[0], made.pack[1])):
         return False
     dictionary = made.pack[3]
     if dictionary is not None and not one(db, _KNOWN, (dictionary,)):
         return False
-    packs.insert(db, made.pack, [(no, row[2]) for no, row in made.run.items()])
-    db.executemany("DELETE FROM records WHERE no = ?", numbers)
+    packs.insert(db, made.pack, made.run)
+    db.executemany("DELETE FROM records WHERE no = ?", [(row[0],) for row in made.run])
     return True
 
 
@@ -139,10 +138,9 @@ _KNOWN = "SELECT 1 FROM dictionaries WHERE no = ?"
 # --- the dictionary ---
 
 
-def newest_dictionary(db: apsw.Connection, space: int) -> tuple[int, bytes] | None:
+def newest_dictionary(db: apsw.Connection, space: int) -> packs.Dictionary | None:
     no = value(db, "SELECT max(no) FROM dictionaries WHERE space = ?", (space,))
-    trained = packs.dictionary(db, no)
-    return None if trained is None else (no, trained)
+    return packs.dictionary(db, no)
 
 
 def samples(db: apsw.Connection, space: int) -> dict[int, list[bytes]]:

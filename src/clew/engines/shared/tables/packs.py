@@ -8,8 +8,9 @@ says of itself is believed before memory is spent on it: docs/format.md has the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
 from typing import Any
 
 import apsw
@@ -19,15 +20,17 @@ from msgspec import Struct
 
 from clew.core.codec import digest, digest_fields
 from clew.core.errors import Corrupt
+from clew.core.facts import TIME_US_MAX, TIME_US_MIN
+from clew.core.model import Entry
 from clew.engines.shared.compression import compress_run, decompress_run
 
 ENTRIES_MAX = 256
 RUN_BYTES = 256 * 1024  # a run is full with the entry that brings it there
 PACK_BYTES_MAX = 1024 * 1024  # decompressed: a full run, and an entry with all that it may have
 _HASH_BYTES = 32
+_SEQ_MAX = 0xFFFF_FFFF
 
-Row = tuple[Any, ...]
-Run = dict[int, Row]  # rows as `rows.to_record` takes them, by number, in order
+Row = tuple[Any, ...]  # as `rows.to_record` takes it
 
 _PACK = "first, last, entries, dictionary, hashes, stored, data"
 
@@ -61,6 +64,54 @@ class Pack(Struct, frozen=True):
     first: int
     last: int
     stored: str
+
+
+class Dictionary(Struct, frozen=True):
+    no: int
+    hash: str
+    data: bytes
+
+
+class Run(Struct, frozen=True):
+    """The entries of a pack, column by column; all lists have one length."""
+
+    numbers: list[int]
+    ids: list[str]
+    times: list[int]
+    hashes: list[bytes]
+    parents: list[str | None]
+    kinds: list[str]
+    turns: list[str | None]
+    formats: list[str | None]
+    metas: list[bytes | None]
+    body_hashes: list[bytes | None]
+    bodies: list[bytes | None]
+
+    def row(self, at: int) -> Row:
+        return (
+            *(self.numbers[at], 0, self.ids[at], self.times[at], self.hashes[at]),
+            *(self.parents[at], self.kinds[at], self.turns[at], self.formats[at]),
+            *(self.metas[at], None, self.body_hashes[at], None, self.bodies[at]),
+        )
+
+    def rows(self, first: int = 0, last: int = 1 << 63) -> list[Row]:
+        """Those with numbers of a range."""
+        begin, end = bisect_left(self.numbers, first), bisect_right(self.numbers, last)
+        return [self.row(at) for at in range(begin, end)]
+
+    def get(self, no: int) -> Row | None:
+        at = bisect_left(self.numbers, no)
+        return self.row(at) if self.numbers[at : at + 1] == [no] else None
+
+    def entries(self, thread: str) -> Iterator[Entry]:
+        """All of them at once, without a row in between: this is what loading a thread costs."""
+        return map(
+            Entry,
+            repeat(thread),
+            [no & _SEQ_MAX for no in self.numbers],
+            *(self.ids, self.times, self.hashes, self.parents, self.kinds, self.bodies),  # type: ignore[arg-type]
+            *(self.body_hashes, self.turns, self.formats, self.metas),
+        )
 
 
 # --- finding --------------------------------------------------------------------------------
@@ -99,9 +150,7 @@ def every(db: apsw.Connection, unreadable: tuple[type[Exception], ...]) -> Itera
 def row_at(db: apsw.Connection, no: int) -> Row | None:
     """The row of an entry that is in a pack."""
     for pack in overlapping(db, (no, no)):
-        row = read(db, pack).get(no)
-        if row is not None:
-            return row
+        return read(db, pack).get(no)
     return None
 
 
@@ -113,7 +162,7 @@ def rows_of(db: apsw.Connection, id: str, thread: int | None = None) -> Iterator
         ).fetchall()
     else:
         query = "SELECT no FROM packed_ids WHERE key = ? AND no BETWEEN ? AND ?"
-        span = thread << 32, thread << 32 | 0xFFFF_FFFF
+        span = thread << 32, thread << 32 | _SEQ_MAX
         found = db.execute(query, (key_of(id), *span)).fetchall()
     for (no,) in found:
         row = row_at(db, no)
@@ -149,12 +198,16 @@ class _Remembered:
             while len(self._runs) > self._most:
                 del self._runs[next(iter(self._runs))]
 
+    def forget(self, pack: Pack) -> None:
+        with self._lock:
+            self._runs.pop((pack.first, pack.stored), None)
+
 
 _remembered = _Remembered(8)
 
 
 def read(db: apsw.Connection, pack: Pack, *, anew: bool = False) -> Run:
-    """The entries of a pack as rows. Corrupt if it is not what was written.
+    """The entries of a pack. Corrupt if it is not what was written.
 
     `anew`: whatever is remembered of it, for those who look for damage.
     """
@@ -168,7 +221,7 @@ def read(db: apsw.Connection, pack: Pack, *, anew: bool = False) -> Run:
     return run
 
 
-def dictionary(db: apsw.Connection, no: int | None) -> bytes | None:
+def dictionary(db: apsw.Connection, no: Any) -> Dictionary | None:
     """What a pack was compressed with. It is remembered by its hash, like what is decoded."""
     if no is None:
         return None
@@ -182,63 +235,69 @@ def dictionary(db: apsw.Connection, no: int | None) -> bytes | None:
         if len(_dictionaries) >= _DICTIONARIES_MAX:
             _dictionaries.clear()
         _dictionaries[hash] = known
-    return known
+    return Dictionary(no, hash, known)
 
 
 _DICTIONARIES_MAX = 16
-_dictionaries: dict[str, bytes] = {}
+_dictionaries: dict[Any, bytes] = {}
 
 
-def decode(row: Row, trained: bytes | None) -> Run:
-    """The row of a pack as the rows that it holds."""
-    first, last, entries, _, hashes, _, data = row
-    numbers = (first, last, entries)
-    if not (all(type(n) is int for n in numbers) and type(hashes) is bytes and type(data) is bytes):
+def decode(row: Row, trained: Dictionary | None) -> Run:
+    """What the row of a pack holds."""
+    first, last, entries, _, hashes, stored, data = row
+    if not (
+        all(type(number) is int for number in (first, last, entries))
+        and type(hashes) is bytes
+        and type(data) is bytes
+    ):
         raise _damaged(first, "its row has values that cannot be")
+    # Before anything is made of it: what is remembered of a pack is remembered by this hash.
+    if stored != stored_hash(first, last, entries, trained, hashes, data):
+        raise _damaged(first, "it is not as it was written")
     if not 0 < entries <= ENTRIES_MAX or len(hashes) != entries * _HASH_BYTES:
         raise _damaged(first, "it has not as many hashes as entries")
     try:
-        columns = _decoder.decode(decompress_run(data, PACK_BYTES_MAX, trained))
+        plain = decompress_run(data, PACK_BYTES_MAX, None if trained is None else trained.data)
+        found = _decoder.decode(plain)
     except (Corrupt, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(first, f"it cannot be read: {error}") from error
-    thread = first >> 32 << 32
-    lists: tuple[Any, ...] = (
-        *([thread | seq for seq in accumulate(columns.seqs)], columns.ids),
-        *(accumulate(columns.times), columns.parents, columns.kinds, columns.turns),
-        *(columns.formats, columns.metas, columns.body_hashes, columns.bodies),
-        [hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES)],
-    )
-    if {len(getattr(columns, name)) for name in _Columns.__struct_fields__} != {entries}:
+    if {len(getattr(found, name)) for name in _Columns.__struct_fields__} != {entries}:
         raise _damaged(first, "its columns are not of one length")
-    numbers = lists[0]
-    if min(columns.seqs) < 1 or numbers[0] != first or numbers[-1] != last:
+    thread = first >> 32 << 32
+    numbers = [thread | seq for seq in accumulate(found.seqs)]
+    times = list(accumulate(found.times))
+    if min(found.seqs) < 1 or numbers[0] != first or numbers[-1] != last:
         raise _damaged(first, "its entries are not those of its range")
-    return {
-        no: (
-            *(no, 0, id, time_us, hash, parent, kind, turn, format, meta, None),
-            *(blake3(body).digest() if own is None and body is not None else own, None, body),
-        )
-        for no, id, time_us, parent, kind, turn, format, meta, own, body, hash in zip(
-            *lists, strict=True
-        )
-    }
+    if not TIME_US_MIN <= min(times) <= max(times) <= TIME_US_MAX:
+        raise _damaged(first, "it has times that cannot be")
+    return Run(
+        numbers,
+        found.ids,
+        times,
+        [hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES)],
+        *(found.parents, found.kinds, found.turns, found.formats, found.metas),
+        [
+            blake3(body).digest() if own is None and body is not None else own
+            for own, body in zip(found.body_hashes, found.bodies, strict=True)
+        ],
+        found.bodies,
+    )
 
 
 def _damaged(first: Any, why: str) -> Corrupt:
-    thread, seq = (first >> 32, first & 0xFFFF_FFFF) if type(first) is int else (first, "?")
+    thread, seq = (first >> 32, first & _SEQ_MAX) if type(first) is int else (first, "?")
     return Corrupt(f"the pack at record {seq} of thread no. {thread}", why)
 
 
 # --- making ---------------------------------------------------------------------------------
 
 
-def encode(run: Mapping[int, Row], dictionary: int | None, trained: bytes | None) -> Row:
+def encode(rows: Sequence[Row], trained: Dictionary | None) -> Row:
     """The row of a pack that holds these rows, of one thread and in order."""
-    numbers = list(run)
-    by_column = list(zip(*run.values(), strict=True))
-    ids, times, hashes, of_bodies, bodies = (by_column[at] for at in (2, 3, 4, 11, 13))
+    by_column = list(zip(*rows, strict=True))
+    numbers, ids, times, hashes, of_bodies, bodies = (by_column[at] for at in (0, 2, 3, 4, 11, 13))
     columns = (
-        _differences([no & 0xFFFF_FFFF for no in numbers]),
+        _differences([no & _SEQ_MAX for no in numbers]),
         ids,
         _differences(times),
         *(by_column[at] for at in (5, 6, 7, 8, 9)),
@@ -248,9 +307,11 @@ def encode(run: Mapping[int, Row], dictionary: int | None, trained: bytes | None
         ],
         bodies,
     )
-    data = compress_run(_encoder.encode(columns), trained)
-    made = (numbers[0], numbers[-1], len(numbers), dictionary, b"".join(hashes))
-    return (*made, stored_hash(*made, data), data)
+    data = compress_run(_encoder.encode(columns), None if trained is None else trained.data)
+    made = (numbers[0], numbers[-1], len(numbers))
+    own = b"".join(hashes)
+    stored = stored_hash(*made, trained, own, data)
+    return (*made, None if trained is None else trained.no, own, stored, data)
 
 
 def _differences(values: Sequence[int]) -> list[int]:
@@ -258,26 +319,28 @@ def _differences(values: Sequence[int]) -> list[int]:
 
 
 def stored_hash(
-    first: int, last: int, entries: int, dictionary: int | None, hashes: bytes, data: bytes
+    first: int, last: int, entries: int, trained: Dictionary | None, hashes: bytes, data: bytes
 ) -> str:
-    """The hash of a pack as it is stored."""
-    fields = ("pack", first, last, entries, dictionary)
-    return digest_fields(*fields, digest(hashes), digest(data))
+    """The hash of a pack as it is stored, and of what it was compressed with."""
+    of_dictionary = None if trained is None else trained.hash
+    return digest_fields("pack", first, last, entries, of_dictionary, digest(hashes), digest(data))
 
 
-def insert(db: apsw.Connection, pack: Row, ids: Iterable[tuple[int, str]]) -> None:
+def insert(db: apsw.Connection, pack: Row, rows: Sequence[Row]) -> None:
+    """Store a pack of these rows, and where they are found by their ids."""
     db.execute(f"INSERT INTO packs ({_PACK}) VALUES (?,?,?,?,?,?,?)", pack)
     db.executemany(
-        "INSERT INTO packed_ids (key, no) VALUES (?,?)", [(key_of(id), no) for no, id in ids]
+        "INSERT INTO packed_ids (key, no) VALUES (?,?)",
+        [(key_of(row[2]), row[0]) for row in rows],
     )
 
 
-def remove(db: apsw.Connection, pack: Pack, gone: Sequence[Row]) -> None:
-    """Take a pack away whose entries are these, or are to be put back without some of them."""
+def remove(db: apsw.Connection, pack: Pack, rows: Sequence[Row]) -> None:
+    """Take a pack of these rows away."""
     db.execute("DELETE FROM packs WHERE first = ?", (pack.first,))
     db.executemany(
         "DELETE FROM packed_ids WHERE key = ? AND no = ?",
-        [(key_of(row[2]), row[0]) for row in gone],
+        [(key_of(row[2]), row[0]) for row in rows],
     )
 
 
@@ -289,7 +352,7 @@ def keep_only(db: apsw.Connection, pack: Pack, wanted: Sequence[tuple[int, int]]
     """
     near = [(first, last) for first, last in wanted if first <= pack.last and pack.first <= last]
     try:
-        run = read(db, pack, anew=True)
+        held = read(db, pack, anew=True).rows()
     except Corrupt:
         if near:
             return 0
@@ -297,11 +360,18 @@ def keep_only(db: apsw.Connection, pack: Pack, wanted: Sequence[tuple[int, int]]
         db.execute("DELETE FROM packs WHERE first = ?", (pack.first,))
         db.execute("DELETE FROM packed_ids WHERE no BETWEEN ? AND ?", (pack.first, pack.last))
         return int(entries)
-    kept = {no: row for no, row in run.items() if any(f <= no <= last for f, last in near)}
-    if len(kept) < len(run):
-        number = db.execute("SELECT dictionary FROM packs WHERE first = ?", (pack.first,)).get
-        remove(db, pack, list(run.values()))
-        if kept:
-            made = encode(kept, number, dictionary(db, number))
-            insert(db, made, [(no, row[2]) for no, row in kept.items()])
-    return len(run) - len(kept)
+    kept = [row for row in held if any(first <= row[0] <= last for first, last in near)]
+    if len(kept) < len(held):
+        replace(db, pack, held, kept)
+    return len(held) - len(kept)
+
+
+def replace(db: apsw.Connection, pack: Pack, held: Sequence[Row], rows: Sequence[Row]) -> None:
+    """Let a pack that held some rows hold others, or none; what is stored of it is overwritten."""
+    trained = dictionary(
+        db, db.execute("SELECT dictionary FROM packs WHERE first = ?", (pack.first,)).get
+    )
+    remove(db, pack, held)
+    _remembered.forget(pack)
+    if rows:
+        insert(db, encode(rows, trained), rows)

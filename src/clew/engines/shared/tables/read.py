@@ -124,8 +124,10 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
     tail = one(db, f"{query} DESC LIMIT 1", (start, end - 1))
     packed = packs.overlapping(db, (start, end - 1))
     if packed:
-        near = [row for p in (packed[0], packed[-1]) for row in packs.read(db, p).values()]
-        ends = [(row[0], row[2], row[5]) for row in near if start <= row[0] < end]
+        near = [
+            row for p in (packed[0], packed[-1]) for row in packs.read(db, p).rows(start, end - 1)
+        ]
+        ends = [(row[0], row[2], row[5]) for row in near]
         ends += [row for row in (head, tail) if row is not None]
         head, tail = min(ends, default=None), max(ends, default=None)
     if head is None or tail is None:

@@ -301,46 +301,61 @@ def scan(
     # Row by row: thousands of tuples at once would set off Python's garbage collector.
     if not packed:
         return to_records(db, name, db.execute(sql, (*span, limit)))
-    found = _beside_packs(db, span, packed, sql, newest_first=newest_first)
-    return to_records(db, name, found if limit < 0 else islice(found, limit))
+    found = _scan_packed(db, span, packed, sql, name, newest_first=newest_first)
+    return found if limit < 0 else islice(found, limit)
 
 
-def raw(db: apsw.Connection, span: Range, *, heads: bool = False) -> Iterator[Row]:
-    """The rows of a range, as `to_record` takes them; with `heads` bodies need not be there."""
-    sql = f"{HEADS_IN_RANGE if heads else IN_RANGE} ORDER BY no LIMIT ?"
-    return _beside_packs(db, span, packs.overlapping(db, span), sql)
-
-
-def _beside_packs(
+def _scan_packed(
     db: apsw.Connection,
     span: Range,
     packed: Sequence[packs.Pack],
     sql: str,
+    name: str,
     *,
-    newest_first: bool = False,
-) -> Iterator[Row]:
-    """The rows of a range that lie in `records` and in packs, in one order."""
-    parts: list[tuple[int, int, packs.Pack | None]] = []
+    newest_first: bool,
+) -> Iterator[Any]:
+    """The records of a range that lie in packs, and beside them."""
+    parts = list(_parts(span, packed))
+    for first, last, pack in reversed(parts) if newest_first else parts:
+        found = db.execute(sql, (first, last, -1))
+        if pack is None:
+            yield from to_records(db, name, found)
+            continue
+        run = packs.read(db, pack)
+        # Facts, moves, and entries with a blob: few of them lie between the entries of a pack.
+        beside = found.fetchall()
+        whole = (first, last) == (pack.first, pack.last) and None not in run.bodies
+        if whole and not beside and not newest_first:
+            yield from run.entries(name)
+        else:
+            rows = [*run.rows(first, last), *beside]
+            rows.sort(key=_number_of, reverse=newest_first)
+            yield from to_records(db, name, rows)
+
+
+def _parts(
+    span: Range, packed: Sequence[packs.Pack]
+) -> Iterator[tuple[int, int, packs.Pack | None]]:
+    """A range as the ranges of its packs, and what lies before, between and behind them."""
     at, end = span
     for pack in packed:
         if at < pack.first:
-            parts.append((at, pack.first - 1, None))
-        parts.append((max(at, pack.first), min(end, pack.last), pack))
+            yield at, pack.first - 1, None
+        yield max(at, pack.first), min(end, pack.last), pack
         at = max(at, pack.last + 1)
     if at <= end:
-        parts.append((at, end, None))
-    for first, last, between in reversed(parts) if newest_first else parts:
-        if between is None:
-            yield from db.execute(sql, (first, last, -1))
-            continue
-        run = packs.read(db, between).values()
-        if (first, last) != (between.first, between.last):
-            run = [row for row in run if first <= row[0] <= last]  # type: ignore[assignment]
-        # Facts, moves, and entries with a blob: few of them lie between the entries of a pack.
-        beside = db.execute(sql, (first, last, -1)).fetchall()
-        if beside or newest_first:
-            run = sorted([*run, *beside], key=_number_of, reverse=newest_first)  # type: ignore
-        yield from run
+        yield at, end, None
+
+
+def raw(db: apsw.Connection, span: Range) -> Iterator[Row]:
+    """The rows of a range, as `to_record` takes them, wherever they lie."""
+    for first, last, pack in _parts(span, packs.overlapping(db, span)):
+        found = db.execute(f"{IN_RANGE} ORDER BY no", (first, last))
+        if pack is None:
+            yield from found
+        else:
+            packed = packs.read(db, pack).rows(first, last)
+            yield from sorted([*packed, *found], key=_number_of)
 
 
 _number_of = itemgetter(0)

@@ -193,11 +193,11 @@ def _note_ids(db: apsw.Connection) -> None:
     """Let the entries of packs be found by their ids: those are rows that no page tells alone."""
     for pack in list(packs.every(db, (apsw.Error,))):
         try:
-            run = packs.read(db, pack)
+            run = packs.read(db, pack).rows()
         except (Corrupt, ValueError, TypeError):
             continue
         note = "INSERT OR IGNORE INTO packed_ids (key, no) VALUES (?,?)"
-        db.executemany(note, [(packs.key_of(row[2]), no) for no, row in run.items()])
+        db.executemany(note, [(packs.key_of(row[2]), row[0]) for row in run])
 
 
 def _is_sound(path: Path) -> bool:

@@ -91,7 +91,7 @@ class SQLiteSalvage:
         """The numbers of the entries in packs; of a pack that cannot be read, those of its ends."""
         for pack in packs.every(db, UNREADABLE):
             try:
-                yield from ((no,) for no in packs.read(db, pack))
+                yield from ((no,) for no in packs.read(db, pack).numbers)
             except UNREADABLE:
                 yield from ((pack.first,), (pack.last,))
 
