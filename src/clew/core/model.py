@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
-from msgspec.structs import force_setattr
+from msgspec.structs import astuple, force_setattr
 
-from clew.core.codec import decode, digest, to_hash
+from clew.core.codec import decode, digest, to_bytes, to_hash
 from clew.core.errors import Corrupt, InvalidInput, shortened
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
 
@@ -109,22 +109,43 @@ class Record(Struct, frozen=True, gc=False):
 class Entry(Record, frozen=True, gc=False):
     """An immutable record in the tree. `hash` covers its content and its parent's hash.
 
-    The body is covered by `body_hash`, its own hash.
+    The body is covered by `body_hash`, its own hash. `noted_digest` are the bytes of that as they
+    are stored beside the body; None: they are not, since the body gives them.
     """
 
     parent: str | None
     kind: str
     data: bytes
-    body_digest: bytes
+    noted_digest: bytes | None
     turn: str | None = None
     format: str | None = None
     meta_data: bytes | None = None
     blobs: tuple[str, ...] = ()
 
     @property
+    def body_digest(self) -> bytes:
+        """The bytes of `body_hash`."""
+        noted = self.noted_digest
+        return to_bytes(digest(self.data)) if noted is None else noted
+
+    @property
     def body_hash(self) -> str:
         """The hash of the body alone."""
-        return to_hash(self.body_digest)
+        return digest(self.data) if self.noted_digest is None else to_hash(self.noted_digest)
+
+    # Two that differ in how the hash of the body is known are the same entry.
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Entry):
+            return NotImplemented
+        mine, others = astuple(self), astuple(other)
+        return mine == others or (
+            mine[:_NOTED] + mine[_NOTED + 1 :] == others[:_NOTED] + others[_NOTED + 1 :]
+            and self.body_digest == other.body_digest
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.thread, self.seq, self.id, self.digest))
 
     @property
     def body(self) -> Any:
@@ -147,6 +168,9 @@ class Entry(Record, frozen=True, gc=False):
         given = self.meta.get("artifacts")
         found = [_artifact(one) for one in given] if isinstance(given, list) else []
         return tuple([one for one in found if one is not None])
+
+
+_NOTED = Entry.__struct_fields__.index("noted_digest")
 
 
 class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):

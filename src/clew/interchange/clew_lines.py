@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from clew.core.codec import digest, encode, new_id, to_bytes
+from clew.core.codec import encode, new_id, to_bytes
 from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import record_hash
 from clew.core.lines import Header, header_line, record_line, summed
@@ -120,7 +120,7 @@ class _Outgoing:
         # By what it says and not by its hash: one that is damaged in the store stays so.
         if self._writing.redactor is not None or kept != entry.blobs or parent in self._changed:
             self._changed.add(entry.id)
-            made = replace(made, body_digest=to_bytes(digest(made.data)))
+            made = replace(made, noted_digest=None)
             hash = record_hash(made, self._hashes.get(parent))
             made = replace(made, digest=to_bytes(hash or ""))
         self._hashes[entry.id] = made.hash

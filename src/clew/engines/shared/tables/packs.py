@@ -88,10 +88,13 @@ class Run(Struct, frozen=True):
     bodies: list[bytes | None]
 
     def row(self, at: int) -> Row:
+        own, body = self.body_hashes[at], self.bodies[at]
+        if own is None and body is not None:
+            own = blake3(body).digest()
         return (
             *(self.numbers[at], 0, self.ids[at], self.times[at], self.hashes[at]),
             *(self.parents[at], self.kinds[at], self.turns[at], self.formats[at]),
-            *(self.metas[at], None, self.body_hashes[at], None, self.bodies[at]),
+            *(self.metas[at], None, own, None, body),
         )
 
     def rows(self, first: int = 0, last: int = 1 << 63) -> list[Row]:
@@ -109,7 +112,7 @@ class Run(Struct, frozen=True):
             Entry,
             repeat(thread),
             [no & _SEQ_MAX for no in self.numbers],
-            *(self.ids, self.times, self.hashes, self.parents, self.kinds, self.bodies),  # type: ignore[arg-type]
+            *(self.ids, self.times, self.hashes, self.parents, self.kinds, self.bodies),
             *(self.body_hashes, self.turns, self.formats, self.metas),
         )
 
@@ -276,10 +279,7 @@ def decode(row: Row, trained: Dictionary | None) -> Run:
         times,
         [hashes[at : at + _HASH_BYTES] for at in range(0, len(hashes), _HASH_BYTES)],
         *(found.parents, found.kinds, found.turns, found.formats, found.metas),
-        [
-            blake3(body).digest() if own is None and body is not None else own
-            for own, body in zip(found.body_hashes, found.bodies, strict=True)
-        ],
+        found.body_hashes,
         found.bodies,
     )
 
