@@ -143,3 +143,10 @@ ADDRESSES: dict[str, Callable[[pytest.FixtureRequest], str]] = {
     "files": lambda request: f"files:{request.getfixturevalue('tmp_path')}/threads",
     "postgres": lambda request: request.getfixturevalue("postgres_dsn"),
 }
+
+
+@contextmanager
+def packed_eagerly() -> Iterator[None]:
+    """Let a SQLite store make packs of one entry, and of what does not become smaller."""
+    with mock.patch.multiple(sqlite_pack, RUN_MIN=1, PART_MIN=1, WORTH=float("inf")):
+        yield

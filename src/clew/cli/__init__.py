@@ -29,6 +29,7 @@ COMMANDS = {
     "doctor": "what a store is, what it promises here, and what is wrong with it",
     "export": "write one thread as a JSONL file that needs no other",
     "fork": "a new thread that shares a path with another one",
+    "pack": "compress what is cold, in place",
     "gc": "remove what nothing refers to, and threads that were deleted long ago",
     "help": "a topic or a command, with examples",
     "import": "bring the sessions that agents keep in their own files into a store",
@@ -67,7 +68,7 @@ GROUPS = {
     "change": "new append fork move adopt compact title tag label archive delete restore purge",
     "files": "snapshot rewind undo redo",
     "agents": "import watch resume mend mcp",
-    "look after a store": "verify repair doctor backup copy cleanup gc migrate export",
+    "look after a store": "verify repair doctor backup copy cleanup gc pack migrate export",
 }
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit, fill_page
-from clew.core.errors import Corrupt, NotFound, Unavailable
+from clew.core.errors import Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
 from clew.core.model import (
@@ -371,6 +371,8 @@ class FilesEngine:
         shrink: bool = False,
     ) -> PackResult:
         self._enter()
+        if self.properties.read_only:
+            raise ReadOnly(self.properties.place, operation="pack")
         return PackResult()
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit
-from clew.core.errors import InvalidInput, Unavailable
+from clew.core.errors import InvalidInput, ReadOnly, Unavailable
 from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
@@ -302,6 +302,8 @@ class PostgresEngine:
     ) -> PackResult:
         # The server compresses by itself what is large, as its columns are set to.
         self._enter()
+        if self.properties.read_only:
+            raise ReadOnly(self.properties.place, operation="pack")
         return PackResult()
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:

@@ -109,7 +109,13 @@ def decompress_run(data: bytes, most: int, dictionary: bytes | None) -> bytes:
     # The checksum stands at the end of the frame: without the end there was no look at it.
     if len(found) != size or not frame.eof or frame.unused_data:
         raise Corrupt("a pack", "it is not one whole frame")
+    # Kept until the next one comes: given back at once, the memory would go to the system and be
+    # fetched from there again for every pack, which costs more than what is decompressed into it.
+    _last[:] = frame, found
     return found
+
+
+_last: list[Any] = []
 
 
 def train(samples: Sequence[bytes], size: int) -> bytes | None:

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit
-from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
+from clew.core.errors import ClewError, Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -233,6 +233,8 @@ class SQLiteEngine:
         cold = packing.Cold(tail, self._clock().wall_us - round(idle_seconds * 1e6))
         until = math.inf if max_seconds is None else time.monotonic() + max_seconds
         self._enter()
+        if self.properties.read_only:
+            raise ReadOnly(self.properties.place, operation="pack")
         trained = self._dictionary()
         done = PackResult()
         for made in self._runs(cold, trained):

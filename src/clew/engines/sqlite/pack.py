@@ -22,6 +22,7 @@ from clew.engines.shared.tables.rows import Row, every, one, value
 
 RUN_MIN = 4  # entries at the end of a thread that rests; fewer gain too little
 PART_MIN = 128  # entries, or KiB, of a thread that goes on; more compress better together
+WORTH = 1.0  # of what its entries had: a pack that is larger is not made
 DICTIONARY_BYTES = 64 * 1024
 SAMPLES_MIN = 256 * 1024  # bytes: a dictionary of less would not be worth its room
 _SAMPLED_THREADS = 200
@@ -104,7 +105,7 @@ def make(run: list[Row], trained: packs.Dictionary | None) -> Made | None:
     """The pack of a run; None if it would not be smaller, or does not give the same rows back."""
     pack = packs.encode(run, trained)
     size = sum(map(_bytes_of, run))
-    if len(pack[4]) + len(pack[6]) >= size:
+    if len(pack[4]) + len(pack[6]) >= size * WORTH:
         return None
     if packs.decode(pack, trained).rows() != run:  # a row that only damage can have made
         return None

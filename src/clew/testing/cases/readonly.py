@@ -110,6 +110,7 @@ def a_read_only_engine_refuses_every_write_and_changes_nothing(place: Place) -> 
         "put": lambda: looking.put_blobs([b"more"]),
         "purge": lambda: looking.purge("n3"),
         "sweep": lambda: looking.sweep(grace_seconds=0),
+        "pack": lambda: looking.pack(),
     }
     for write in writes.values():
         with refused(ReadOnly) as caught:
