@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import psycopg
 import pytest
@@ -18,6 +20,7 @@ from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.postgres import PostgresEngine
 from clew.engines.sqlite import SQLiteEngine
+from clew.engines.sqlite import pack as sqlite_pack
 
 
 class MemoryPlace:

@@ -231,7 +231,7 @@ def sweep(engine: Engine) -> None:
 def lengthen(engine: Engine) -> None:
     """Make a thread that is worth a pack, and train nothing."""
     text = "what many messages say, so that packing them pays: "
-    engine.append("t", [entry(f"long{n}", {"text": text + str(n)}) for n in range(40)])
+    engine.append("t", [entry(f"long{n}", {"text": text + str(n)}) for n in range(140)])
 
 
 def pack(engine: Engine) -> None:
