@@ -54,7 +54,7 @@ MODEL = {
     "Leases": ["Lease"],
     "Drafts: what goes in": ["EntryDraft", "MoveDraft", "FactDraft", "ThreadDraft", "ThreadQuery"],
     "Requests for leases": ["Acquire", "Renew", "Release", "Inspect", "ClearExpired"],
-    "Reports": ["Properties", "Stats", "Purged", "Swept", "PackResult", "Problem"],
+    "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
 }
 CONTEXTS = [
     (request, ["Context", "ContextReport", "ContextSegment"]),

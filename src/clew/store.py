@@ -14,14 +14,13 @@ from msgspec.structs import replace
 from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Engine, Progress
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Engine, PackResult, Progress
 from clew.core.errors import AlreadyExists, Corrupt, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
     Entry,
     Order,
     Origin,
-    PackResult,
     Page,
     Problem,
     Properties,

@@ -32,14 +32,13 @@ from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.request import Context
 from clew.context.tokens import KEEP_USER_TOKENS
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Progress
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, PackResult, Progress
 from clew.core.model import (
     Draft,
     Entry,
     EntryDraft,
     Fact,
     Move,
-    PackResult,
     Page,
     Properties,
     Purged,

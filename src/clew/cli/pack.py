@@ -15,8 +15,7 @@ from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_existing
 from clew.cli._text import plural, size
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL
-from clew.core.model import PackResult
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, PackResult
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +58,11 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     elif not packs:
         screen.line("nothing to do: this kind of store packs nothing")
     else:
-        _draw(screen, done)
+        draw_packed(screen, done)
     return _exits.OK
 
 
-def _draw(screen: Screen, done: PackResult) -> None:
+def draw_packed(screen: Screen, done: PackResult) -> None:
     sizes = f"{size(done.size_bytes)} in {size(done.stored_bytes)}"
     screen.line(("packed", "bold green"), f": {plural(done.entries, 'entry')}, {sizes}")
     if not done.complete:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.errors import InvalidInput, TooLarge
 from clew.core.model import (
@@ -32,7 +32,6 @@ from clew.core.model import (
     Fact,
     Lease,
     LeaseRequest,
-    PackResult,
     Page,
     Problem,
     Properties,
@@ -60,6 +59,21 @@ PACK_IDLE_SECONDS = 86_400.0
 LIMIT_MAX = 2**31 - 1  # what every database takes, and more than a list can hold
 PAGE_BYTES = 16 * 1024 * 1024  # with so much a page of `read` is full
 PATH_BYTES_MAX = 512 * 1024 * 1024  # as much as one blob may have
+
+
+class PackResult(Struct, frozen=True, kw_only=True):
+    """What `pack` has done: so many entries are in so many new packs.
+
+    `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
+    of the store's file are free for what is written next. `complete`: nothing cold was left over.
+    """
+
+    entries: int = 0
+    packs: int = 0
+    size_bytes: int = 0
+    stored_bytes: int = 0
+    free_bytes: int = 0
+    complete: bool = True
 
 
 class Engine(Protocol):

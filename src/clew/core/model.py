@@ -109,8 +109,7 @@ class Record(Struct, frozen=True, gc=False):
 class Entry(Record, frozen=True, gc=False):
     """An immutable record in the tree. `hash` covers its content and its parent's hash.
 
-    The body is covered by `body_hash`, its own hash. `noted_digest` are the bytes of that as they
-    are stored beside the body; None: they are not, since the body gives them.
+    The body is covered by `body_hash`; `noted_digest` are its bytes, None if the body gives them.
     """
 
     parent: str | None
@@ -125,27 +124,21 @@ class Entry(Record, frozen=True, gc=False):
     @property
     def body_digest(self) -> bytes:
         """The bytes of `body_hash`."""
-        noted = self.noted_digest
-        return to_bytes(digest(self.data)) if noted is None else noted
+        return self.noted_digest or to_bytes(digest(self.data))
 
     @property
     def body_hash(self) -> str:
         """The hash of the body alone."""
         return digest(self.data) if self.noted_digest is None else to_hash(self.noted_digest)
 
-    # Two that differ in how the hash of the body is known are the same entry.
-
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Entry):
-            return NotImplemented
-        mine, others = astuple(self), astuple(other)
-        return mine == others or (
-            mine[:_NOTED] + mine[_NOTED + 1 :] == others[:_NOTED] + others[_NOTED + 1 :]
-            and self.body_digest == other.body_digest
-        )
+        return isinstance(other, Entry) and self._content() == other._content()
 
     def __hash__(self) -> int:
-        return hash((self.thread, self.seq, self.id, self.digest))
+        return hash(self.digest)
+
+    def _content(self) -> tuple[Any, ...]:
+        return (*astuple(self)[:8], self.body_digest, *astuple(self)[9:])
 
     @property
     def body(self) -> Any:
@@ -168,9 +161,6 @@ class Entry(Record, frozen=True, gc=False):
         given = self.meta.get("artifacts")
         found = [_artifact(one) for one in given] if isinstance(given, list) else []
         return tuple([one for one in found if one is not None])
-
-
-_NOTED = Entry.__struct_fields__.index("noted_digest")
 
 
 class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -593,21 +583,6 @@ class Purged(Struct, frozen=True, kw_only=True):
 class Swept(Struct, frozen=True, kw_only=True):
     blobs: int
     size_bytes: int
-
-
-class PackResult(Struct, frozen=True, kw_only=True):
-    """What `pack` has done: so many entries are in so many new packs.
-
-    `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
-    of the store's file are free for what is written next. `complete`: nothing cold was left over.
-    """
-
-    entries: int = 0
-    packs: int = 0
-    size_bytes: int = 0
-    stored_bytes: int = 0
-    free_bytes: int = 0
-    complete: bool = True
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,15 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit, fill_page
+from clew.core.engine import (
+    PACK_IDLE_SECONDS,
+    PACK_TAIL,
+    Keep,
+    PackResult,
+    Progress,
+    check_limit,
+    fill_page,
+)
 from clew.core.errors import Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
@@ -25,7 +33,6 @@ from clew.core.model import (
     Inspect,
     Lease,
     LeaseRequest,
-    PackResult,
     Page,
     Problem,
     Properties,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, PackResult, Progress, check_limit
 from clew.core.errors import InvalidInput, ReadOnly, Unavailable
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -19,7 +19,6 @@ from clew.core.model import (
     Entry,
     Lease,
     LeaseRequest,
-    PackResult,
     Page,
     Problem,
     Properties,

@@ -16,7 +16,7 @@ import apsw
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, Progress, check_limit
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, PackResult, Progress, check_limit
 from clew.core.errors import ClewError, Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
@@ -26,7 +26,6 @@ from clew.core.model import (
     Inspect,
     Lease,
     LeaseRequest,
-    PackResult,
     Page,
     Problem,
     Properties,
