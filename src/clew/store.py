@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Engine, PackResult, Progress
+from clew.core.engine import Engine, PackResult, Progress
 from clew.core.errors import AlreadyExists, Corrupt, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
@@ -42,7 +42,13 @@ from clew.turn import Renewer
 
 if TYPE_CHECKING:
     from clew.context.recall import Recall
-    from clew.core.options import SearchOptions, ThreadFields, ThreadFilters, UsageOptions
+    from clew.core.options import (
+        PackOptions,
+        SearchOptions,
+        ThreadFields,
+        ThreadFilters,
+        UsageOptions,
+    )
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
     from clew.facets.sessions import Sessions
@@ -508,29 +514,13 @@ class Store:
         # snapshots know.
         return self.engine.sweep(grace_seconds=span, keep=lambda blobs: part("wanted")(self, blobs))
 
-    def pack(
-        self,
-        *,
-        tail: int = PACK_TAIL,
-        idle_seconds: float = PACK_IDLE_SECONDS,
-        max_seconds: float | None = None,
-        shrink: bool = False,
-    ) -> PackResult:
-        """Compress what is cold: everything is read, verified and repaired as before, from less.
+    def pack(self, **options: Unpack[PackOptions]) -> PackResult:
+        """Compress what is cold, in place, while others write; it reads as before.
 
-        Cold is all but the newest `tail` records of a thread and, in a thread that was not updated
-        for `idle_seconds`, all but the last one. Others write meanwhile. It goes on after
-        `max_seconds` only when it is called again. The room that becomes free is used by what is
-        written next; `shrink` gives it back to the file system, and writers wait for that long.
+        Cold is all but the newest `tail` records of a thread, and in one that was not updated for
+        `idle_seconds` all but the last. `shrink` gives free room back: writers wait for that.
         """
-        if type(tail) is not int or tail < 1:
-            raise InvalidInput("tail", f"must be a whole number of at least 1, not {tail!r}")
-        return self.engine.pack(
-            tail=tail,
-            idle_seconds=seconds(idle_seconds, "idle_seconds"),
-            max_seconds=None if max_seconds is None else seconds(max_seconds, "max_seconds"),
-            shrink=shrink,
-        )
+        return self.engine.pack(**drafts.pack_options(options))
 
     def cleanup(
         self,

@@ -32,7 +32,7 @@ from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.request import Context
 from clew.context.tokens import KEEP_USER_TOKENS
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, PackResult, Progress
+from clew.core.engine import PackResult, Progress
 from clew.core.model import (
     Draft,
     Entry,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         FencedUndoOptions,
         ForkOptions,
         OpenOptions,
+        PackOptions,
         SearchOptions,
         ThreadFields,
         ThreadFilters,
@@ -194,21 +195,8 @@ class AsyncStore:
     async def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         return await hop(self.sync.sweep, grace_seconds=grace_seconds)
 
-    async def pack(
-        self,
-        *,
-        tail: int = PACK_TAIL,
-        idle_seconds: float = PACK_IDLE_SECONDS,
-        max_seconds: float | None = None,
-        shrink: bool = False,
-    ) -> PackResult:
-        return await hop(
-            self.sync.pack,
-            tail=tail,
-            idle_seconds=idle_seconds,
-            max_seconds=max_seconds,
-            shrink=shrink,
-        )
+    async def pack(self, **options: Unpack[PackOptions]) -> PackResult:
+        return await hop(self.sync.pack, **options)
 
     async def cleanup(
         self, *, older_than: timedelta | datetime, **options: Unpack[CleanupOptions]

@@ -16,7 +16,6 @@ from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_existing, open_to_look
 from clew.cli._text import plural, size
-from clew.cli.pack import draw_packed
 from clew.store import Store
 
 
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             else:
                 _draw(screen, 0, swept.blobs, swept.size_bytes)
                 if packed.entries:
-                    draw_packed(screen, packed)
+                    screen.line(("packed", "bold green"), f": {plural(packed.entries, 'entry')}")
             return _exits.OK
         return _purge(screen, store, options)
 

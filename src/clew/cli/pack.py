@@ -58,11 +58,11 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     elif not packs:
         screen.line("nothing to do: this kind of store packs nothing")
     else:
-        draw_packed(screen, done)
+        _draw(screen, done)
     return _exits.OK
 
 
-def draw_packed(screen: Screen, done: PackResult) -> None:
+def _draw(screen: Screen, done: PackResult) -> None:
     sizes = f"{size(done.size_bytes)} in {size(done.stored_bytes)}"
     screen.line(("packed", "bold green"), f": {plural(done.entries, 'entry')}, {sizes}")
     if not done.complete:
