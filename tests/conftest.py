@@ -81,13 +81,14 @@ def store(place: MemoryPlace | SQLitePlace) -> Iterator[Store]:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Clew that knows a second format: the folder of its schema and migrations."""
+    """A Clew that knows a third format: the folder of its schema and migrations."""
     folder = tmp_path / "sql"
     (folder / "sqlite").mkdir(parents=True)
-    first = migrations.migrations("sqlite")[0]
+    first, second = migrations.migrations("sqlite")
     (folder / "sqlite" / "0001_journal.sql").write_text(first.sql, "utf-8")
-    second = (Path(__file__).parent / "migrations" / "made_up_2.sql").read_text("utf-8")
-    (folder / "sqlite" / "0002_made_up.sql").write_text(second, "utf-8")
-    (folder / "sqlite.sql").write_text(first.sql + second, "utf-8")
+    (folder / "sqlite" / "0002_packs.sql").write_text(second.sql, "utf-8")
+    third = (Path(__file__).parent / "migrations" / "made_up_3.sql").read_text("utf-8")
+    (folder / "sqlite" / "0003_made_up.sql").write_text(third, "utf-8")
+    (folder / "sqlite.sql").write_text(first.sql + second.sql + third, "utf-8")
     monkeypatch.setattr(migrations, "_FOLDER", folder)
     return folder

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import psycopg
 import pytest
@@ -18,6 +20,7 @@ from clew.engines.files import FilesEngine
 from clew.engines.memory import MemoryEngine
 from clew.engines.postgres import PostgresEngine
 from clew.engines.sqlite import SQLiteEngine
+from clew.engines.sqlite import pack as sqlite_pack
 
 
 class MemoryPlace:
@@ -143,3 +146,10 @@ ADDRESSES: dict[str, Callable[[pytest.FixtureRequest], str]] = {
     "files": lambda request: f"files:{request.getfixturevalue('tmp_path')}/threads",
     "postgres": lambda request: request.getfixturevalue("postgres_dsn"),
 }
+
+
+@contextmanager
+def packed_eagerly() -> Iterator[None]:
+    """Let a SQLite store make packs of one entry, and of what does not become smaller."""
+    with mock.patch.multiple(sqlite_pack, RUN_MIN=1, PART_MIN=1, WORTH=float("inf")):
+        yield

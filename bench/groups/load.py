@@ -11,6 +11,7 @@ from unittest import mock
 import clew
 from bench.bare import BareTable
 from bench.figures import Figure, milliseconds, ratio
+from bench.groups.size import fill, pack
 from bench.messages import encoded, messages
 from bench.timing import in_rounds, seconds
 from bench.workshop import Workshop, extend
@@ -36,6 +37,8 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     # Over 1.3 it is not the default: docs/explain/durability.md.
     for engine in ("sqlite", "files"):
         yield _checked(workshop, engine, name)
+    for threads in (1, 100):
+        yield _packed(workshop, threads)
     path = thread.store.properties.place
     with mock.patch.dict(os.environ, XDG_STATE_HOME=f"{workshop.new_path()}.state"):
         (scrubs,) = in_rounds(5, lambda: (seconds(lambda: scrub(path)),))
@@ -59,3 +62,26 @@ def _checked(workshop: Workshop, engine: str, name: str) -> Figure:
             _ROUNDS, lambda: (seconds(lambda: bodies(checked)), seconds(lambda: bodies(thread)))
         )
     return ratio(f"{name}, {engine}: check_reads / without", ours, bare, at_most=2)
+
+
+def _packed(workshop: Workshop, threads: int) -> Figure:
+    """The same load from packs, in turn with a store that was not packed."""
+    plain, packed = workshop.new_path(), workshop.new_path()
+    for path in (plain, packed):
+        fill(path, threads)
+    pack(packed)
+    with clew.open(packed) as ours, clew.open(plain) as theirs:
+        mine, others = (
+            [store.get(info.id) for info in store.threads()] for store in (ours, theirs)
+        )
+        assert sorted(map(str, map(bodies, mine))) == sorted(map(str, map(bodies, others)))
+        a, b = in_rounds(
+            _ROUNDS,
+            lambda: (
+                seconds(lambda: [bodies(thread) for thread in mine]),
+                seconds(lambda: [bodies(thread) for thread in others]),
+            ),
+        )
+    what = "one path" if threads == 1 else f"{threads} paths"
+    name = f"load: {what}, {_MESSAGES:,} messages, decoded, packed / not packed"
+    return ratio(name, a, b, at_most=1.3)

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from clew import tree
 from clew.core import drafts
 from clew.core.drafts import check_number, mint, seconds, several
-from clew.core.engine import Engine, Progress
+from clew.core.engine import Engine, PackResult, Progress
 from clew.core.errors import AlreadyExists, InvalidInput, NotFound
 from clew.core.model import (
     PAGE_MAX,
@@ -41,7 +41,13 @@ from clew.turn import Renewer
 
 if TYPE_CHECKING:
     from clew.context.recall import Recall
-    from clew.core.options import SearchOptions, ThreadFields, ThreadFilters, UsageOptions
+    from clew.core.options import (
+        PackOptions,
+        SearchOptions,
+        ThreadFields,
+        ThreadFilters,
+        UsageOptions,
+    )
     from clew.facets.conversations import Conversations
     from clew.facets.runs import Runs
     from clew.facets.sessions import Sessions
@@ -509,6 +515,14 @@ class Store:
         # The engine sees which blobs entries name; what a snapshot's manifests name only the
         # snapshots know.
         return self.engine.sweep(grace_seconds=span, keep=lambda blobs: part("wanted")(self, blobs))
+
+    def pack(self, **options: Unpack[PackOptions]) -> PackResult:
+        """Compress what is cold, in place, while others write; it reads as before.
+
+        Cold is all but the newest `tail` records of a thread, and in one that was not updated for
+        `idle_seconds` all but the last. `shrink` gives free room back: writers wait for that.
+        """
+        return self.engine.pack(**drafts.pack_options(options))
 
     def cleanup(
         self,

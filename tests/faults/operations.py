@@ -238,6 +238,20 @@ def sweep(engine: Engine) -> None:
     engine.sweep(grace_seconds=0.0)
 
 
+def lengthen(engine: Engine) -> None:
+    """Make a thread that is worth a pack, and train nothing."""
+    text = "what many messages say, so that packing them pays: "
+    engine.append("t", [entry(f"long{n}", {"text": text + str(n)}) for n in range(140)])
+
+
+def pack(engine: Engine) -> None:
+    engine.pack(tail=1, idle_seconds=0)
+
+
+def pack_and_shrink(engine: Engine) -> None:
+    engine.pack(tail=1, idle_seconds=0, shrink=True)
+
+
 def copy(engine: Engine) -> None:
     """From a store with threads that are new here, known here, and a fork of a purged one."""
     source = MemoryEngine()
@@ -277,6 +291,8 @@ OPERATIONS = [
     Operation("erase what is left of a purged thread", erase_shared, prepare=purge_shared),
     Operation("put blobs", put_blobs),
     Operation("sweep", sweep, prepare=put_blobs),
+    Operation("pack", pack, prepare=lengthen),
+    Operation("pack and shrink", pack_and_shrink, prepare=lengthen),
     Operation("close", close),
     Operation("copy", copy, atomic=False),
     Operation("open", nothing, opens=True),
@@ -304,6 +320,7 @@ SEQUENCE = [
     purge,
     erase,
     sweep,
+    pack,
     delete,
     purge_shared,
     erase_shared,

@@ -20,7 +20,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
 from msgspec.structs import replace
-from places import FilesPlace, PostgresPlace, SQLitePlace
+from places import FilesPlace, PostgresPlace, SQLitePlace, packed_eagerly
 
 from clew.core.codec import digest
 from clew.core.engine import Engine
@@ -191,6 +191,11 @@ class EngineMatchesReducer(RuleBasedStateMachine):
         for engine in (self.model, self.engine):
             engine.sweep(grace_seconds=0)  # how many is not compared: large bodies are blobs too
         self.both(lambda e: e.has_blobs(BLOBS))
+
+    @rule(tail=st.integers(1, 3), idle_seconds=st.sampled_from([0, 10**9]), shrink=st.booleans())
+    def pack(self, tail: int, idle_seconds: float, shrink: bool) -> None:
+        with packed_eagerly():
+            self.engine.pack(tail=tail, idle_seconds=idle_seconds, shrink=shrink)
 
     @rule()
     def reopen(self) -> None:

@@ -95,7 +95,7 @@ def sums(**values: Any) -> Callable[[Rows], None]:
     ("damage", "expected"),
     [
         (change(0, data=b"2"), [("damaged_body", 1)]),
-        (change(0, body_digest=b"\0"), [("damaged_record", 1), ("damaged_body", 1)]),
+        (change(0, noted_digest=b"\0"), [("damaged_record", 1), ("damaged_body", 1)]),
         (change(1, key="other"), [("damaged_record", 2), ("wrong_sum", None)]),
         (change(5, leaf="nowhere"), [("broken_chain", 6), ("damaged_record", 6)]),
         (change(3, parent="nowhere"), [("broken_chain", 4)]),

@@ -32,7 +32,7 @@ from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.request import Context
 from clew.context.tokens import KEEP_USER_TOKENS
-from clew.core.engine import Progress
+from clew.core.engine import PackResult, Progress
 from clew.core.model import (
     Draft,
     Entry,
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         FencedUndoOptions,
         ForkOptions,
         OpenOptions,
+        PackOptions,
         SearchOptions,
         ThreadFields,
         ThreadFilters,
@@ -199,6 +200,9 @@ class AsyncStore:
 
     async def sweep(self, *, grace_seconds: float = SWEEP_GRACE_SECONDS) -> Swept:
         return await hop(self.sync.sweep, grace_seconds=grace_seconds)
+
+    async def pack(self, **options: Unpack[PackOptions]) -> PackResult:
+        return await hop(self.sync.pack, **options)
 
     async def cleanup(
         self, *, older_than: timedelta | datetime, **options: Unpack[CleanupOptions]

@@ -31,6 +31,7 @@ COMMANDS = {
     "erased": "prove that nothing is left of what was purged or erased",
     "export": "write one thread as a JSONL file that needs no other",
     "fork": "a new thread that shares a path with another one",
+    "pack": "compress what is cold, in place",
     "gc": "remove what nothing refers to, and threads that were deleted long ago",
     "help": "a topic or a command, with examples",
     "import": "bring the sessions that agents keep in their own files into a store",
@@ -70,7 +71,7 @@ GROUPS = {
     "erase",
     "files": "snapshot rewind undo redo",
     "agents": "import watch resume mend mcp",
-    "look after a store": "verify erased repair doctor backup copy cleanup gc migrate export",
+    "look after a store": "verify erased repair doctor backup copy cleanup gc pack migrate export",
 }
 
 

@@ -2,7 +2,8 @@
 
 With --deleted-before TIME, threads that were deleted longer ago are removed for good first; it says
 which, and asks. TIME is a span (30d, 12h, 2w) or a date. Blobs that were put within the last hour
-stay, because their entry may still come. clew cleanup removes threads that were not used.
+stay, because their entry may still come. Then what is cold is packed, as clew pack does. clew
+cleanup removes threads that were not used.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                 raise _exits.UsageError("--dry-run tells of threads; give --deleted-before TIME")
             with screen.bar("sweep"):
                 swept = store.sweep()
+                packed = store.pack()
             if options.json:
-                screen.json({"threads": 0} | json_value(swept))
+                screen.json({"threads": 0} | json_value(swept) | {"packed": packed.entries})
             else:
                 _draw(screen, 0, swept.blobs, swept.size_bytes)
+                if packed.entries:
+                    screen.line(("packed", "bold green"), f": {plural(packed.entries, 'entry')}")
             return _exits.OK
         return _purge(screen, store, options)
 

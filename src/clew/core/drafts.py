@@ -6,7 +6,7 @@ import os
 import time as wall
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType, to_builtins
 
@@ -15,6 +15,9 @@ from clew.core.errors import InvalidInput
 from clew.core.facts import check_fact
 from clew.core.model import KINDS, Artifact, EntryDraft, FactDraft, MoveDraft, to_us
 from clew.core.names import check_name
+
+if TYPE_CHECKING:
+    from clew.core.options import PackOptions
 
 KIND_BYTES_MAX = 128
 KEY_BYTES_MAX = 1024  # a label's key holds an id
@@ -175,3 +178,12 @@ def _short(value: Any) -> str:
 def mint(id: str | None) -> str:
     """The caller's id, checked, or a fresh one."""
     return new_id() if id is None else check_name(id, "id")
+
+
+def pack_options(given: PackOptions) -> PackOptions:
+    """What `Store.pack` was given, checked."""
+    if "tail" in given:
+        check_number(given["tail"], "tail", 1)
+    seconds(given.get("idle_seconds", 0), "idle_seconds")
+    seconds(given.get("max_seconds") or 0, "max_seconds")
+    return given

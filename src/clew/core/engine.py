@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from clew.core.errors import InvalidInput, TooLarge
 from clew.core.model import (
@@ -54,9 +54,27 @@ Progress = Callable[[int, int], None]
 Keep = Callable[[set[str]], set[str]]
 """Asked which of some blobs must not be removed, though no record names them."""
 
+PACK_TAIL = 32
+PACK_IDLE_SECONDS = 86_400.0
+
 LIMIT_MAX = 2**31 - 1  # what every database takes, and more than a list can hold
 PAGE_BYTES = 16 * 1024 * 1024  # with so much a page of `read` is full
 PATH_BYTES_MAX = 512 * 1024 * 1024  # as much as one blob may have
+
+
+class PackResult(Struct, frozen=True, kw_only=True):
+    """What `pack` has done: so many entries are in so many new packs.
+
+    `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
+    of the store's file are free for what is written next. `complete`: nothing cold was left over.
+    """
+
+    entries: int = 0
+    packs: int = 0
+    size_bytes: int = 0
+    stored_bytes: int = 0
+    free_bytes: int = 0
+    complete: bool = True
 
 
 class Engine(Protocol):
@@ -246,6 +264,25 @@ class Engine(Protocol):
         that stay. What is put, renewed or referred to meanwhile stays too. They are removed a few
         at a time, so that no writer waits for long. Blobs that refer to blobs are the caller's own
         affair. If it is interrupted, a part of them is removed.
+        """
+        ...
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        """Move cold entries into a compressed form. What is read afterwards is what was before.
+
+        Cold is what lies behind the newest `tail` records of a thread and, in a thread that was
+        not updated for `idle_seconds`, all but its last record. It is done a little at a time, so
+        that no writer waits for long, and every step is as durable as an append; it stops with a
+        step after `max_seconds`, and goes on when it is called again. With `shrink` room that
+        became free goes back to the file system, and writers may wait for as long as that takes.
+        An engine that packs nothing says so in `properties.packs`, and does nothing.
         """
         ...
 

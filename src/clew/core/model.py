@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
-from msgspec.structs import force_setattr
+from msgspec.structs import astuple, force_setattr
 
-from clew.core.codec import decode, digest, to_hash
+from clew.core.codec import decode, digest, to_bytes, to_hash
 from clew.core.errors import Corrupt, InvalidInput, shortened
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
 from clew.core.removal import Receipt, Tombstone
@@ -110,14 +110,15 @@ class Record(Struct, frozen=True, gc=False):
 class Entry(Record, frozen=True, gc=False):
     """An immutable record in the tree. `hash` covers its content and its parent's hash.
 
-    The body is covered by `body_hash`, its own hash. Where it was erased, `tombstone` says so:
-    `body` is then a short text that stands in for it, and there is no `meta` and no `format`.
+    The body is covered by `body_hash`; `noted_digest` are its bytes, None if the body gives them.
+    Where it was erased, `tombstone` says so: `body` is then a short text that stands in for it,
+    and there is no `meta` and no `format`.
     """
 
     parent: str | None
     kind: str
     data: bytes
-    body_digest: bytes
+    noted_digest: bytes | None
     turn: str | None = None
     format: str | None = None
     meta_data: bytes | None = None
@@ -125,9 +126,23 @@ class Entry(Record, frozen=True, gc=False):
     tombstone: Tombstone | None = None
 
     @property
+    def body_digest(self) -> bytes:
+        """The bytes of `body_hash`."""
+        return self.noted_digest or to_bytes(digest(self.data))
+
+    @property
     def body_hash(self) -> str:
         """The hash of the body alone, also when that was erased."""
-        return to_hash(self.body_digest)
+        return digest(self.data) if self.noted_digest is None else to_hash(self.noted_digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def _content(self) -> tuple[Any, ...]:
+        return (*astuple(self)[:8], self.body_digest, *astuple(self)[9:])
 
     @property
     def erased_at(self) -> datetime | None:
@@ -525,6 +540,7 @@ class Properties(Struct, frozen=True, kw_only=True):
     real paths, that the store is made of, so that a snapshot of a folder leaves them out.
     `text_index` names the function that opens the namespace's index of words, as "module:function"
     (see `clew.core.text_index`), and `text_index_place` the file that it is in, if it is in one.
+    `packs`: whether `pack` does anything.
     """
 
     engine: str
@@ -539,6 +555,7 @@ class Properties(Struct, frozen=True, kw_only=True):
     own_files: tuple[str, ...] = ()
     text_index: str = "clew.engines.shared.full_text:open_full_text"
     text_index_place: str | None = None
+    packs: bool = False
 
 
 class ThreadHead(Struct, frozen=True):

@@ -135,6 +135,15 @@ class CleanupOptions(TypedDict, total=False):
     progress: Progress | None
 
 
+class PackOptions(TypedDict, total=False):
+    """What is cold, how long to go on, and whether to shrink the file: `Store.pack`."""
+
+    tail: int
+    idle_seconds: float
+    max_seconds: float | None
+    shrink: bool
+
+
 class EntryFields(TypedDict, total=False):
     """What an entry may be given beside its kind, its body and its format."""
 

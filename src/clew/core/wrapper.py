@@ -27,7 +27,7 @@ OPERATIONS = {
     if inspect.isfunction(function) and not name.startswith("_")
 }
 _WRITES = frozenset(
-    ("create", "append", "lease", "put_blobs", "renew_blobs", "purge", "erase", "sweep")
+    ("create", "append", "lease", "put_blobs", "renew_blobs", "purge", "erase", "sweep", "pack")
 )
 
 

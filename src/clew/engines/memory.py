@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from clew.core.codec import digest, new_id
-from clew.core.engine import Keep, PathSize, Progress, check_limit, fill_page
+from clew.core.engine import (
+    PACK_IDLE_SECONDS,
+    PACK_TAIL,
+    Keep,
+    PackResult,
+    PathSize,
+    Progress,
+    check_limit,
+    fill_page,
+)
 from clew.core.errors import Closed, InvalidInput, NotFound
 from clew.core.lease_rules import Instant, LeaseState, step_lease
 from clew.core.model import (
@@ -312,6 +321,18 @@ class MemoryEngine:
             return old - used
 
     # --- looking after ---
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        with self._changed:
+            self._check_open()
+        return PackResult()
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         with self._changed:

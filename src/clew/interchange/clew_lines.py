@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from clew.core.codec import digest, encode, new_id, to_bytes
+from clew.core.codec import encode, new_id, to_bytes
 from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import record_hash
 from clew.core.lines import Header, header_line, record_line, summed
@@ -122,7 +122,7 @@ class _Outgoing:
         if self._writing.redactor is not None or kept != entry.blobs or parent in self._changed:
             self._changed.add(entry.id)
             if made.tombstone is None:
-                made = replace(made, body_digest=to_bytes(digest(made.data)))
+                made = replace(made, noted_digest=None)
             hash = record_hash(made, self._hashes.get(parent))
             made = replace(made, digest=to_bytes(hash or ""))
         self._hashes[entry.id] = made.hash

@@ -13,8 +13,16 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import Keep, Progress, check_limit, fill_page
-from clew.core.errors import Corrupt, NotFound, Unavailable
+from clew.core.engine import (
+    PACK_IDLE_SECONDS,
+    PACK_TAIL,
+    Keep,
+    PackResult,
+    Progress,
+    check_limit,
+    fill_page,
+)
+from clew.core.errors import Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant, step_lease
 from clew.core.lines import VERSION
 from clew.core.model import (
@@ -374,6 +382,19 @@ class FilesEngine:
         return self._enter().blobs.has(hashes)
 
     # --- looking after ---
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        self._enter()
+        if self.properties.read_only:
+            raise ReadOnly(self.properties.place, operation="pack")
+        return PackResult()
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         store = self._enter()

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from clew.core.engine import Keep, Progress, check_limit
-from clew.core.errors import InvalidInput, Unavailable
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, PackResult, Progress, check_limit
+from clew.core.errors import InvalidInput, ReadOnly, Unavailable
 from clew.core.model import (
     DEFAULT_NAMESPACE,
     Draft,
@@ -297,6 +297,20 @@ class PostgresEngine:
     def has_blobs(self, hashes: Iterable[str]) -> set[str]:
         found: set[str] = self._read(blobs.has, list(hashes))
         return found
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        # The server compresses by itself what is large, as its columns are set to.
+        self._enter()
+        if self.properties.read_only:
+            raise ReadOnly(self.properties.place, operation="pack")
+        return PackResult()
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         from clew.engines.postgres import verify  # loaded when it is asked for: most never do

@@ -1,9 +1,9 @@
-"""Blobs as they are stored: compressed where that helps, checked when they are read."""
+"""Blobs and packs as they are stored: compressed where that helps, checked when they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from clew.core.errors import Corrupt, TooLarge
 from clew.core.model import Draft, MoveDraft
 
 _LEVEL = 3
+_RUN_LEVEL = 19  # packing is done once, in idle time, and reading costs the same at every level
 BLOB_BYTES_MAX = 512 * 1024 * 1024  # every engine can hold it as one value
 
 
@@ -77,6 +78,59 @@ def _decompress(hash: str, size: int, data: bytes) -> bytes:
         return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
     except (zstd.ZstdError, OverflowError, MemoryError) as error:
         raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
+
+
+# --- packs: runs of entries, with a dictionary that was trained on others ---
+
+
+def compress_run(data: bytes, dictionary: bytes | None) -> bytes:
+    """One frame that says its size and has a checksum, so that no damage comes out of it."""
+    zstd = _zstd()
+    options = {
+        zstd.CompressionParameter.compression_level: _RUN_LEVEL,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
+    trained = None if dictionary is None else _dictionary(dictionary)
+    return bytes(zstd.compress(data, options=options, zstd_dict=trained))
+
+
+def decompress_run(data: bytes, most: int, dictionary: bytes | None) -> bytes:
+    """Corrupt if it is damaged, or would have more than `most` bytes."""
+    zstd = _zstd()
+    try:
+        size = zstd.get_frame_info(data).decompressed_size
+        if size is None or size > most:  # nothing is spent on one that cannot be
+            raise Corrupt("a pack", f"it says that it has {size} bytes")
+        trained = None if dictionary is None else _dictionary(dictionary)
+        frame = zstd.ZstdDecompressor(zstd_dict=trained)
+        found = bytes(frame.decompress(data, max_length=size + 1))
+    except (zstd.ZstdError, OverflowError, MemoryError, ValueError) as error:
+        raise Corrupt("a pack", f"it cannot be decompressed: {error}") from error
+    # The checksum stands at the end of the frame: without the end there was no look at it.
+    if len(found) != size or not frame.eof or frame.unused_data:
+        raise Corrupt("a pack", "it is not one whole frame")
+    # Kept until the next one comes: given back at once, the memory would go to the system and be
+    # fetched from there again for every pack, which costs more than what is decompressed into it.
+    _last[:] = frame, found
+    return found
+
+
+_last: list[Any] = []
+
+
+def train(samples: Sequence[bytes], size: int) -> bytes | None:
+    """A dictionary of what the samples have in common; None if that is too little."""
+    zstd = _zstd()
+    try:
+        return bytes(zstd.train_dict(samples, size).dict_content)
+    except (zstd.ZstdError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=4)
+def _dictionary(data: bytes) -> Any:
+    # Made ready once: that takes longer than to decompress a pack with it.
+    return _zstd().ZstdDict(data)
 
 
 @cache

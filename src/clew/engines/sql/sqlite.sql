@@ -1,4 +1,4 @@
--- The schema of a SQLite store, format 1: equal to the sum of the migrations beside it (tested).
+-- The schema of a SQLite store, format 2: equal to the sum of the migrations beside it (tested).
 --
 --   namespaces  tenants; no. 1 is 'default'
 --   threads     one row a thread: where it stood after its record `seq` (leaf, tail, updated_us) and the
@@ -12,6 +12,9 @@
 --   leases      who may write a thread; the row stays, so that the fence grows
 --   blobs       bytes by their hash, compressed; bodies over 8 KiB are here
 --   blob_uses   blobs that an entry says it refers to
+--   packs       runs of cold entries, compressed; such an entry has no row in records
+--   packed_ids  where an entry of a pack is found by its id
+--   dictionaries  what packs are compressed with, trained on what the store holds
 --
 -- The life of a record. An append puts large bodies into blobs, writes the records under the next
 -- seqs of their thread, a segment where an entry does not follow the one before it, facts and tags
@@ -22,7 +25,10 @@
 -- the records of a thread, except for entries on the path of a fork, and the blobs that only those
 -- records used.
 --
--- threads, segments, facts, tags and blob_uses are sums over records: verify compares them with a
+-- A pack moves: in one transaction a run of a thread's entries leaves records and is in a pack. Moves,
+-- facts, entries with a blob and the last record of a thread stay in records.
+--
+-- threads, segments, facts, tags, blob_uses and packed_ids are sums over records: verify compares them with a
 -- replay.
 --
 -- An entry's hash covers its parent's hash, and its body by body_hash. So a chain is checked without
@@ -148,3 +154,26 @@ CREATE TABLE blob_uses (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX blob_uses_by_record ON blob_uses (record);
+
+CREATE TABLE packs (
+  first      INTEGER PRIMARY KEY,           -- the number of its first entry's record
+  last       INTEGER NOT NULL,              -- that of its last
+  entries    INTEGER NOT NULL,              -- how many it holds
+  dictionary INTEGER,                       -- dictionaries.no, or NULL
+  hashes     BLOB    NOT NULL,              -- of each entry its hash, 32 bytes
+  stored     TEXT    NOT NULL,              -- the hash of all of the above and of `data`
+  data       BLOB    NOT NULL               -- the other columns of the entries, as one zstd frame
+) STRICT;
+
+CREATE TABLE packed_ids (
+  key INTEGER NOT NULL,                     -- 48 bits of the hash of an entry's id
+  no  INTEGER NOT NULL,                     -- the number of its record
+  PRIMARY KEY (key, no)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE dictionaries (
+  no    INTEGER PRIMARY KEY,
+  space INTEGER NOT NULL,                   -- namespaces.no
+  hash  TEXT    NOT NULL,                   -- of `data`
+  data  BLOB    NOT NULL                    -- a zstd dictionary
+) STRICT;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -15,8 +16,8 @@ import apsw
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import Keep, Progress, check_limit
-from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
+from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, PackResult, Progress, check_limit
+from clew.core.errors import ClewError, Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
     DEFAULT_NAMESPACE,
@@ -44,8 +45,9 @@ from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import GroupCommit, Ticket
-from clew.engines.shared.tables import namespaces, purge, read, rows
+from clew.engines.shared.tables import namespaces, packs, purge, read, rows
 from clew.engines.sqlite import blobs, erase, leases, write
+from clew.engines.sqlite import pack as packing
 from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
 from clew.engines.sqlite.view import ReadOnlyConnections
 
@@ -133,6 +135,7 @@ class SQLiteEngine:
             read_only=self._readonly,
             maintenance="clew.engines.sqlite.doctor:SQLiteMaintenance",
             own_files=self._own_files,
+            packs=True,
             text_index_place=f"{self._own_files[0]}-search/{file_stem(self._space.name)}.db",
         )
 
@@ -193,7 +196,12 @@ class SQLiteEngine:
         return self._write(lambda db: blobs.renew(db, self._space.no, wanted, now_us))
 
     def purge(self, thread: str) -> Purged:
-        purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
+        def remove(db: apsw.Connection) -> Purged:
+            purged = purge.purge(db, self._space.no, thread)
+            packing.drop_unused(db, self._space.no)
+            return purged
+
+        purged = self._write(remove)
         # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return replace(purged, log_bytes=self._log_bytes())
@@ -235,6 +243,87 @@ class SQLiteEngine:
             time.sleep(blobs.SWEEP_SECONDS)
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return Swept(blobs=count, size_bytes=size_bytes)
+
+    def pack(
+        self,
+        *,
+        tail: int = PACK_TAIL,
+        idle_seconds: float = PACK_IDLE_SECONDS,
+        max_seconds: float | None = None,
+        shrink: bool = False,
+    ) -> PackResult:
+        cold = packing.Cold(tail, self._clock().wall_us - round(idle_seconds * 1e6))
+        until = math.inf if max_seconds is None else time.monotonic() + max_seconds
+        self._enter()
+        if self.properties.read_only:
+            raise ReadOnly(self.properties.place, operation="pack")
+        trained = self._dictionary()
+        done = PackResult()
+        for made in self._runs(cold, trained):
+            if made is not None and self._write(lambda db: packing.put(db, made)):  # noqa: B023
+                done = PackResult(
+                    entries=done.entries + len(made.run),
+                    packs=done.packs + 1,
+                    size_bytes=done.size_bytes + made.raw_bytes,
+                    stored_bytes=done.stored_bytes + len(made.pack[4]) + len(made.pack[6]),
+                )
+                # Writers of other processes look now and then whether they can have the lock.
+                time.sleep(blobs.SWEEP_SECONDS)
+            if time.monotonic() >= until:
+                done = replace(done, complete=False)
+                break
+        if shrink:
+            self._shrink()
+        if done.packs or shrink:
+            # As for a purge: what lies in packs now must not live on in the log, row by row.
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        with self._connections.reader() as db:
+            return replace(done, free_bytes=packing.free_bytes(db))
+
+    def _runs(
+        self, cold: packing.Cold, trained: packs.Dictionary | None
+    ) -> Iterator[packing.Made | None]:
+        """Pack after pack, ready to be put; None for a run that gains nothing as one."""
+        no = 0
+        while True:
+            with self._connections.reader() as db:
+                page = packing.threads(db, self._space.no, no)
+            if not page:
+                return
+            for no, updated_us in page:
+                after = 0
+                while True:
+                    with self._connections.reader() as db:
+                        run = packing.next_run(db, no, updated_us, cold, after)
+                    if run is None:
+                        break
+                    after = run[-1][0]
+                    yield packing.make(run, trained)
+
+    def _dictionary(self) -> packs.Dictionary | None:
+        """The dictionary of this namespace, trained now if there is none and enough to train on."""
+        space = self._space.no
+        with self._connections.reader() as db:
+            known = packing.newest_dictionary(db, space)
+            found = packing.samples(db, space) if known is None else {}
+        trained = packing.train_on(found) if found else None
+        if trained is None:
+            return known
+        self._write(lambda db: packing.put_dictionary(db, space, trained))
+        with self._connections.reader() as db:
+            return packing.newest_dictionary(db, space)
+
+    def _shrink(self) -> None:
+        """Give the free pages of the file back. All of it is written anew, in one transaction."""
+        connections = self._connections
+        with connections.write_lock:
+            self._standings.forget()
+            try:
+                connections.at_front(packing.shrink)
+            except apsw.Error as error:
+                if poisons(error):
+                    connections.poison = _poison_text(connections.path, error)
+                raise self._explain(error) from error
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Write anything but an append."""

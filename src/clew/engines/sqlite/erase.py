@@ -16,7 +16,7 @@ from clew.core.model import Entry
 from clew.core.reducer import plan_erasure
 from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, to_stored, tombstoned
-from clew.engines.shared.tables import rows
+from clew.engines.shared.tables import packs, rows
 from clew.engines.shared.tables.purge import UNUSED
 from clew.engines.shared.tables.rows import Lineages, one, value
 from clew.engines.sqlite import write
@@ -67,10 +67,13 @@ def _erase(db: apsw.Connection, no: int, thread: str, time_us: int) -> tuple[Ent
         return entry, False
     buried = tombstoned(entry, time_us, size)
     assert buried.tombstone is not None
-    db.execute(
-        "UPDATE records SET meta = ?, body = NULL, blob = NULL WHERE no = ?",
-        (to_stored(buried.tombstone), no),
-    )
+    if packs.take_out(db, no):
+        rows.insert(db, no, buried, None)
+    else:
+        db.execute(
+            "UPDATE records SET meta = ?, body = NULL, blob = NULL WHERE no = ?",
+            (to_stored(buried.tombstone), no),
+        )
     db.execute("DELETE FROM blob_uses WHERE record = ?", (no,))
     if blob is not None:
         db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (blob,))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+from msgspec.structs import replace
 
 from clew.core.codec import digest, to_hash
 from clew.core.engine import Progress
@@ -20,7 +21,7 @@ from clew.core.model import Entry, Move, Origin, Problem
 from clew.core.tombstones import from_stored, used_blobs
 from clew.engines.shared import audit
 from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread, Rest
-from clew.engines.shared.tables import namespaces, rows
+from clew.engines.shared.tables import namespaces, packs, rows
 from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Row, fetch_blob
 from clew.engines.shared.thread_list import PURGED
@@ -52,6 +53,7 @@ def check(
         ("namespaces", work.namespaces()),
         ("SQLite", () if quick else work.pages()),
         ("blobs", () if quick else work.blobs()),
+        ("packs", work.packs()),
         ("threads", work.threads()),
         ("leases", work.leases()),
         ("orphans", work.orphans()),
@@ -66,6 +68,10 @@ def check(
 _RECORDS = (
     "SELECT count(*) FROM (SELECT no FROM threads WHERE {} AND shelf < 3) t CROSS JOIN records r"
     f" ON r.no BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX}"
+)
+_PACKED = (
+    "SELECT ifnull(sum(p.entries), 0) FROM (SELECT no FROM threads WHERE {} AND shelf < 3) t"
+    f" CROSS JOIN packs p ON p.first BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX}"
 )
 _BLOBS = "SELECT count(*) FROM blobs WHERE {}"
 
@@ -84,7 +90,8 @@ class _Check:
             self._names = {found.no: found.name for found in namespaces.everyone(db)}
         except UNREADABLE:
             pass  # each thread says that it is in none
-        counted = () if progress is None else (_RECORDS,) if quick else (_RECORDS, _BLOBS)
+        counted: tuple[str, ...] = () if progress is None else (_RECORDS, _PACKED)
+        counted += () if quick or progress is None else (_BLOBS,)
         self.meter = Meter(progress, sum(self._count(sql) for sql in counted))
 
     def _count(self, sql: str) -> int:
@@ -116,6 +123,10 @@ class _Check:
         for code, table, column, target in (
             ("orphans", "records", "no >> 32", "threads"),
             ("orphans", "segments", "first >> 32", "threads"),
+            ("orphans", "packs", "first >> 32", "threads"),
+            ("orphans", "packed_ids", "no >> 32", "threads"),
+            ("orphans", "packs", "dictionary", "dictionaries"),
+            ("orphans", "dictionaries", "space", "namespaces"),
             ("orphans", "threads", "space", "namespaces"),
             ("orphans", "blobs", "space", "namespaces"),
             ("orphans", "facts", "thread", "threads"),
@@ -124,7 +135,7 @@ class _Check:
             ("orphans", "blob_uses", "record", "records"),
             ("missing_blob", "blob_uses", "blob", "blobs"),
         ):
-            missing = f"{column} NOT IN (SELECT no FROM {target})"
+            missing = f"{column} IS NOT NULL AND {column} NOT IN (SELECT no FROM {target})"
             count = self._db.execute(f"SELECT count(*) FROM {table} WHERE {missing}").get
             if count:
                 yield audit.strays(count, table, target, code=code)
@@ -145,6 +156,38 @@ class _Check:
                     raise Corrupt(f"blob {hash}", reason)
             except UNREADABLE as error:
                 yield audit.damaged_blob(hash, error, self._names.get(space))
+
+    def packs(self) -> Iterator[Problem]:
+        """Packs as they are stored. What is in them, the audit of their thread compares."""
+        query = (
+            "SELECT p.first, p.last, p.entries, p.stored, t.id, t.space, d.space"
+            f" FROM (SELECT no, id, space FROM threads WHERE {self._mine}) t"
+            f" CROSS JOIN packs p ON p.first BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX}"
+            " LEFT JOIN dictionaries d ON d.no = p.dictionary ORDER BY p.first"
+        )
+        counted, end = 0, 0
+        for first, last, entries, stored, thread, space, home in self._db.execute(query):
+            counted += entries
+            flaws = ["it overlaps the one before it"] if first <= end else []
+            flaws += ["its dictionary is of another namespace"] if home not in (None, space) else []
+            end = last
+            try:
+                if not self._quick:
+                    packs.read(self._db, packs.Pack(first, last, stored), anew=True)
+            except UNREADABLE as error:
+                flaws.append(str(error))
+            for flaw in flaws:
+                seqs = f"{first & rows.SEQ_MAX} to {last & rows.SEQ_MAX}"
+                where = {"thread": thread, "namespace": self._names.get(space)}
+                text = f"the pack of records {seqs}: {flaw}"
+                yield audit.problem("damaged_pack", text, **where, seq=first & rows.SEQ_MAX)
+        found = self._db.execute(
+            f"SELECT count(*) FROM packed_ids WHERE no >> 32 IN (SELECT no FROM threads"
+            f" WHERE {self._mine})"
+        ).get
+        if found != counted:
+            text = f"{found} ids are noted for {counted} entries in packs"
+            yield Problem(code="wrong_sum", message=text)
 
     def threads(self) -> Iterator[Problem]:
         query = f"SELECT {_THREAD} FROM threads WHERE {self._mine} ORDER BY no"
@@ -178,10 +221,6 @@ _SUMS = "seq, leaf, leaf_hash, tail, updated_us, listed_us, shelf, deleted_us, s
 _THREAD = (
     "no, id, created_us, parent, origin, origin_entry, origin_hash, origin_no, hash, space, "
     + _SUMS
-)
-_SOURCE = (
-    "SELECT r.id, r.hash FROM records r JOIN threads t ON t.no = r.no >> 32"
-    " WHERE r.no = ? AND r.type = 0 AND t.space = ?"
 )
 
 
@@ -221,8 +260,12 @@ class _Rows:
 
     def _source(self) -> tuple[str, str] | None:
         """Id and hash of the entry that lies where the thread was forked."""
-        row = self._db.execute(_SOURCE, (self._origin_no, self._space)).fetchone()
-        return None if row is None else (row[0], to_hash(row[1]))
+        no = self._origin_no
+        home = None if no is None else "SELECT 1 FROM threads WHERE no = ? AND space = ?"
+        if home is None or no is None or not self._db.execute(home, (no >> 32, self._space)).get:
+            return None
+        row = rows.row_at(self._db, no)
+        return None if row is None or row[1] != rows.ENTRY else (row[2], to_hash(row[4]))
 
     def pages(self) -> Iterator[list[ReadRecord]]:
         beside = "SELECT first, parent FROM segments WHERE first BETWEEN ? AND ?"
@@ -232,10 +275,9 @@ class _Rows:
         for record, blob in self._db.execute(noted, self._span):
             self._uses[record].add(blob)
         page: list[ReadRecord] = []
-        select = rows.HEADS_IN_RANGE if self._quick else rows.IN_RANGE
         try:
-            for row in self._db.execute(f"{select} ORDER BY no", self._span):
-                page.append(self._read(row))
+            for read in self._records():
+                page.append(read)
                 if len(page) == PAGE_ROWS:
                     yield page
                     page = []
@@ -243,6 +285,51 @@ class _Rows:
             yield page  # what was read before the damage is judged all the same
             raise
         yield page
+
+    def _records(self) -> Iterator[ReadRecord]:
+        first, last = self._span
+        for pack in packs.overlapping(self._db, self._span):
+            yield from self._in_range((first, pack.first - 1), None)
+            yield from self._in_range((pack.first, pack.last), pack)
+            first = pack.last + 1
+        yield from self._in_range((first, last), None)
+
+    def _in_range(self, span: rows.Range, pack: packs.Pack | None) -> Iterator[ReadRecord]:
+        """The records of a range, which is that of a pack or has none in it."""
+        select = rows.HEADS_IN_RANGE if self._quick else rows.IN_RANGE
+        found = self._db.execute(f"{select} ORDER BY no", span)
+        if pack is None:
+            yield from map(self._read, found)
+            return
+        beside = {row[0]: row for row in found}
+        try:
+            run = packs.read(self._db, pack, anew=True)
+        except UNREADABLE as error:
+            yield from self._lost_run(pack, beside, error)
+            return
+        noted = "SELECT 1 FROM packed_ids WHERE key = ? AND no = ?"
+        packed = {row[0]: row for row in run.rows()}
+        for no in sorted({*packed, *beside}):
+            read = self._read(beside.get(no) or packed[no])
+            if no in packed and no in beside:
+                read = replace(read, flaw="it is in a pack, and beside it")
+            elif no in packed:
+                key = packs.key_of(packed[no][2])
+                if not self._db.execute(noted, (key, no)).get:
+                    read = replace(read, flaw="it is in a pack, and is not found by its id")
+            yield read
+
+    def _lost_run(
+        self, pack: packs.Pack, beside: dict[int, Row], error: Exception
+    ) -> Iterator[ReadRecord]:
+        """Every record of a pack that cannot be read, by its seq; not those that lie beside it."""
+        end = min(pack.last + 1, pack.first + packs.ENTRIES_MAX + len(beside))
+        for no in sorted({*range(pack.first, end), *beside}):
+            if no in beside:
+                yield self._read(beside[no])
+            else:
+                flaw = f"it is in a pack that cannot be read: {error}"
+                yield ReadRecord(no & rows.SEQ_MAX, None, flaw=flaw)
 
     def _read(self, row: Row) -> ReadRecord:
         no, type, blob, body = row[0], row[1], row[12], row[13]
@@ -299,8 +386,8 @@ class _Rows:
 
     def find(self, record: Entry | Move, id: str) -> Link | None:
         no = self._locate(id)
-        hash = self._db.execute("SELECT hash FROM records WHERE no = ?", (no,)).get
-        return None if no is None else Link(no, to_hash(hash))
+        row = rows.row_at(self._db, no)
+        return None if no is None or row is None else Link(no, to_hash(row[4]))
 
     def _locate(self, id: str) -> int | None:
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.core.codec import decode, digest, encode, to_bytes
+from clew.core.codec import decode, encode
 from clew.core.errors import Corrupt
 from clew.core.model import Entry
 from clew.interchange.redaction.rules import Found, matcher
@@ -73,7 +73,7 @@ class Redactor:
             meta = self._bytes(meta, entry.id, "meta")
         if data is entry.data and meta is entry.meta_data:
             return entry
-        return replace(entry, data=data, body_digest=to_bytes(digest(data)), meta_data=meta)
+        return replace(entry, data=data, noted_digest=None, meta_data=meta)
 
     def fact(self, key: str, data: bytes) -> bytes:
         return self._bytes(data, None, f"fact {key}", key)

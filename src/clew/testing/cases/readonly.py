@@ -111,6 +111,7 @@ def a_read_only_engine_refuses_every_write_and_changes_nothing(place: Place) -> 
         "purge": lambda: looking.purge("n3"),
         "erase": lambda: looking.erase("t", ["a"], time_us=T0),
         "sweep": lambda: looking.sweep(grace_seconds=0),
+        "pack": lambda: looking.pack(),
     }
     for write in writes.values():
         with refused(ReadOnly) as caught:

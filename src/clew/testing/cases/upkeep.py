@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from itertools import permutations
+from typing import Any
 
 from clew.core import drafts
 from clew.core.engine import Engine
-from clew.core.errors import Closed, NotFound
+from clew.core.errors import Closed, Conflict, NotFound
 from clew.core.model import Acquire, Inspect, Renew, ThreadQuery
 from clew.testing.cases.base import (
     T0,
@@ -244,8 +245,109 @@ def a_closed_engine_says_so(place: Place) -> None:
         lambda: engine.purge("t"),
         lambda: engine.erase("t", ["a"], time_us=T0),
         lambda: engine.sweep(grace_seconds=0),
+        lambda: engine.pack(),
         lambda: engine.stats(),
         lambda: list(engine.check()),
     ):
         with refused(Closed):
             call()
+
+
+# --- packing: what is compressed reads as before ---
+
+
+def _filled(place: Place) -> Engine:
+    """A long thread with moves, facts, metas and a large body in it, and forks of it."""
+    engine = place.open()
+    engine.create(thread(facts={"title": {"text": "long"}}))
+    for n in range(300):
+        body = {"role": "user", "content": f"message {n} says what many others say as well"}
+        more: dict[str, Any] = {"meta": {"model": "m"}, "turn": f"turn-{n // 3}"} if n % 3 else {}
+        engine.append("t", [entry(f"e{n}", body, at=T0 + n, **more)])
+        if n % 100 == 50:
+            engine.append("t", drafts.facts({"status": f"at {n}"}, T0 + n))
+    engine.append("t", [entry("large", "much text " * 2000)])
+    engine.append("t", [move("back", "e200"), entry("aside", {"n": "aside"})])
+    fork_of(engine, "t", "e120", "f")
+    grow(engine, "f", *(f"f{n}" for n in range(40)))
+    fork_of(engine, "f", "f7", "g")
+    return engine
+
+
+def _seen(engine: Engine, *names: str) -> dict[str, object]:
+    """All that can be read of some threads, and what is counted."""
+    found: dict[str, object] = {
+        name: (
+            engine.thread(name),
+            engine.read(name),
+            engine.read(name, after=60, limit=90),
+            engine.path(name),
+            engine.path(name, limit=30),
+            engine.segments(name),
+        )
+        for name in names
+    }
+    stats = engine.stats()
+    return found | {"counts": (stats.threads, stats.entries, stats.records, stats.blobs)}
+
+
+@CASES
+def packing_changes_nothing_that_is_read(place: Place) -> None:
+    engine = _filled(place)
+    before = _seen(engine, "t", "f", "g")
+    done = engine.pack(tail=1, idle_seconds=0)
+    assert done.complete
+    assert bool(done.entries) == engine.properties.packs
+    assert _seen(engine, "t", "f", "g") == before
+    again = engine.pack(tail=1, idle_seconds=0, shrink=True)
+    assert (again.entries, again.complete) == (0, True)
+    assert _seen(engine, "t", "f", "g") == before
+    whole(engine)
+    assert list(engine.check(quick=True)) == []
+    engine = place.reopen(engine)
+    assert _seen(engine, "t", "f", "g") == before
+
+
+@CASES
+def packing_stops_and_goes_on(place: Place) -> None:
+    engine = _filled(place)
+    before = _seen(engine, "t", "f", "g")
+    steps = 0
+    while not engine.pack(tail=1, idle_seconds=0, max_seconds=0).complete:
+        steps += 1
+        assert _seen(engine, "t", "f", "g") == before
+    assert bool(steps) == engine.properties.packs
+
+
+@CASES
+def what_is_packed_is_written_on_like_any_other(place: Place) -> None:
+    engine = _filled(place)
+    stored = engine.path("t", "e7", limit=1)[0]
+    engine.pack(tail=1, idle_seconds=0)
+    meta: dict[str, Any] = {"meta": {"model": "m"}, "turn": "turn-2", "at": T0 + 7}
+    assert engine.append("t", [entry("e7", stored.body, **meta)]) == [stored]
+    with refused(Conflict):
+        engine.append("t", [entry("e7", "other words", **meta)])
+    grow(engine, "t", "more")
+    engine.append("t", [move("far", "e3"), entry("branch", {"n": 1})])
+    assert ids(engine.path("t"))[-2:] == ["e3", "branch"]
+    fork_of(engine, "t", "e9", "late")
+    assert ids(engine.path("late")) == [f"e{n}" for n in range(10)]
+    assert ids(engine.path("g", limit=3)) == ["f5", "f6", "f7"]
+    whole(engine)
+
+
+@CASES
+def what_is_packed_is_purged_but_for_what_forks_share(place: Place) -> None:
+    engine = _filled(place)
+    engine.pack(tail=1, idle_seconds=0)
+    kept = [engine.path(name) for name in ("f", "g")]
+    assert engine.purge("t").kept == 121
+    assert [engine.path(name) for name in ("f", "g")] == kept
+    whole(engine)
+    engine.purge("f")
+    assert ids(engine.path("g"))[-1] == "f7"
+    whole(engine)
+    engine.purge("g")
+    assert engine.stats().records == 0
+    whole(engine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import apsw
 
 from clew.core.model import Purged
-from clew.engines.shared.tables import rows
+from clew.engines.shared.tables import packs, rows
 from clew.engines.shared.tables.rows import Range, every, one, value
 from clew.engines.shared.thread_list import PURGED
 
@@ -54,11 +54,16 @@ def _remove_unneeded(db: apsw.Connection, no: int) -> tuple[int, int, tuple[str,
     # Large bodies go at once; blobs that were put by hand wait for `sweep` and its grace.
     for blob in {blob for blob in bodies if blob is not None}:
         db.execute(f"DELETE FROM blobs AS b WHERE no = ? AND {UNUSED}", (blob,))
+    gone, kept = len(doomed), len(found) - len(doomed)
+    for pack in packs.overlapping(db, mine):
+        own = db.execute("SELECT entries FROM packs WHERE first = ?", (pack.first,)).get
+        went = packs.keep_only(db, pack, needed)
+        gone, kept = gone + went, kept + own - went
     firsts = {first for first, _ in needed}
     for (first,) in every(db, "SELECT first FROM segments WHERE first BETWEEN ? AND ?", mine):
         if first not in firsts:
             db.execute("DELETE FROM segments WHERE first = ?", (first,))
-    return len(doomed), len(found) - len(doomed), forks
+    return gone, kept, forks
 
 
 def needs(db: apsw.Connection, no: int) -> tuple[tuple[str, ...], list[Range]]:

@@ -22,7 +22,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
-from clew.engines.shared.tables import rows
+from clew.engines.shared.tables import packs, rows
 from clew.engines.shared.tables.rows import Lineage, Lineages, Range, ThreadRow, every, one, value
 from clew.engines.shared.thread_list import PURGED, UNLISTED_MAX, page_of, scans
 
@@ -122,6 +122,14 @@ def _segment(db: apsw.Connection, start: int, end: int) -> Segment:
     query = "SELECT no, id, parent FROM records WHERE no BETWEEN ? AND ? AND type = 0 ORDER BY no"
     head = one(db, f"{query} ASC LIMIT 1", (start, end - 1))
     tail = one(db, f"{query} DESC LIMIT 1", (start, end - 1))
+    packed = packs.overlapping(db, (start, end - 1))
+    if packed:
+        near = [
+            row for p in (packed[0], packed[-1]) for row in packs.read(db, p).rows(start, end - 1)
+        ]
+        ends = [(row[0], row[2], row[5]) for row in near]
+        ends += [row for row in (head, tail) if row is not None]
+        head, tail = min(ends, default=None), max(ends, default=None)
     if head is None or tail is None:
         raise Corrupt(f"record no. {start}", "a segment begins here, but no entry does")
     return Segment(head[2], head[1], tail[1], head[0] & rows.SEQ_MAX, tail[0] & rows.SEQ_MAX)
@@ -258,6 +266,11 @@ def stats(db: apsw.Connection, space: int | None) -> Stats:
         " FROM threads t CROSS JOIN records r"
         f" ON r.no BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX} WHERE {where}"
     )
+    packed, pack_bytes = row(
+        "SELECT sum(p.entries), sum(length(p.hashes) + length(p.data))"
+        " FROM threads t CROSS JOIN packs p"
+        f" ON p.first BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX} WHERE {where}"
+    )
     count, blob_bytes, packed_bytes = row(
         "SELECT count(*), sum(size), sum(length(data)) FROM blobs"
         f" WHERE no IN (SELECT no FROM blobs WHERE {where})"
@@ -266,11 +279,11 @@ def stats(db: apsw.Connection, space: int | None) -> Stats:
     return Stats(
         threads=threads,
         deleted=deleted,
-        entries=entries,
-        records=records,
+        entries=entries + packed,
+        records=records + packed,
         blobs=count,
         blob_bytes=blob_bytes,
-        stored_bytes=file_bytes(db) if alone else record_bytes + packed_bytes,
+        stored_bytes=file_bytes(db) if alone else record_bytes + pack_bytes + packed_bytes,
     )
 
 

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from types import NoneType
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.core.names import ID_BYTES_MAX
 from clew.core.tombstones import from_stored, to_stored
 from clew.engines.shared.compression import unpack
+from clew.engines.shared.tables import packs
 
 ENTRY, MOVE, FACT = 0, 1, 2
 SEQ_MAX = 0xFFFF_FFFF
@@ -243,8 +245,15 @@ def _segment_of(db: apsw.Connection, no: int) -> tuple[int, int | None]:
 
 def locate(db: apsw.Connection, thread: int, lineage: Lineage, id: str) -> int | None:
     """The number of an entry that is visible in a thread: its own, or on the path it inherits."""
+    no = _locate_own(db, thread, id)
+    return locate_inherited(db, lineage, id) if no is None else no
+
+
+def _locate_own(db: apsw.Connection, thread: int, id: str) -> int | None:
     row = one(db, _LOCATE, (id, thread))
-    return locate_inherited(db, lineage, id) if row is None else int(row[0])
+    if row is None:
+        row = next(packs.rows_of(db, id, thread), None)
+    return None if row is None else int(row[0])
 
 
 _LOCATE = "SELECT no FROM records WHERE id = ? AND no >> 32 = ? AND type = 0"
@@ -255,16 +264,17 @@ def locate_inherited(db: apsw.Connection, lineage: Lineage, id: str) -> int | No
     ranges = iter(lineage)
     near = list(islice(ranges, _NEAR))
     for thread in dict.fromkeys(first >> 32 for first, _ in near):
-        row = one(db, _LOCATE, (id, thread))
-        if row is not None and any(first <= row[0] <= last for first, last in near):
-            return int(row[0])
+        no = _locate_own(db, thread, id)
+        if no is not None and any(first <= no <= last for first, last in near):
+            return no
     if len(near) < _NEAR:
         return None
     places = {no >> 32: no for (no,) in each(db, _LOCATE_ALL, (id,))}
+    places |= {row[0] >> 32: row[0] for row in packs.rows_of(db, id)}
     for first, last in ranges if places else ():
-        no = places.get(first >> 32)
-        if no is not None and first <= no <= last:
-            return int(no)
+        place = places.get(first >> 32)
+        if place is not None and first <= place <= last:
+            return int(place)
     return None
 
 
@@ -274,7 +284,7 @@ _LOCATE_ALL = "SELECT no FROM records WHERE id = ? AND type = 0"
 
 def find(db: apsw.Connection, thread: int, name: str, lineage: Lineage, id: str) -> Record | None:
     """The record with an id among those visible in a thread."""
-    row = one(db, _FIND, (id, thread))
+    row = one(db, _FIND, (id, thread)) or next(packs.rows_of(db, id, thread), None)
     if row is not None:
         return to_record(db, name, row)
     no = locate_inherited(db, lineage, id) if lineage else None
@@ -301,15 +311,75 @@ def scan(
     only = "AND type = 0" if entries_only else ""
     direction = "DESC" if newest_first else "ASC"
     sql = f"{IN_RANGE} {only} ORDER BY no {direction} LIMIT ?"
+    packed = packs.overlapping(db, span)
     # Row by row: thousands of tuples at once would set off Python's garbage collector.
-    return to_records(db, name, db.execute(sql, (*span, limit)))
+    if not packed:
+        return to_records(db, name, db.execute(sql, (*span, limit)))
+    found = _scan_packed(db, span, packed, sql, name, newest_first=newest_first)
+    return found if limit < 0 else islice(found, limit)
 
 
-def raw(
-    db: apsw.Connection, span: Range, rest: str = "ORDER BY no", *bindings: Any
-) -> Iterator[Row]:
-    """The rows of a range, as `to_record` takes them."""
-    return each(db, f"{IN_RANGE} {rest}", (*span, *bindings))
+def _scan_packed(
+    db: apsw.Connection,
+    span: Range,
+    packed: Sequence[packs.Pack],
+    sql: str,
+    name: str,
+    *,
+    newest_first: bool,
+) -> Iterator[Any]:
+    """The records of a range that lie in packs, and beside them."""
+    parts = list(_parts(span, packed))
+    for first, last, pack in reversed(parts) if newest_first else parts:
+        found = db.execute(sql, (first, last, -1))
+        if pack is None:
+            yield from to_records(db, name, found)
+            continue
+        run = packs.read(db, pack)
+        # Facts, moves, and entries with a blob: few of them lie between the entries of a pack.
+        beside = found.fetchall()
+        whole = (first, last) == (pack.first, pack.last) and None not in run.bodies
+        if whole and not beside and not newest_first:
+            yield from run.entries(name)
+        else:
+            rows = [*run.rows(first, last), *beside]
+            rows.sort(key=_number_of, reverse=newest_first)
+            yield from to_records(db, name, rows)
+
+
+def _parts(
+    span: Range, packed: Sequence[packs.Pack]
+) -> Iterator[tuple[int, int, packs.Pack | None]]:
+    """A range as the ranges of its packs, and what lies before, between and behind them."""
+    at, end = span
+    for pack in packed:
+        if at < pack.first:
+            yield at, pack.first - 1, None
+        yield max(at, pack.first), min(end, pack.last), pack
+        at = max(at, pack.last + 1)
+    if at <= end:
+        yield at, end, None
+
+
+def raw(db: apsw.Connection, span: Range) -> Iterator[Row]:
+    """The rows of a range, as `to_record` takes them, wherever they lie."""
+    for first, last, pack in _parts(span, packs.overlapping(db, span)):
+        found = db.execute(f"{IN_RANGE} ORDER BY no", (first, last))
+        if pack is None:
+            yield from found
+        else:
+            packed = packs.read(db, pack).rows(first, last)
+            yield from sorted([*packed, *found], key=_number_of)
+
+
+_number_of = itemgetter(0)
+
+
+def row_at(db: apsw.Connection, no: int | None) -> Row | None:
+    """The row of a record by its number, wherever it lies."""
+    if no is None:
+        return None
+    return one(db, IN_RANGE, (no, no)) or packs.row_at(db, no)
 
 
 def everything_of(thread: int, after: int = 0) -> Range:

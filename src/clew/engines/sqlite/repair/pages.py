@@ -16,8 +16,10 @@ from typing import Any
 
 import apsw
 
+from clew.core.errors import Corrupt
 from clew.engines.shared.migrations import migrations
 from clew.engines.shared.plain_files import extents, written_bytes
+from clew.engines.shared.tables import packs
 from clew.engines.sqlite.schema import harden
 
 PAGE_BYTES = 4096
@@ -155,7 +157,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 # --- a second view of a damaged SQLite store: the rows on its pages, in a database of their own ---
 
-_TABLES = ("records", "threads", "blobs", "leases", "namespaces")
+_TABLES = ("records", "threads", "blobs", "leases", "namespaces", "packs", "dictionaries")
 
 
 def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
@@ -172,6 +174,8 @@ def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
         db.execute(migration.sql)
         for table in _TABLES:
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            if not columns:
+                continue  # this format did not have it
             marks = ",".join("?" * len(columns))
             insert = f"INSERT OR IGNORE INTO {table} ({','.join(columns)}) VALUES ({marks})"
             inserts[len(columns)] = insert
@@ -181,7 +185,19 @@ def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
                 continue  # a segment
             if len(values) in inserts and values[0] is None:
                 _try(db, inserts[len(values)], (number, *values[1:]))
+        _note_ids(db)
     return db
+
+
+def _note_ids(db: apsw.Connection) -> None:
+    """Let the entries of packs be found by their ids: those are rows that no page tells alone."""
+    for pack in list(packs.every(db, (apsw.Error,))):
+        try:
+            run = packs.read(db, pack).rows()
+        except (Corrupt, ValueError, TypeError):
+            continue
+        note = "INSERT OR IGNORE INTO packed_ids (key, no) VALUES (?,?)"
+        db.executemany(note, [(packs.key_of(row[2]), row[0]) for row in run])
 
 
 def _is_sound(path: Path) -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from clew.core.codec import digest, to_bytes
 from clew.core.errors import ClewError
 from clew.core.hashes import record_hash
 from clew.core.maintenance import Lost, SalvagedThread, Sort
@@ -197,7 +196,7 @@ class RemainingThread:
         # By the body itself: if only the hash beside it is damaged, nothing is lost.
         entry = record
         if record.tombstone is None:
-            entry = replace(record, body_digest=to_bytes(digest(record.data)))
+            entry = replace(record, noted_digest=None)
         above: tuple[str | None, ...] = (None,)
         if record.parent is not None:
             above = hashes.get(record.parent) or self._salvage.hashes_elsewhere(record.parent)

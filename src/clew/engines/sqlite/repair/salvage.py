@@ -18,7 +18,7 @@ from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.maintenance import Budget, Sort
 from clew.core.model import Record
-from clew.engines.shared.tables import rows
+from clew.engines.shared.tables import packs, rows
 from clew.engines.shared.tables.rows import Row, every, fetch_blob, one
 from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs
@@ -73,6 +73,7 @@ class SQLiteSalvage:
         found = [self._legible("SELECT no FROM records ORDER BY no")]
         if self._rescued is not None:
             found.append(self._rescued.execute("SELECT no FROM records"))
+        found += [self._packed(db) for db in (self._db, self._rescued) if db is not None]
         for (no,) in chain(*found):
             seen.setdefault(no >> 32, []).append(no & rows.SEQ_MAX)
         tops: dict[int, int] = {}
@@ -85,6 +86,14 @@ class SQLiteSalvage:
                 fits = self.budget.take(max(0, top - count))
                 tops[thread] = top if fits else min(top, count)
         return tops
+
+    def _packed(self, db: apsw.Connection) -> Iterator[tuple[int]]:
+        """The numbers of the entries in packs; of a pack that cannot be read, those of its ends."""
+        for pack in packs.every(db, UNREADABLE):
+            try:
+                yield from ((no,) for no in packs.read(db, pack).numbers)
+            except UNREADABLE:
+                yield from ((pack.first,), (pack.last,))
 
     def _find_names(self) -> Names:
         table = self._legible("SELECT no, name FROM namespaces")
@@ -269,8 +278,11 @@ class SQLiteSalvage:
                 continue
             query = "SELECT no FROM records WHERE id = ? AND type = 0 AND no >> 32 < ? ORDER BY no"
             places = self._one(lambda: every(self._db, query, (found[5], row.no)))  # noqa: B023
+            packed = self._one(lambda: list(packs.rows_of(self._db, found[5] or "")))  # noqa: B023
             if isinstance(places, list):
-                self._choose_origin(row, known, [place for (place,) in places])
+                more = packed if isinstance(packed, list) else []
+                near = [place for (place,) in places] + [other[0] for other in more]
+                self._choose_origin(row, known, sorted(no for no in near if no >> 32 < row.no))
             return
 
     def _choose_origin(self, row: Remains, known: dict[int, Remains], places: list[int]) -> None:
@@ -365,6 +377,9 @@ class SQLiteSalvage:
         hashes = [hash for (hash,) in found] if isinstance(found, list) else []
         if self._rescued is not None:
             hashes += [hash for (hash,) in self._rescued.execute(query, (id,))]
+        for db in (self._db, self._rescued):
+            packed = [] if db is None else self._one(lambda: list(packs.rows_of(db, id)))  # noqa: B023
+            hashes += [row[4] for row in packed] if isinstance(packed, list) else []
         return tuple(to_hash(hash) for hash in hashes if isinstance(hash, bytes))
 
     # --- blobs ---

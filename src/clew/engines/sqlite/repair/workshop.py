@@ -69,6 +69,7 @@ class SQLiteWorkshop:
             _transplant(self._copy, self._swap.folder / "empty.db")
             db = _open(self._copy)
         _refuse_newer(db, self._path)
+        _add_newer_tables(db)
         rescued = rescue(self._copy, self._swap.folder / "rescued.db")
         self._found = SQLiteSalvage(db, self._budget, rescued)
         if self._found.is_empty and not ours:
@@ -191,6 +192,12 @@ def _has_tables(db: apsw.Connection) -> bool:
     except UNREADABLE:
         return False
     return {"threads", "records", "segments", "facts", "tags", "leases", "blobs"} <= found
+
+
+def _add_newer_tables(db: apsw.Connection) -> None:
+    """Give a store of format 1 the tables of packs, empty and beside it: readers ask for them."""
+    if not any(name == "packs" for (name,) in db.execute("SELECT name FROM sqlite_schema")):
+        db.execute(migrations("sqlite")[1].sql.replace("CREATE TABLE", "CREATE TEMP TABLE"))
 
 
 def _is_ours(db: apsw.Connection) -> bool:

@@ -1,4 +1,4 @@
--- A second format, made up: what a newer Clew might do to a store of the first one.
+-- A third format, made up: what a newer Clew might do to a store of those before it.
 
 CREATE TABLE colours (
   no    INTEGER PRIMARY KEY,

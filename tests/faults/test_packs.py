@@ -1,0 +1,189 @@
+"""Packs that are damaged, purged, or made while others write."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import clew
+from clew.engines.shared.compression import compress_run
+from clew.engines.shared.tables import packs
+from clew.upkeep.repair import repair
+
+ENTRIES = 600
+
+
+def body(n: int) -> dict[str, str]:
+    return {"role": "user", "content": f"message {n} of many that have most words in common"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with a packed thread and a fork of it."""
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", body(n), id=f"e{n}")
+        store.fork("t", at="e300", id="f").append("event", "of the fork")
+        assert store.pack(tail=1, idle_seconds=0).packs == 3
+    return path
+
+
+@contextmanager
+def database(path: Path) -> Iterator[apsw.Connection]:
+    db = apsw.Connection(str(path))
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def seqs(problems: list[clew.Problem]) -> set[int | None]:
+    return {problem.seq for problem in problems if problem.thread == "t"}
+
+
+DAMAGE = {
+    "its data": "UPDATE packs SET data = {} WHERE first = :first",
+    "its hashes": "UPDATE packs SET hashes = zeroblob(length(hashes)) WHERE first = :first",
+    "its hash": "UPDATE packs SET stored = 'b3:' WHERE first = :first",
+    "its range": "UPDATE packs SET last = last + 1 WHERE first = :first",
+    "its count": "UPDATE packs SET entries = entries - 1 WHERE first = :first",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_in_a_pack_is_named_with_its_entries_and_costs_no_other(
+    path: Path, what: str
+) -> None:
+    with database(path) as db:
+        first, last, data = db.execute(
+            "SELECT first, last, data FROM packs ORDER BY first LIMIT 1 OFFSET 1"
+        ).fetchone() or (0, 0, b"")
+        spoiled = bytearray(data)
+        spoiled[len(data) // 2] ^= 1
+        sql = DAMAGE[what].format(":data") if "{}" in DAMAGE[what] else DAMAGE[what]
+        db.execute(sql, {"first": first, "data": bytes(spoiled)})
+    lost = set(range(first & 0xFFFF_FFFF, (last & 0xFFFF_FFFF) + 1))
+    with clew.open(path) as store:
+        problems = store.verify()
+        assert {problem.code for problem in problems} >= {"damaged_pack", "damaged_record"}
+        assert lost <= seqs(problems)
+        with pytest.raises(clew.Corrupt, match="pack"):
+            store.get("t").path()
+        assert [entry.body for entry in store.get("t").path("e200")] == [
+            body(n) for n in range(201)
+        ]
+    report = repair(path)
+    assert {one.seq for one in report.lost if one.thread == "t"} == lost
+    with clew.open(path) as store:
+        assert store.verify() == []
+        found = {entry.id: entry.body for entry in store.get("t").path()}
+        for n in set(range(ENTRIES)) - {seq - 1 for seq in lost}:
+            assert found[f"e{n}"] == body(n)
+
+
+@pytest.mark.parametrize(
+    "sql", ["DELETE FROM packed_ids WHERE no IN (SELECT no FROM packed_ids LIMIT 1)"]
+)
+def test_an_id_that_is_not_noted_is_found(path: Path, sql: str) -> None:
+    with database(path) as db:
+        db.execute(sql)
+    with clew.open(path) as store:
+        assert {problem.code for problem in store.verify()} == {"damaged_record", "wrong_sum"}
+
+
+def test_a_pack_that_claims_to_be_huge_is_refused(path: Path) -> None:
+    with database(path) as db:
+        first, last, entries, hashes = db.execute(
+            "SELECT first, last, entries, hashes FROM packs ORDER BY first LIMIT 1"
+        ).fetchone() or (0, 0, 0, b"")
+        bomb = compress_run(bytes(64 * 1024 * 1024), None)
+        stored = packs.stored_hash(first, last, entries, None, hashes, bomb)
+        query = "UPDATE packs SET data = ?, stored = ?, dictionary = NULL WHERE first = ?"
+        db.execute(query, (bomb, stored, first))
+    with clew.open(path) as store, pytest.raises(clew.Corrupt, match="67108864 bytes"):
+        store.get("t").path()
+
+
+def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:
+    with clew.open(path) as store:
+        before = store.get("t").path(), store.get("f").path()
+        store.pack(shrink=True)
+    data = bytearray(path.read_bytes())
+    data[:4096] = b"\xee" * 4096
+    path.write_bytes(data)
+    assert repair(path).lost == ()
+    with clew.open(path) as store:
+        assert (store.get("t").path(), store.get("f").path()) == before
+        assert store.verify() == []
+
+
+# --- purge ---
+
+
+def secret(n: int) -> str:
+    return random.Random(n).randbytes(12).hex()
+
+
+def test_nothing_of_a_purged_thread_is_left_in_packs_and_dictionaries(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        for t in range(6):
+            thread = store.create(f"t{t}")
+            for n in range(300):
+                text = f"{secret(t)} message {n} has words that are common to all of the threads"
+                thread.append("user_message", {"role": "user", "content": text * 4})
+        assert store.pack(tail=1, idle_seconds=0).packs >= 6
+        with database(path) as db:
+            trained = db.execute("SELECT data FROM dictionaries").fetchall()
+            assert len(trained) == 1
+        store.purge("t3")
+        with database(path) as db:
+            for table, column in (("packs", "data"), ("dictionaries", "data"), ("records", "body")):
+                for (data,) in db.execute(f"SELECT {column} FROM {table}"):
+                    assert secret(3).encode() not in (data or b"")
+        for t in (0, 1, 2, 4, 5):
+            assert secret(t) in str(store.get(f"t{t}").path()[7].body)
+            assert secret(t).encode() not in trained[0][0]
+        for t in (0, 1, 2, 4, 5):
+            store.purge(f"t{t}")
+        with database(path) as db:
+            assert db.execute("SELECT count(*) FROM dictionaries").get == 0
+
+
+# --- beside others ---
+
+WRITER = """
+import sys, clew
+with clew.open(sys.argv[1]) as store:
+    thread = store.create(sys.argv[2])
+    for n in range(400):
+        thread.append("user_message", {"n": n, "text": "words that come again " * 3})
+"""
+
+
+def test_packing_beside_writers_of_other_processes_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    clew.open(path).close()
+    writers: list[subprocess.Popen[Any]] = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in "ab"
+    ]
+    with clew.open(path) as store:
+        packed = 0
+        while any(writer.poll() is None for writer in writers):
+            packed += store.pack(tail=8).entries
+        packed += store.pack(tail=8).entries
+        assert packed > 0
+        for name in "ab":
+            assert [entry.body["n"] for entry in store.get(name).path()] == list(range(400))
+        assert store.verify() == []
+    assert [writer.returncode for writer in writers] == [0, 0]
