@@ -14,6 +14,7 @@ import clew
 from clew.core import lines, names
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, ThreadDraft
+from clew.core.tombstones import tombstoned
 from clew.engines.files import FilesEngine, additions, blobs, leases, tail, thread_file
 from clew.engines.files import place as place_
 
@@ -155,12 +156,19 @@ def test_every_member_of_a_record_is_described_in_its_order() -> None:
         ("The line of a move:", move, ""),
         ("The line of a fact:", fact, "value"),
     ]:
-        described = _rows(introduction)
+        described = [member for member in _rows(introduction) if member != "erased"]
         inline = [member for member in described if member not in (f"{name}_blob", f"{name}_size")]
         assert inline == _members(record_line(b"t", record, left=1, of=2))
         if name:
             spilled = [member for member in described if member not in (name, f"{name}_hash")]
             assert spilled == _members(record_line(b"t", record, left=1, of=2, blob=HASH))
+
+
+def test_the_line_of_an_erased_entry_is_described() -> None:
+    entry = tombstoned(_entry(turn="u", format="plain", meta_data=b"{}", blobs=(HASH,)), T)
+    gone = ("meta", "body", "body_blob", "body_size")
+    described = [member for member in _rows("The line of an entry:") if member not in gone]
+    assert described == _members(record_line(b"t", entry, left=1, of=2))
 
 
 def test_the_members_that_are_always_there_are_those_of_a_bare_record() -> None:
@@ -198,7 +206,7 @@ def test_the_file_names_are_as_described() -> None:
 def test_the_rules_name_the_limits_of_the_code() -> None:
     assert (names.STEM_MAX, names._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
     assert (blobs.SPILL_BYTES, tail.SECTOR_BYTES, leases.SLOT_BYTES) == (65_536, 512, 8_192)
-    assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 1)
+    assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 2)
     said = " ".join(TEXT.split())
     for words in ("more than 65,536 bytes", "512 bytes, aligned", "8,192 bytes each", "32,768"):
         assert words in said

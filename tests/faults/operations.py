@@ -227,7 +227,13 @@ def erase(engine: Engine) -> None:
 
 def erase_shared(engine: Engine) -> None:
     """Of a thread that was purged but for what a fork shares."""
-    engine.erase("f", ["e1"], time_us=WALL_US + 6)
+    engine.erase("g", ["p1"], time_us=WALL_US + 6)
+
+
+def _share(engine: Engine) -> None:
+    hash = engine.path("p", "p1", limit=1)[0].hash
+    engine.create(thread("g", origin=Origin("p", "p1", hash)))
+    engine.purge("p")
 
 
 def put_blobs(engine: Engine) -> None:
@@ -288,7 +294,7 @@ OPERATIONS = [
     Operation("purge", purge),
     Operation("purge what a fork shares", purge_shared),
     Operation("erase", erase),
-    Operation("erase what is left of a purged thread", erase_shared, prepare=purge_shared),
+    Operation("erase what is left of a purged thread", erase_shared, prepare=_share),
     Operation("put blobs", put_blobs),
     Operation("sweep", sweep, prepare=put_blobs),
     Operation("pack", pack, prepare=lengthen),
@@ -323,5 +329,4 @@ SEQUENCE = [
     pack,
     delete,
     purge_shared,
-    erase_shared,
 ]

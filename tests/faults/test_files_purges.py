@@ -244,7 +244,7 @@ def test_a_purge_happens_once_though_the_index_fails(
         list(store.threads())
     owner, name = {
         "forget": (Index, "forget"),
-        "wipe": (purges, "_wipe"),
+        "wipe": (purges, "wipe"),
         "husk": (purges, "_index_husk"),
         "unused": (purges, "_is_used"),
     }[part]

@@ -68,7 +68,7 @@ def test_the_harness_finds_what_is_broken_on_purpose(
 def newer(file: Path) -> None:
     data = file.read_bytes()
     assert data.count(b'"version":1,') == 1
-    file.write_bytes(data.replace(b'"version":1,', b'"version":2,'))
+    file.write_bytes(data.replace(b'"version":1,', b'"version":9,'))
 
 
 def test_a_newer_store_of_files_is_refused_and_left_alone(folder: Path) -> None:

@@ -327,7 +327,7 @@ async def use_thread(thread: AsyncThread, folder: Path) -> None:
     await thread.set_title("Better", status="ready", source="user", error=None)
     await thread.viewed(now)
     await thread.label(said.id, "the beginning")
-    assert_type(await thread.erase(said.id), Receipt)
+    assert_type(await thread.erase(said.id, reason="a key"), Receipt)
     assert_type(await thread.info, ThreadInfo)
     assert_type(await thread.facts, dict[str, Any])
     assert_type(await thread.labels, dict[str, str])

@@ -335,7 +335,7 @@ def use_thread(thread: Thread, folder: Path) -> None:
     thread.set_title("Better", status="ready", source="user", error=None)
     thread.viewed(now)
     thread.label(said.id, "the beginning")
-    assert_type(thread.erase(said.id), Receipt)
+    assert_type(thread.erase(said.id, reason="a key"), Receipt)
     assert_type(thread.info, ThreadInfo)
     assert_type(thread.facts, dict[str, Any])
     assert_type(thread.labels, dict[str, str])
