@@ -29,7 +29,6 @@ from clew.core.model import (
     ThreadDraft,
     ThreadInfo,
     ThreadQuery,
-    decode_cursor,
     to_time,
     to_us,
 )
@@ -115,7 +114,7 @@ class Store:
         """
         created_us = self.clock() if time is None else to_us(time)
         updated_us = None if updated_at is None else to_us(updated_at, "updated_at")
-        given = _facts(facts, workspace=workspace, title=title)
+        given = drafts.said_facts(facts, workspace=workspace, title=title)
         if tags := list(several(tags, "tags")):
             given["tags"] = tags
         if parent is not None:
@@ -261,7 +260,7 @@ class Store:
                 after_us=None if after is None else to_us(after, "after"),
                 before_us=None if before is None else to_us(before, "before"),
                 limit=limit,
-                cursor=_place(cursor, order),
+                cursor=drafts.page_start(cursor, order),
             )
         )
 
@@ -348,7 +347,7 @@ class Store:
             given |= of_facet
             if id is None and of_facet:
                 id = f"{of_facet['facet']}:{mint(None)}"  # so that the facet lists it
-        given |= _facts(facts, title=title)
+        given |= drafts.said_facts(facts, title=title)
         return self._create(
             ThreadDraft(
                 id=mint(id),
@@ -577,20 +576,6 @@ class Store:
     def now(self) -> datetime:
         """The time of the store's clock."""
         return to_time(self.clock())
-
-
-def _facts(given: Mapping[str, Any] | None, **said: str | None) -> dict[str, Any]:
-    """The facts that a caller gave, by key or by name; `drafts.facts` looks into them."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidInput("facts", f"must be an object of keys and values, not {given!r}")
-    return {**(given or {}), **{key: text for key, text in said.items() if text is not None}}
-
-
-def _place(cursor: str | ThreadInfo | None, order: Order) -> tuple[int, str] | None:
-    """Where a page begins: behind the thread with this time and id."""
-    if isinstance(cursor, ThreadInfo):
-        return cursor.created_us if order == "created" else cursor.updated_us, cursor.id
-    return None if cursor is None else decode_cursor(cursor)
 
 
 class Blobs:

@@ -13,7 +13,17 @@ from msgspec import UNSET, UnsetType, to_builtins
 from clew.core.codec import encode, new_id
 from clew.core.errors import InvalidInput
 from clew.core.facts import check_fact
-from clew.core.model import KINDS, Artifact, EntryDraft, FactDraft, MoveDraft, to_us
+from clew.core.model import (
+    KINDS,
+    Artifact,
+    EntryDraft,
+    FactDraft,
+    MoveDraft,
+    Order,
+    ThreadInfo,
+    decode_cursor,
+    to_us,
+)
 from clew.core.names import check_name
 
 if TYPE_CHECKING:
@@ -187,3 +197,17 @@ def pack_options(given: PackOptions) -> PackOptions:
     seconds(given.get("idle_seconds", 0), "idle_seconds")
     seconds(given.get("max_seconds") or 0, "max_seconds")
     return given
+
+
+def said_facts(given: Mapping[str, Any] | None, **said: str | None) -> dict[str, Any]:
+    """The facts that a caller gave, by key or by name; `facts` looks into them."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidInput("facts", f"must be an object of keys and values, not {given!r}")
+    return {**(given or {}), **{key: text for key, text in said.items() if text is not None}}
+
+
+def page_start(cursor: str | ThreadInfo | None, order: Order) -> tuple[int, str] | None:
+    """Where a page begins: behind the thread with this time and id."""
+    if isinstance(cursor, ThreadInfo):
+        return cursor.created_us if order == "created" else cursor.updated_us, cursor.id
+    return None if cursor is None else decode_cursor(cursor)
