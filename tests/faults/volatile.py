@@ -87,6 +87,7 @@ class Server:
         self._listening = socket.socket(socket.AF_UNIX)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self.idle = threading.Event()  # no client is there, and all that it asked for was done
+        self.idle.set()
 
     def __enter__(self) -> Server:
         self._listening.bind(str(self._path))
@@ -107,12 +108,12 @@ class Server:
             except OSError:
                 return  # closed
             self.idle.clear()
-            with client, client.makefile("rwb") as stream:
-                try:
+            try:
+                with client, client.makefile("rwb") as stream:
                     if _greet(stream, self._disk.size):
                         self._answer(stream)
-                except (OSError, EOFError):
-                    pass  # it was killed
+            except (OSError, EOFError):
+                pass  # it was killed, and what was still to be said to it has no reader
             self.idle.set()
 
     def _answer(self, stream: object) -> None:
