@@ -2,8 +2,9 @@
 
 QEMU runs a Linux kernel with nothing but Python and Clew in its memory; the store is on an ext4
 file system, on a disk that forgets what was not flushed (faults/volatile.py), and that stops after
-some write, in the middle of what is going on. To kill the machine drops its page cache. The next one, on what is left of the disk, says what the store holds: every
-entry that was acknowledged must be there, once, in order, and verify must be content.
+some write, in the middle of what is going on. To kill the machine drops its page cache. The next
+one, on what is left of the disk, says what the store holds: every entry that was acknowledged must
+be there, once, in order, and verify must be content.
 """
 
 from __future__ import annotations
