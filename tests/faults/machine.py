@@ -1,9 +1,10 @@
 """Power cuts on a real kernel: a small virtual machine writes to a store, and is killed.
 
 QEMU runs a Linux kernel with nothing but Python and Clew in its memory; the store is on an ext4
-file system, on a disk that forgets what was not flushed (faults/volatile.py). To kill the machine
-drops its page cache. The next one, on what is left of the disk, says what the store holds: every
-entry that was acknowledged must be there, once, in order, and verify must be content.
+file system, on a disk that forgets what was not flushed (faults/volatile.py), and that stops after
+some write, in the middle of what is going on. To kill the machine drops its page cache. The next
+one, on what is left of the disk, says what the store holds: every entry that was acknowledged must
+be there, once, in order, and verify must be content.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -69,8 +70,15 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
             last = number > cuts  # only looks
             until = 1 if last else chance.randint(1, 120)
             options = {"address": _PLACES[engine], "durability": durability, "round": str(number)}
-            with machine(kernel, memory, folder / "disk", options) as console:
-                found, failures, acked = listen(console, until)
+            with machine(kernel, memory, folder / "disk", options) as running:
+                found, failures, acked = listen(running.console, until)
+                if not last and not failures:
+                    disk.cut_after(chance.randint(0, 25))
+                    if not disk.dead.wait(BOOT_SECONDS):
+                        failures.append("the machine wrote no more")
+                running.kill()
+                # What it said until then was acknowledged, too.
+                acked = max(acked, listen(running.console)[2])
             server.idle.wait()
             where = f"{engine}, real kernel, cut {number - 1}"
             outcome.failures += [f"{where}: {failure}" for failure in failures]
@@ -90,7 +98,9 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
     )
 
 
-def listen(console: Iterator[str], until: int) -> tuple[dict[int, int], list[str], int]:
+def listen(
+    console: Iterable[str], until: int | None = None
+) -> tuple[dict[int, int], list[str], int]:
     """What the machine says until so many entries were acknowledged: found, failures, how many."""
     found: dict[int, int] = {}
     failures: list[str] = []
@@ -107,30 +117,43 @@ def listen(console: Iterator[str], until: int) -> tuple[dict[int, int], list[str
             acked = int(rest)
         elif word == "FAILED":
             failures.append(rest)
-        if acked >= until or word == "END":
+        if word == "END" or (until is not None and acked >= until):
             return found, failures, acked
     return found, [*failures, "the machine ended, or did not answer in time"], acked
 
 
+class Running:
+    """A machine that runs, and its console, line by line."""
+
+    def __init__(self, command: list[str]) -> None:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(
+            command, text=True, errors="replace", start_new_session=True, **pipes
+        )
+        assert self._process.stdout is not None
+        self.console = self._process.stdout
+
+    def kill(self) -> None:
+        """No power: at once, with all that was in its memory."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, 9)
+            self._process.wait()
+
+
 @contextmanager
-def machine(
-    kernel: Kernel, memory: Path, disk: Path, options: dict[str, str]
-) -> Iterator[Iterator[str]]:
-    """A machine that runs; inside, its console, line by line. At the end it has no power."""
+def machine(kernel: Kernel, memory: Path, disk: Path, options: dict[str, str]) -> Iterator[Running]:
     words = " ".join(f"clew.{name}={value}" for name, value in options.items())
     command = [
         *("timeout", "--signal=KILL", str(BOOT_SECONDS), *qemu(kernel, accelerator(kernel))),
         *("-initrd", str(memory), "-append", f"console=ttyS0 quiet panic=-1 {words}"),
         *("-drive", f"file=nbd:unix:{disk},format=raw,if=virtio,cache=writeback"),
     ]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    one = subprocess.Popen(command, text=True, errors="replace", start_new_session=True, **pipes)  # type: ignore[call-overload]
+    running = Running(command)
     try:
-        yield iter(one.stdout)
+        yield running
     finally:
-        os.killpg(one.pid, 9)
-        one.wait()
-        one.stdout.close()
+        running.kill()
+        running.console.close()
 
 
 @cache

@@ -242,7 +242,7 @@ PARTS: dict[str, Part] = {
 }
 
 # In the long form alone: each cut takes a boot.
-SLOW_PARTS: dict[str, Part] = {"6 power cut of a virtual machine": cut_power_of_a_kernel}
+SLOW_PARTS: dict[str, Part] = {"5 power cut of a virtual machine": cut_power_of_a_kernel}
 
 
 # --- controls: the same parts on something that is broken, where they must find failures ----
@@ -341,5 +341,5 @@ CONTROLS: dict[str, tuple[Part, str]] = {
     "9 take: damaged cache, believed": (believed_caches, "Corrupt"),
 }
 SLOW_CONTROLS: dict[str, tuple[Part, str]] = {
-    "6 power cut of a virtual machine, durability relaxed": (relaxed_in_a_machine, "acknowledged"),
+    "5 power cut of a virtual machine, durability relaxed": (relaxed_in_a_machine, "acknowledged"),
 }

@@ -52,6 +52,18 @@ def test_a_disk_that_lies_keeps_nothing_for_sure() -> None:
     assert disk.cut(random.Random(1)) > 0
 
 
+def test_after_a_cut_in_the_middle_nothing_more_is_written() -> None:
+    disk = VolatileDisk(bytes(SIZE))
+    disk.cut_after(1)
+    disk.write(0, b"a" * SECTOR, through=True)
+    assert not disk.dead.is_set()
+    disk.write(SECTOR, b"b" * SECTOR, through=True)
+    assert disk.dead.is_set()
+    disk.cut(random.Random(1))
+    assert disk.read(0, 2 * SECTOR) == b"a" * SECTOR + bytes(SECTOR)
+    assert not disk.dead.is_set()
+
+
 def test_it_is_served_as_a_network_block_device(tmp_path: Path) -> None:
     disk = VolatileDisk(bytes(SIZE))
     with Server(disk, tmp_path / "s") as server, socket.socket(socket.AF_UNIX) as client:

@@ -33,7 +33,8 @@ class VolatileDisk:
         self._seen = bytearray(data)
         self._unflushed: list[tuple[int, bytes]] = []  # sectors, in the order of their writes
         self._lying = lying
-        self.flushes = 0
+        self._writes_left: int | None = None
+        self.dead = threading.Event()  # it has no power, and answers nothing
 
     @property
     def size(self) -> int:
@@ -46,7 +47,16 @@ class VolatileDisk:
     def read(self, at: int, length: int) -> bytes:
         return bytes(self._seen[at : at + length])
 
+    def cut_after(self, writes: int) -> None:
+        """Lose power by itself after so many more writes: in the middle of whatever is going on."""
+        self._writes_left = writes
+
     def write(self, at: int, data: bytes, *, through: bool = False) -> None:
+        if self._writes_left is not None:
+            if self._writes_left <= 0:
+                self.dead.set()
+                return
+            self._writes_left -= 1
         self._seen[at : at + len(data)] = data
         sectors = [(at + n, bytes(data[n : n + SECTOR])) for n in range(0, len(data), SECTOR)]
         if through and not self._lying:
@@ -58,7 +68,6 @@ class VolatileDisk:
             self._unflushed += sectors
 
     def flush(self) -> None:
-        self.flushes += 1
         if not self._lying:
             self._store(self._unflushed)
             self._unflushed = []
@@ -71,6 +80,8 @@ class VolatileDisk:
         self._store(kept)
         self._unflushed = []
         self._seen = bytearray(self._lasting)
+        self._writes_left = None
+        self.dead.clear()
         return lost
 
     def _store(self, sectors: list[tuple[int, bytes]]) -> None:
@@ -87,6 +98,7 @@ class Server:
         self._listening = socket.socket(socket.AF_UNIX)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self.idle = threading.Event()  # no client is there, and all that it asked for was done
+        self.idle.set()
 
     def __enter__(self) -> Server:
         self._listening.bind(str(self._path))
@@ -107,12 +119,12 @@ class Server:
             except OSError:
                 return  # closed
             self.idle.clear()
-            with client, client.makefile("rwb") as stream:
-                try:
+            try:
+                with client, client.makefile("rwb") as stream:
                     if _greet(stream, self._disk.size):
                         self._answer(stream)
-                except (OSError, EOFError):
-                    pass  # it was killed
+            except (OSError, EOFError):
+                pass  # it was killed, and what was still to be said to it has no reader
             self.idle.set()
 
     def _answer(self, stream: object) -> None:
@@ -133,6 +145,8 @@ class Server:
                 disk.flush()
             else:
                 error = _EINVAL
+            while disk.dead.is_set():
+                _take(stream, 1)  # until the client is killed too
             _give(stream, struct.pack(">IIQ", _ANSWER, error, handle) + answer)
 
 

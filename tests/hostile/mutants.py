@@ -174,7 +174,8 @@ def note(root: Path, chance: random.Random) -> str:
 def beside(root: Path, chance: random.Random) -> str:
     """Any file of the store, or beside it: cut, filled, turned over, or another kind of thing."""
     top = root if root.is_dir() else root.parent
-    names = sorted(p for p in top.rglob("*") if p.is_file() and "tree" not in p.parts)
+    plain = (p for p in top.rglob("*") if p.is_file() and not p.is_symlink())
+    names = sorted(p for p in plain if "tree" not in p.parts)
     path = chance.choice(names)
     how = chance.choice(("cut", "fill", "flip", "empty", "pipe", "link", "device", "hole", "gone"))
     with path.open("rb") as file:  # not a terabyte of nothing, that was put there before
@@ -226,9 +227,8 @@ def header(root: Path, chance: random.Random) -> str:
     if chance.random() < 0.8:
         value["hash"] = _header_hash(value)
     if chance.random() < 0.3 and isinstance(value.get("key"), str):
-        others = [
-            _without_sum(p.read_bytes().partition(b"\n")[0]) for p in _journals(root) if p.is_file()
-        ]
+        firsts = [p.read_bytes().partition(b"\n")[0] for p in _plain_journals(root)]
+        others = [_without_sum(first) for first in firsts]
         other = chance.choice(others)
         value["source"] = {"thread": other["id"], "key": other["key"], "seq": 1}
         value["origin"] = {"thread": other["id"], "entry": "x", "hash": "b3:" + "0" * 64}
@@ -289,7 +289,13 @@ def _journals(root: Path) -> list[Path]:
 
 
 def _journal(root: Path, chance: random.Random) -> Path:
-    return chance.choice([path for path in _journals(root) if path.is_file()])
+    return chance.choice(_plain_journals(root))
+
+
+def _plain_journals(root: Path) -> list[Path]:
+    """Without pipes and terabytes of nothing, that were put there before."""
+    plain = (path for path in _journals(root) if path.is_file())
+    return [path for path in plain if path.stat().st_size < 1 << 26]
 
 
 def _without_sum(text: bytes) -> dict[str, Any]:

@@ -176,8 +176,8 @@ def two_threads_were_forked_from_each_other(root: Path) -> None:
 
 
 @partial(files, thread="c0")
-def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
-    count = 2000
+def a_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
+    count = 1000
     ends = {n: chain(f"c{n}", [1])[0] for n in range(count)}
     for n in range(count):
         m = (n + 1) % count
@@ -187,9 +187,9 @@ def two_thousand_threads_were_forked_in_a_circle(root: Path) -> None:
 
 
 @partial(files, thread="c0")
-def two_thousand_forks_of_a_thread_that_is_gone(root: Path) -> None:
-    two_thousand_threads_were_forked_in_a_circle(root)
-    (root / "threads" / "c1999.jsonl").unlink()
+def a_thousand_forks_of_a_thread_that_is_gone(root: Path) -> None:
+    a_thousand_threads_were_forked_in_a_circle(root)
+    (root / "threads" / "c999.jsonl").unlink()
 
 
 @partial(files, thread="one")

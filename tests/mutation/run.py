@@ -63,6 +63,7 @@ AREAS: dict[str, list[str]] = {
     "core/lease_rules": ["unit/test_lease_rules.py", *WAIST],
     "core/errors": ["unit/test_errors.py", *WAIST],
     "core/": [*WAIST, "facets/test_conversations.py"],
+    "context/budget": ["context/test_budget.py", "context/test_context.py"],
     "context/": ["context", "providers/test_contexts.py", "facets/test_conversations.py"],
 }
 # One engine is enough to see a mistake in what all of them share; files have parts of their own.

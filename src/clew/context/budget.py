@@ -88,16 +88,17 @@ def _squeeze(turn: list[Block], budget: int, count: Count) -> tuple[list[Block],
     longest = max((len(t) for block in turn for t in texts(block.message.parts)), default=0)
     limit = max(longest, SHORTEST_CHARACTERS)
     sizes = [count_message(block.message, count) for block in turn]
+    cut: set[int] = set()
     while sum(sizes) > budget and limit > SHORTEST_CHARACTERS:
         limit = max(limit // 2, SHORTEST_CHARACTERS)
         for index, block in enumerate(turn):
             shorter = _cut(block, limit)
             if shorter is not block:
                 turn[index], sizes[index] = shorter, count_message(shorter.message, count)
-    for block in turn:
-        if any("characters left out …]" in text for text in texts(block.message.parts)):
-            first = next(iter(block.entries), None)
-            repairs.append(Repair("truncated", "long text was cut to fit the budget", first))
+                cut.add(index)
+    for index in sorted(cut):
+        first = next(iter(turn[index].entries), None)
+        repairs.append(Repair("truncated", "long text was cut to fit the budget", first))
     total, dropped = sum(sizes), set[int]()
     for exchange in _exchanges(turn)[:-1]:  # the last one stays
         if total <= budget:

@@ -30,6 +30,8 @@ from clew.engines.shared.thread_list import PURGED
 
 _log = logging.getLogger("clew")
 
+LOGGED_MAX = 20  # threads that a look at the folder names; a list names all of them
+
 _Looks = tuple[int, int, bytes, int, int]
 
 
@@ -55,8 +57,12 @@ class Changes:
                 except (ClewError, OSError) as error:
                     if is_exhausted(error):
                         raise
-                    _log.warning("%s cannot be read, it is listed as damaged: %s", stem, error)
+                    if len(damaged) < LOGGED_MAX:
+                        text = "%s cannot be read, it is listed as damaged: %s"
+                        _log.warning(text, stem, error)
                     damaged.append((stem, str(error)))
+            if len(damaged) > LOGGED_MAX:
+                _log.warning("%d more cannot be read, either", len(damaged) - LOGGED_MAX)
             self._list_damaged(damaged)
             self._epoch = epoch
 
