@@ -23,7 +23,7 @@ from clew.aio import facets, handles
 from clew.aio import turn as async_turn
 from clew.aio.snapshots import AsyncSnapshots
 from clew.context import compaction, normalise, projection, request
-from clew.core import drafts, engine, errors, hashes, maintenance, model, options
+from clew.core import drafts, engine, errors, hashes, maintenance, model, options, removal
 from clew.facets import conversations, runs, sessions
 from clew.interchange import export
 from clew.messages import neutral
@@ -54,7 +54,7 @@ MODEL = {
     "Leases": ["Lease"],
     "Drafts: what goes in": ["EntryDraft", "MoveDraft", "FactDraft", "ThreadDraft", "ThreadQuery"],
     "Requests for leases": ["Acquire", "Renew", "Release", "Inspect", "ClearExpired"],
-    "Reports": ["Properties", "Stats", "Purged", "Swept", "Problem"],
+    "Reports": ["Properties", "Stats", "Problem"],
 }
 CONTEXTS = [
     (request, ["Context", "ContextReport", "ContextSegment"]),
@@ -173,6 +173,9 @@ def model_page() -> str:
         parts.append(f"## {title}")
         for name in names:
             parts += _class(name, getattr(model, name), level=3)
+    parts += ["## What is removed", _doc(removal)]
+    for name in ("Purged", "Swept", "Erased", "Tombstone", "Receipt"):
+        parts += _class(name, getattr(removal, name), level=3)
     return _join(parts)
 
 

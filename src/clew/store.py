@@ -23,9 +23,7 @@ from clew.core.model import (
     Page,
     Problem,
     Properties,
-    Purged,
     Stats,
-    Swept,
     ThreadDraft,
     ThreadInfo,
     ThreadQuery,
@@ -33,7 +31,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
-from clew.core.removal import Receipt
+from clew.core.removal import Purged, Receipt, Swept
 from clew.thread import Thread, part
 from clew.tree import Comparison, Relative
 from clew.turn import Renewer

@@ -32,8 +32,7 @@ from clew import (
 from clew.context.compaction import Compacted
 from clew.context.normalise import OpenCall
 from clew.context.request import Context
-from clew.core.model import Purged
-from clew.core.removal import Receipt
+from clew.core.removal import Purged, Receipt
 from clew.exchange import Reply
 from clew.facets.conversations import Conversation, ConversationInfo, Failure, Reclaimed
 from clew.facets.runs import Checkpoint, CheckpointInfo, Run

@@ -22,7 +22,8 @@ from msgspec import UNSET, UnsetType
 
 from clew.aio.handles import AsyncStore, AsyncThread
 from clew.aio.hop import enter, hop, iterate, leave
-from clew.core.model import Entry, Lease, Order, Page, Purged
+from clew.core.model import Entry, Lease, Order, Page
+from clew.core.removal import Purged
 from clew.facets.conversations import (
     Conversation,
     ConversationInfo,

@@ -41,14 +41,12 @@ from clew.core.model import (
     Move,
     Page,
     Properties,
-    Purged,
     Record,
     Segment,
     Stats,
-    Swept,
     ThreadInfo,
 )
-from clew.core.removal import Receipt
+from clew.core.removal import Purged, Receipt, Swept
 from clew.exchange import Outputs, Reply
 from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Relatives, Store
 from clew.thread import Thread

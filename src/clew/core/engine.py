@@ -35,17 +35,15 @@ from clew.core.model import (
     Page,
     Problem,
     Properties,
-    Purged,
     Record,
     Segment,
     Stats,
-    Swept,
     ThreadDraft,
     ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
-from clew.core.removal import Erased
+from clew.core.removal import Erased, Purged, Swept
 
 R = TypeVar("R", bound=Record)
 Progress = Callable[[int, int], None]

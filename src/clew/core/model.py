@@ -18,7 +18,7 @@ from msgspec.structs import astuple, force_setattr
 from clew.core.codec import decode, digest, to_bytes, to_hash
 from clew.core.errors import Corrupt, InvalidInput, shortened
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN, read_fact
-from clew.core.removal import Receipt, Tombstone
+from clew.core.removal import Tombstone
 
 # --- a property that is computed when it is first looked at ---
 
@@ -577,27 +577,6 @@ class Stats(Struct, frozen=True, kw_only=True):
     blobs: int
     blob_bytes: int
     stored_bytes: int
-
-
-class Purged(Struct, frozen=True, kw_only=True):
-    """What a purge removed, and what stays because forks still need it.
-
-    `children` are the threads whose parent it was. `Store.purge` names them, and gives the
-    `receipt`; engines do not look. `log_bytes` is as in `Erased`.
-    """
-
-    thread: str
-    records: int
-    kept: int
-    kept_for: tuple[str, ...]
-    children: tuple[str, ...] = ()
-    log_bytes: int | None = 0
-    receipt: Receipt | None = None
-
-
-class Swept(Struct, frozen=True, kw_only=True):
-    blobs: int
-    size_bytes: int
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -92,3 +92,24 @@ class Receipt(Struct, frozen=True, kw_only=True):
     def left(self) -> tuple[Checked, ...]:
         """The places where something was left, or where that cannot be told."""
         return tuple(one for one in self.checked if one.left != 0)
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    """What a purge removed, and what stays because forks still need it.
+
+    `children` are the threads whose parent it was. `Store.purge` names them, and gives the
+    `receipt`; engines do not look. `log_bytes` is as in `Erased`.
+    """
+
+    thread: str
+    records: int
+    kept: int
+    kept_for: tuple[str, ...]
+    children: tuple[str, ...] = ()
+    log_bytes: int | None = 0
+    receipt: Receipt | None = None
+
+
+class Swept(Struct, frozen=True, kw_only=True):
+    blobs: int
+    size_bytes: int

@@ -32,11 +32,9 @@ from clew.core.model import (
     Page,
     Problem,
     Properties,
-    Purged,
     Record,
     Segment,
     Stats,
-    Swept,
     ThreadDraft,
     ThreadHead,
     ThreadInfo,
@@ -51,7 +49,7 @@ from clew.core.reducer import (
     plan,
     plan_erasure,
 )
-from clew.core.removal import Erased
+from clew.core.removal import Erased, Purged, Swept
 from clew.core.tombstones import to_erased, tombstoned, used_blobs
 from clew.engines.shared.clock import now
 from clew.engines.shared.thread_list import page_of

@@ -32,9 +32,7 @@ from clew.core.model import (
     Inspect,
     Lease,
     Page,
-    Purged,
     Release,
-    Swept,
     ThreadInfo,
     ThreadQuery,
     decode_cursor,
@@ -42,7 +40,7 @@ from clew.core.model import (
     to_time,
     to_us,
 )
-from clew.core.removal import Receipt
+from clew.core.removal import Purged, Receipt, Swept
 from clew.tree import children_of
 from clew.upkeep.receipt import Inventory, forget_derived
 from clew.upkeep.transfer import MARK

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from clew.core.codec import new_id
 from clew.core.engine import pages
 from clew.core.errors import ClewError, Corrupt, NotFound
-from clew.core.model import Entry, Purged, fact_keys
-from clew.core.removal import Checked, Receipt, Removed
+from clew.core.model import Entry, fact_keys
+from clew.core.removal import Checked, Purged, Receipt, Removed
 from clew.core.tombstones import used_blobs
 from clew.derived import files_of
 from clew.snapshots.take import forget_caches

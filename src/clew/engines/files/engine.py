@@ -36,18 +36,16 @@ from clew.core.model import (
     Page,
     Problem,
     Properties,
-    Purged,
     Record,
     Segment,
     Stats,
-    Swept,
     ThreadDraft,
     ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.core.removal import Erased
+from clew.core.removal import Erased, Purged, Swept
 from clew.engines.files import changes, erase, leases, place, purge, verify
 from clew.engines.files.additions import create_thread
 from clew.engines.files.blobs import SPILL_BYTES

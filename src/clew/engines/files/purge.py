@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lines import Header, Source, header_line, record_line
-from clew.core.model import Purged, Swept
 from clew.core.names import file_stem
+from clew.core.removal import Purged, Swept
 from clew.engines.files.blobs import Stored
 from clew.engines.files.changes import Changes
 from clew.engines.files.journal import Journal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core.codec import digest
 from clew.core.errors import NotFound
-from clew.core.model import Swept
+from clew.core.removal import Swept
 from clew.engines.postgres.rows import to_bytes
 from clew.engines.postgres.wire import Wire, array
 from clew.engines.shared.compression import Packed, unpack

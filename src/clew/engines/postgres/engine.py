@@ -22,18 +22,16 @@ from clew.core.model import (
     Page,
     Problem,
     Properties,
-    Purged,
     Record,
     Segment,
     Stats,
-    Swept,
     ThreadDraft,
     ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
 from clew.core.names import check_namespace
-from clew.core.removal import Erased
+from clew.core.removal import Erased, Purged, Swept
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
 from clew.engines.postgres.erase import Erase

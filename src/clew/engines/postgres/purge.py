@@ -10,7 +10,7 @@ what was removed.
 from __future__ import annotations
 
 from clew.core.errors import NotFound
-from clew.core.model import Purged
+from clew.core.removal import Purged
 from clew.engines.postgres.lookup import Book
 from clew.engines.postgres.wire import Wire
 

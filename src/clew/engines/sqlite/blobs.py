@@ -13,7 +13,7 @@ import apsw
 
 from clew.core.codec import digest
 from clew.core.errors import NotFound
-from clew.core.model import Swept
+from clew.core.removal import Swept
 from clew.engines.shared.compression import Packed, unpack
 from clew.engines.shared.tables.purge import UNUSED
 from clew.engines.shared.tables.rows import every, one, value

@@ -29,18 +29,16 @@ from clew.core.model import (
     Page,
     Problem,
     Properties,
-    Purged,
     Record,
     Segment,
     Stats,
-    Swept,
     ThreadDraft,
     ThreadHead,
     ThreadInfo,
     ThreadQuery,
 )
 from clew.core.names import check_namespace, file_stem
-from clew.core.removal import Erased
+from clew.core.removal import Erased, Purged, Swept
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability

@@ -15,7 +15,8 @@ from typing import Any
 from clew import messages
 from clew.context.window import read_window
 from clew.core.errors import ClewError, Conflict, LeaseHeld, NotFound
-from clew.core.model import Entry, Order, Page, Purged, Record, ThreadInfo, to_us
+from clew.core.model import Entry, Order, Page, Record, ThreadInfo, to_us
+from clew.core.removal import Purged
 from clew.facets import _base
 from clew.facets._base import FacetKey
 from clew.facets.sessions import save

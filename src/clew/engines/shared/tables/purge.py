@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import apsw
 
-from clew.core.model import Purged
+from clew.core.removal import Purged
 from clew.engines.shared.tables import packs, rows
 from clew.engines.shared.tables.rows import Range, every, one, value
 from clew.engines.shared.thread_list import PURGED
