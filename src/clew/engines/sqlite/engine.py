@@ -267,7 +267,8 @@ class SQLiteEngine:
                 )
                 # Writers of other processes look now and then whether they can have the lock.
                 time.sleep(blobs.SWEEP_SECONDS)
-            if time.monotonic() >= until:
+            # Not before the first pack: runs that gain nothing would be all that each call gets to.
+            if done.packs and time.monotonic() >= until:
                 done = replace(done, complete=False)
                 break
         if shrink:
