@@ -171,7 +171,7 @@ class EngineMatchesReducer(RuleBasedStateMachine):
 
     @rule(thread=THREADS)
     def purge(self, thread: str) -> None:
-        self.both(lambda e: e.purge(thread))
+        self.both(lambda e: replace(e.purge(thread), log_bytes=0))
 
     @rule(thread=THREADS, entries=st.lists(ENTRIES, min_size=1, max_size=3), time_us=TIMES)
     def erase(self, thread: str, entries: list[str], time_us: int) -> None:

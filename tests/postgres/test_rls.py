@@ -48,6 +48,8 @@ def test_a_role_can_do_everything_in_its_own_namespace(tenants: str, opened: Ope
     assert [info.id for info in store.list(origin="t", workspace="w").items] == ["g", "f"]
     store.delete("f")
     assert store.restore("f").info.deleted_at is None
+    assert [one.entry for one in fork.erase("a").entries] == ["a"]
+    assert fork.path()[0].erased_at is not None
     assert store.purge("t").kept_for == ("f", "g")
     assert fork.path()[0].id == "a"
     assert store.sweep(grace_seconds=0).blobs > 0
@@ -181,6 +183,7 @@ def test_an_engine_with_a_forged_namespace_reaches_nothing(
         lambda: engine.lease("t", Acquire("evil", 60)),
         lambda: engine.wait("t", after=0, timeout_seconds=0),
         lambda: engine.purge("t"),
+        lambda: engine.erase("t", ["a"], time_us=1),
         lambda: store.fork("t"),
         lambda: engine.get_blob(hash),
         lambda: store.create("evil"),
