@@ -220,14 +220,14 @@ def test_a_bundle_of_a_later_version_is_refused_and_a_line_of_a_later_type_is_no
     with clew.open("memory:") as target:
         assert bring(target, path).status == "imported"
     for wrong in (
-        [summed(b"", first[: first.rindex(b",")].replace(b'"version":1', b'"version":2')), second],
-        [first + b"\n", summed(b"t", b'{"type":"bundle","version":2')[:-1]],
+        [summed(b"", first[: first.rindex(b",")].replace(b'"version":1', b'"version":9')), second],
+        [first + b"\n", summed(b"t", b'{"type":"bundle","version":9')[:-1]],
     ):
         path.write_bytes(b"".join(wrong) + b"\n" + rest)
         with clew.open("memory:") as target:
             report = bring(target, path)
             assert (report.status, list(target.threads())) == ("failed", [])
-            assert "version 2" in str(report.reason)
+            assert "version 9" in str(report.reason)
 
 
 @pytest.mark.parametrize("parent", [MARK, "a\0b"])

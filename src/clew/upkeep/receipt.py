@@ -7,6 +7,7 @@ name what was removed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,8 +97,9 @@ class Inventory:
         if self._inherits:
             forks += [info.id for info in everything(self._store.engine) if info.origin is not None]
         for fork in dict.fromkeys(forks):
-            path = self._store.engine.path(fork)
-            self._shared |= {(entry.thread, entry.id) for entry in path}
+            with suppress(NotFound):  # it is purged as well, at this moment
+                path = self._store.engine.path(fork)
+                self._shared |= {(entry.thread, entry.id) for entry in path}
 
     def receipt(self, purged: Purged) -> Purged:
         """The purge with its receipt, when what was derived is forgotten, too."""
