@@ -491,6 +491,9 @@ for _name, _sql in {
         "UPDATE sqlite_sequence SET seq = 16777215 WHERE name = 'threads'",
         "UPDATE threads SET hash = 'x' WHERE id = 't'",
     ],
+    "the sequence of threads is 2 to the 62": [
+        "UPDATE sqlite_sequence SET seq = 1 << 62 WHERE name = 'threads'",
+    ],
     "the seq of a thread is 2 to the 32": ["UPDATE threads SET seq = 4294967295 WHERE id = 't'"],
     "a record has the last seq there is": [
         f"UPDATE records SET no = no | 4294967295 WHERE no >> 32 = {_T}",

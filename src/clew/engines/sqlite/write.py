@@ -246,8 +246,11 @@ def create(
             space.no,
         ),
     )
+    no = db.last_insert_rowid()
+    if not 0 < no <= rows.THREAD_NO_MAX:  # SQLite counts on from whatever the file says
+        text = f"the next thread would have the number {no:,}; nothing was written"
+        raise Corrupt("table sqlite_sequence", text)
     if draft.facts:
-        no = db.last_insert_rowid()
         head = Head(
             draft.id,
             leaf=entry,
