@@ -296,7 +296,7 @@ def _destroy(path: str, page: int) -> None:
 
 
 # Segments have numbers where namespaces have names; the others are not stored as rows but as keys.
-WITHOUT_ROWS_LIKE_THESE = {"segments", "facts", "tags", "blob_uses"}
+WITHOUT_ROWS_LIKE_THESE = {"segments", "facts", "tags", "blob_uses", "packed_ids"}
 
 
 def test_rows_are_told_apart_by_how_many_columns_they_have() -> None:

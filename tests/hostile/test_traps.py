@@ -87,6 +87,6 @@ def test_what_goes_over_a_limit_is_noticed(runner: Runner, tmp_path: Path) -> No
     for function in ("takes_time", "takes_memory", "writes", "fails", "waits"):
         limits = Limits(cpu_seconds=1, wall_seconds=5, memory_bytes=1 << 28, written_bytes=1 << 20)
         ended = runner.call(f"hostile.excesses:{function}", tmp_path, limits)
-        assert ended.failings(LIMITS), function
+        assert ended.failings(limits), function
     ended = runner.call("hostile.excesses:is_modest", tmp_path, Limits())
     assert ended.failings(Limits()) == []

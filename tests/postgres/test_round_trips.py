@@ -118,8 +118,9 @@ def test_other_writes(store: clew.Store, thread: clew.Thread, proxy: Proxy) -> N
         # The function, and around it a transaction: its answer must be here before the commit.
         (lambda: engine.purge("u"), 3),
         # And the children, deleted and not; whether it has snapshots, whose cache is to forget it;
-        # and whether there is a search index that knows it.
-        (lambda: store.purge("v"), 7),
+        # whether there is a search index that knows it; and for the receipt what it says, before,
+        # and which of its bodies and blobs are left, after.
+        (lambda: store.purge("v"), 15),
     ):
         assert trips(proxy, call) == count
 

@@ -219,6 +219,8 @@ async def use_store(store: AsyncStore, other: AsyncStore) -> None:
     assert await store.verify(quick=True, progress=progress) == []
     assert_type(await store.copy_to(other, progress=progress), CopyReport)
     assert await store.sweep(grace_seconds=60.0)
+    packed = await store.pack(tail=8, idle_seconds=60.0, max_seconds=1.0, shrink=False)
+    assert packed.complete
     report = await store.cleanup(
         older_than=LONG_AGO,
         keep=keep,

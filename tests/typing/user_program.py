@@ -226,6 +226,7 @@ def use_store(store: Store, other: Store) -> None:
     assert store.verify(quick=True, progress=progress) == []
     assert_type(store.copy_to(other, progress=progress), CopyReport)
     assert store.sweep(grace_seconds=60.0)
+    assert store.pack(tail=8, idle_seconds=60.0, max_seconds=1.0, shrink=False).complete
     report = store.cleanup(
         older_than=LONG_AGO,
         keep=keep,
