@@ -339,6 +339,18 @@ def test_a_log_without_its_index_is_not_passed_over(
         assert ("live", ["first"]) in read_all(store)
 
 
+def test_a_writer_that_is_just_leaving_does_not_make_a_store_unreadable(
+    sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes -shm away, and a moment later -wal: this is that moment."""
+    log = sqlite.with_name("threads.db-wal")
+    log.write_bytes(b"x" * 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(view.time, "sleep", lambda _: log.unlink(missing_ok=True))
+        found = view.look(sqlite, patience_seconds=5)
+    assert not found.logged
+
+
 def test_a_copied_file_alone_can_be_looked_at(
     sqlite: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

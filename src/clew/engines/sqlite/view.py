@@ -33,6 +33,7 @@ from clew.engines.sqlite.connections import SIDES, Connections, StoreConnection,
 from clew.engines.sqlite.schema import harden, is_older, recognise, refuse_foreign
 
 _LOG_HEADER_BYTES = 32  # a log that is no longer holds nothing
+_LEAVING_SECONDS = 1.0  # that a writer may need from the removal of -shm to that of -wal
 _PRAGMAS = {"temp_store": 2, "cache_size": -8192}
 
 
@@ -54,25 +55,28 @@ class View(Struct, frozen=True):
 
 def look(path: Path, patience_seconds: float) -> View:
     """How the store can be read now. Unavailable: it cannot, without writing; and what to do."""
-    deadline = time.monotonic() + patience_seconds
+    began = time.monotonic()
     path = Path(os.path.realpath(path))  # SQLite puts a log beside the file that a link leads to
     while True:
         found = os.stat(path)
+        waited = time.monotonic() - began
         if _size(path, "-wal") > _LOG_HEADER_BYTES:
-            if not path.with_name(f"{path.name}-shm").exists():
+            log = tuple(place.which(f"{path}{end}") for end in ("-wal", "-shm"))
+            if None not in log:
+                return View((found.st_dev, found.st_ino), log, None)
+            # The last writer that leaves takes -shm away first, and then -wal.
+            if waited >= min(patience_seconds, _LEAVING_SECONDS):
                 raise Unavailable(
                     f"{path} cannot be read without writing: what was written last is in "
                     f"{path.name}-wal, and {path.name}-shm, which leads to it, is not there; "
                     f"{_elsewhere(path, '-wal')}",
                     retryable=False,
                 )
-            log = tuple(place.which(f"{path}{end}") for end in ("-wal", "-shm"))
-            return View((found.st_dev, found.st_ino), log, None)
         # A file that was written this very moment could be written again and look the same.
-        if place.is_settled(found.st_mtime_ns):
+        elif place.is_settled(found.st_mtime_ns):
             looks = (found.st_size, found.st_mtime_ns)
             return View((found.st_dev, found.st_ino), (), looks)
-        if time.monotonic() >= deadline:
+        elif waited >= patience_seconds:
             raise _changing(path)
         time.sleep(0.005)
 
