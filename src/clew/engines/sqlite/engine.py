@@ -221,8 +221,11 @@ class SQLiteEngine:
 
     def _log_bytes(self) -> int:
         """How much is in the log that a checkpoint could not empty."""
+        return self._file_bytes("-wal")
+
+    def _file_bytes(self, ending: str = "") -> int:
         try:
-            return os.stat(f"{self._own_files[0]}-wal").st_size
+            return os.stat(self._own_files[0] + ending).st_size
         except OSError:
             return 0
 
@@ -271,13 +274,15 @@ class SQLiteEngine:
             if done.packs and time.monotonic() >= until:
                 done = replace(done, complete=False)
                 break
+        size_bytes = self._file_bytes()
         if shrink:
             self._shrink()
         if done.packs or shrink:
             # As for a purge: what lies in packs now must not live on in the log, row by row.
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        shrunk_bytes = max(0, size_bytes - self._file_bytes()) if shrink else 0
         with self._connections.reader() as db:
-            return replace(done, free_bytes=packing.free_bytes(db))
+            return replace(done, free_bytes=packing.free_bytes(db), shrunk_bytes=shrunk_bytes)
 
     def _runs(
         self, cold: packing.Cold, trained: packs.Dictionary | None
