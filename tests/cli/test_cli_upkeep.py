@@ -355,3 +355,27 @@ def test_without_a_terminal_there_is_no_bar() -> None:
 def test_the_time_that_is_left_is_said_in_words(seconds: float, said: str) -> None:
     assert _screen.bar_text("x", 1, 2, seconds).endswith(said)
     assert _screen.bar_text("x", 5, 0, seconds) == "x 5"
+
+
+# --- pack ---
+
+
+def test_pack_says_what_it_packed_and_what_shrank_and_when_there_was_nothing(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        for n in range(400):
+            thread.append("user_message", {"n": n, "text": "words that come again " * 9})
+    done = run("pack", str(path), "--idle-seconds", "0")
+    assert "packed: 399 entries, " in done.out
+    assert "of the file are free; --shrink gives them back" in done.out
+    before = path.stat().st_size
+    done = run("pack", str(path), "--idle-seconds", "0", "--shrink")
+    assert done.lines[0].startswith("nothing to pack")
+    assert done.lines[1].startswith("shrunk: the file is ")
+    assert path.stat().st_size < before
+    done = run("pack", str(path), "--idle-seconds", "0", "--shrink")
+    assert [line.split(":")[0] for line in done.lines] == ["nothing to pack", "nothing to shrink"]
+    assert "0 bytes" not in done.out

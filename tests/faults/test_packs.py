@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import clew
-from clew.engines.shared.compression import compress_run
+from clew.engines.shared.compression import compress_run, decompress_run
 from clew.engines.shared.tables import packs
 from clew.upkeep.repair import repair
 
@@ -106,9 +106,9 @@ def test_a_pack_that_claims_to_be_huge_is_refused(path: Path) -> None:
         first, last, entries, hashes = db.execute(
             "SELECT first, last, entries, hashes FROM packs ORDER BY first LIMIT 1"
         ).fetchone() or (0, 0, 0, b"")
-        bomb = compress_run(bytes(64 * 1024 * 1024), None)
-        stored = packs.stored_hash(first, last, entries, None, hashes, bomb)
-        query = "UPDATE packs SET data = ?, stored = ?, dictionary = NULL WHERE first = ?"
+        bomb = compress_run(bytes(64 * 1024 * 1024))
+        stored = packs.stored_hash(first, last, entries, hashes, bomb)
+        query = "UPDATE packs SET data = ?, stored = ? WHERE first = ?"
         db.execute(query, (bomb, stored, first))
     with clew.open(path) as store, pytest.raises(clew.Corrupt, match="67108864 bytes"):
         store.get("t").path()
@@ -127,37 +127,57 @@ def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:
         assert store.verify() == []
 
 
-# --- purge ---
+# --- purge and erasure ---
+
+THREADS = 6
+SECRET = random.Random(5).randbytes(48).hex()
+STRETCH = 12  # characters of the secret: so much of it in a row is no chance
 
 
-def secret(n: int) -> str:
-    return random.Random(n).randbytes(12).hex()
+def everything_stored(folder: Path) -> bytes:
+    """The bytes of a store's files, and whatever its packs have in them, unpacked."""
+    found = [path.read_bytes() for path in sorted(folder.iterdir())]
+    with database(folder / "store.db") as db:
+        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            for row in db.execute(f"SELECT * FROM {table}"):
+                found += [value for value in row if isinstance(value, bytes)]
+        for pack in packs.every(db, ()):
+            data = db.execute("SELECT data FROM packs WHERE first = ?", (pack.first,)).get
+            found.append(decompress_run(data, packs.PACK_BYTES_MAX))
+    return b"\0".join(found)
 
 
-def test_nothing_of_a_purged_thread_is_left_in_packs_and_dictionaries(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with clew.open(path) as store:
-        for t in range(6):
+def stretches_left(folder: Path) -> list[str]:
+    stored = everything_stored(folder)
+    every = (SECRET[at : at + STRETCH] for at in range(len(SECRET) - STRETCH + 1))
+    return [stretch for stretch in every if stretch.encode() in stored]
+
+
+@pytest.mark.parametrize("how", ["erase", "purge"])
+def test_nothing_is_left_of_a_secret_that_many_packed_threads_had(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with clew.open(folder / "store.db") as store:
+        for t in range(THREADS):
             thread = store.create(f"t{t}")
             for n in range(300):
-                text = f"{secret(t)} message {n} has words that are common to all of the threads"
-                thread.append("user_message", {"role": "user", "content": text * 4})
-        assert store.pack(tail=1, idle_seconds=0).packs >= 6
-        with database(path) as db:
-            trained = db.execute("SELECT data FROM dictionaries").fetchall()
-            assert len(trained) == 1
-        store.purge("t3")
-        with database(path) as db:
-            for table, column in (("packs", "data"), ("dictionaries", "data"), ("records", "body")):
-                for (data,) in db.execute(f"SELECT {column} FROM {table}"):
-                    assert secret(3).encode() not in (data or b"")
-        for t in (0, 1, 2, 4, 5):
-            assert secret(t) in str(store.get(f"t{t}").path()[7].body)
-            assert secret(t).encode() not in trained[0][0]
-        for t in (0, 1, 2, 4, 5):
-            store.purge(f"t{t}")
-        with database(path) as db:
-            assert db.execute("SELECT count(*) FROM dictionaries").get == 0
+                text = f"message {n} has words that are common to all of the threads " * 4
+                secret = SECRET if n % 10 == 0 else ""
+                body = {"role": "user", "content": f"{text} {secret}"}
+                thread.append("user_message", body, id=f"t{t}-e{n}")
+        assert store.pack(tail=1, idle_seconds=0).packs >= THREADS
+        assert stretches_left(folder)
+        for t in range(THREADS):
+            if how == "purge":
+                store.purge(f"t{t}")
+            else:
+                store.get(f"t{t}").erase(*(f"t{t}-e{n}" for n in range(0, 300, 10)))
+        assert stretches_left(folder) == []
+        assert store.verify() == []
+        if how == "erase":
+            words = str(store.get("t3").path()[7].body)
+            assert "message 7 has words" in words
 
 
 # --- beside others ---

@@ -168,7 +168,7 @@ def test_it_takes_a_hundredth_of_a_core_and_then_rests_for_a_week(
     path = tmp_path / "s.db"
     fill(str(path))
     damage(path, b'[3,1,"needle"]', b'[3,1,"noodle"]')
-    monkeypatch.setattr(module, "_STEP_SECONDS", 0)
+    monkeypatch.setattr(module, "STEP_SECONDS", 0)
     told: list[ScrubReport] = []
     runs = len(list(parts(str(path))))
     for file in (tmp_path / "state" / "clew").iterdir():

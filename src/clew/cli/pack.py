@@ -58,14 +58,21 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     elif not packs:
         screen.line("nothing to do: this kind of store packs nothing")
     else:
-        _draw(screen, done)
+        _draw(screen, done, shrink=options.shrink)
     return _exits.OK
 
 
-def _draw(screen: Screen, done: PackResult) -> None:
-    sizes = f"{size(done.size_bytes)} in {size(done.stored_bytes)}"
-    screen.line(("packed", "bold green"), f": {plural(done.entries, 'entry')}, {sizes}")
+def _draw(screen: Screen, done: PackResult, *, shrink: bool) -> None:
+    if done.packs:
+        sizes = f"{size(done.size_bytes)} in {size(done.stored_bytes)}"
+        screen.line(("packed", "bold green"), f": {plural(done.entries, 'entry')}, {sizes}")
+    else:
+        screen.line("nothing to pack: what is cold is packed already, or gains nothing by it")
     if not done.complete:
         screen.line("there is more to pack; run it again")
-    if done.free_bytes:
+    if done.shrunk_bytes:
+        screen.line(("shrunk", "bold green"), f": the file is {size(done.shrunk_bytes)} shorter")
+    elif shrink:
+        screen.line("nothing to shrink: the file has no free room")
+    elif done.free_bytes:
         screen.line(f"{size(done.free_bytes)} of the file are free; --shrink gives them back")

@@ -2,7 +2,8 @@
 
 The viewer listens on this machine only. The link that it opens has a token, and without that
 token nothing is shown. While it runs it also reads the store once a week, at a hundredth of a core,
-and the page Health says what it found. Ctrl-C ends it. Needs the extra: pip install 'clew[viewer]'
+and the page Health says what it found; and packs what is cold, as clew pack does, at another
+hundredth. Ctrl-C ends it. Needs the extra: pip install 'clew[viewer]'
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from clew.cli._screen import Screen
 from clew.cli._stores import existing, named, open_existing
 from clew.core.errors import Unsupported
 from clew.store import Store
+from clew.upkeep.pack import Packer
 from clew.upkeep.scrub import Scrubber
 
 
@@ -40,6 +42,9 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-open", action="store_true", help="only print the link")
     parser.add_argument(
         "--no-scrub", action="store_true", help="do not read the store in the background"
+    )
+    parser.add_argument(
+        "--no-pack", action="store_true", help="do not pack the store in the background"
     )
 
 
@@ -91,7 +96,10 @@ def serve(
         if not options.no_open:
             webbrowser.open(link)
 
-    with nullcontext() if options.no_scrub else Scrubber(options.store):
+    with (
+        nullcontext() if options.no_scrub else Scrubber(options.store),
+        nullcontext() if options.no_pack or options.read_only else Packer(options.store),
+    ):
         listen.serve(store, listener, place=place, query=query, ready=ready)
     screen.line("ended")
     return _exits.OK

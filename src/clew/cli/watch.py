@@ -4,7 +4,8 @@ Without PATH it is everything that agents keep in your home folder. What an agen
 stays in the store. It reads files only, brings them as `clew import` does, and may be stopped and
 started at any time. One runs for a store at a time. With watchfiles (pip install watchfiles) the
 system tells of changes; without it, everything is looked at once a minute (--every). In the
-background the store is read once a week, at a hundredth of a core, and damage gets a line.
+background the store is read once a week, at a hundredth of a core, and damage gets a line; and
+what is cold is packed, as clew pack does, at another hundredth.
 
 --install writes a service for your user that does this from login on, and says how to start it.
 """
@@ -33,6 +34,7 @@ from clew.interchange import tree
 from clew.interchange.registry import AGENTS
 from clew.interchange.report import FileReport
 from clew.interchange.watch import Watch, changes_of
+from clew.upkeep.pack import Packer
 from clew.upkeep.scrub import Scrubber, ScrubReport
 
 _UNIT = """\
@@ -72,6 +74,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-scrub", action="store_true", help="do not read the store in the background"
     )
+    parser.add_argument(
+        "--no-pack", action="store_true", help="do not pack the store in the background"
+    )
     parser.add_argument("--install", action="store_true", help="write a service for your user")
 
 
@@ -108,7 +113,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         if options.once:
             watch.run([None])
             return _exits.OK
-        with nullcontext() if options.no_scrub else Scrubber(options.store, tell_damage):
+        with (
+            nullcontext() if options.no_scrub else Scrubber(options.store, tell_damage),
+            nullcontext() if options.no_pack else Packer(options.store),
+        ):
             watch.run(changes_of(folders, options.every))
     return _exits.OK
 

@@ -64,7 +64,8 @@ class PackResult(Struct, frozen=True, kw_only=True):
     """What `pack` has done: so many entries are in so many new packs.
 
     `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
-    of the store's file are free for what is written next. `complete`: nothing cold was left over.
+    of the store's file are free for what is written next; it is `shrunk_bytes` shorter than before.
+    `complete`: nothing cold was left over.
     """
 
     entries: int = 0
@@ -72,6 +73,7 @@ class PackResult(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     stored_bytes: int = 0
     free_bytes: int = 0
+    shrunk_bytes: int = 0
     complete: bool = True
 
 

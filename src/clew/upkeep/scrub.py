@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -30,6 +29,7 @@ from clew.core.drafts import now_us
 from clew.core.engine import Engine
 from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
 from clew.core.model import DEFAULT_NAMESPACE, Entry, Problem, Record, ThreadInfo
+from clew.upkeep.background import STEP_SECONDS, Background
 from clew.upkeep.transfer import files_of, find_thread, size_of
 
 _log = logging.getLogger("clew")
@@ -37,9 +37,6 @@ _log = logging.getLogger("clew")
 PAGE = 100  # records that are read before the budget is looked at
 PROBLEMS_MAX = 200  # that are remembered; verify names them all
 WEEK_US = 7 * 24 * 3600 * 1_000_000
-SHARE = 0.01  # of a core, for a scrub in the background
-_STEP_SECONDS = 0.2
-_END_SECONDS = 5.0
 
 
 class Scrubbed(Struct, kw_only=True):
@@ -304,13 +301,13 @@ def _kept(place: str) -> Iterator[Scrubbed]:
 # --- in the background ----------------------------------------------------------------------
 
 
-class Scrubber:
-    """Scrubs a store in a thread of its own, while the process does something else.
+class Scrubber(Background):
+    """Scrubs a store in the background, and after its end rests until a week after it began.
 
-    It works for a fifth of a second at a time and then rests for a hundred times as long as that
-    took, so that it takes a hundredth of a core at most. After the end of the store it rests until
-    a week after it began. `tell` is told of each run that knows of damage, from that thread.
+    `tell` is told of each run that knows of damage, from that thread.
     """
+
+    name = "clew scrub"
 
     def __init__(
         self,
@@ -320,38 +317,20 @@ class Scrubber:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
+        super().__init__(clock=clock, wait=wait)
         self._address, self._tell = address, tell
-        self._clock = clock
-        self._stop = threading.Event()
-        self._wait = wait or self._stop.wait
-        self._thread = threading.Thread(target=self.run, name="clew scrub", daemon=True)
 
-    def __enter__(self) -> Scrubber:
-        self._thread.start()
-        return self
+    def step(self) -> float:
+        try:
+            report = scrub(self._address, seconds=STEP_SECONDS)
+        except (ClewError, OSError) as error:  # another process is at it, or the store is busy
+            _log.info("the store is not scrubbed now: %s", error)
+            return 60.0
+        if report.problems and self._tell is not None:
+            self._tell(report)
+        return (report.begun_us + WEEK_US - now_us()) / 1e6 if report.finished else 0.0
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(_END_SECONDS)  # it reads only: the end of the process may cut it short
-
-    def run(self) -> None:
-        """Until it is told to stop."""
-        rest = self._until_due()
-        while not self._wait(rest):
-            begun, report = self._clock(), None
-            try:
-                report = scrub(self._address, seconds=_STEP_SECONDS)
-            except (ClewError, OSError) as error:
-                _log.info("the store is not scrubbed now: %s", error)
-            if report is not None and report.problems and self._tell is not None:
-                self._tell(report)
-            rest = (self._clock() - begun) / SHARE
-            if report is None:
-                rest = max(rest, 60.0)  # another process is at it, or the store is busy
-            elif report.finished:
-                rest = max(rest, (report.begun_us + WEEK_US - now_us()) / 1e6)
-
-    def _until_due(self) -> float:
+    def first_rest(self) -> float:
         """How long until the next reading has to begin: none if one is under way."""
         try:
             with closing(open_engine(self._address, readonly=True)) as engine:

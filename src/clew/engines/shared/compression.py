@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from msgspec import Struct
@@ -80,29 +80,27 @@ def _decompress(hash: str, size: int, data: bytes) -> bytes:
         raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
 
 
-# --- packs: runs of entries, with a dictionary that was trained on others ---
+# --- packs: runs of entries ---
 
 
-def compress_run(data: bytes, dictionary: bytes | None) -> bytes:
+def compress_run(data: bytes) -> bytes:
     """One frame that says its size and has a checksum, so that no damage comes out of it."""
     zstd = _zstd()
     options = {
         zstd.CompressionParameter.compression_level: _RUN_LEVEL,
         zstd.CompressionParameter.checksum_flag: 1,
     }
-    trained = None if dictionary is None else _dictionary(dictionary)
-    return bytes(zstd.compress(data, options=options, zstd_dict=trained))
+    return bytes(zstd.compress(data, options=options))
 
 
-def decompress_run(data: bytes, most: int, dictionary: bytes | None) -> bytes:
+def decompress_run(data: bytes, most: int) -> bytes:
     """Corrupt if it is damaged, or would have more than `most` bytes."""
     zstd = _zstd()
     try:
         size = zstd.get_frame_info(data).decompressed_size
         if size is None or size > most:  # nothing is spent on one that cannot be
             raise Corrupt("a pack", f"it says that it has {size} bytes")
-        trained = None if dictionary is None else _dictionary(dictionary)
-        frame = zstd.ZstdDecompressor(zstd_dict=trained)
+        frame = zstd.ZstdDecompressor()
         found = bytes(frame.decompress(data, max_length=size + 1))
     except (zstd.ZstdError, OverflowError, MemoryError, ValueError) as error:
         raise Corrupt("a pack", f"it cannot be decompressed: {error}") from error
@@ -116,21 +114,6 @@ def decompress_run(data: bytes, most: int, dictionary: bytes | None) -> bytes:
 
 
 _last: list[Any] = []
-
-
-def train(samples: Sequence[bytes], size: int) -> bytes | None:
-    """A dictionary of what the samples have in common; None if that is too little."""
-    zstd = _zstd()
-    try:
-        return bytes(zstd.train_dict(samples, size).dict_content)
-    except (zstd.ZstdError, ValueError):
-        return None
-
-
-@lru_cache(maxsize=4)
-def _dictionary(data: bytes) -> Any:
-    # Made ready once: that takes longer than to decompress a pack with it.
-    return _zstd().ZstdDict(data)
 
 
 @cache

@@ -14,7 +14,6 @@
 --   blob_uses   blobs that an entry says it refers to
 --   packs       runs of cold entries, compressed; such an entry has no row in records
 --   packed_ids  where an entry of a pack is found by its id
---   dictionaries  what packs are compressed with, trained on what the store holds
 --
 -- The life of a record. An append puts large bodies into blobs, writes the records under the next
 -- seqs of their thread, a segment where an entry does not follow the one before it, facts and tags
@@ -159,7 +158,6 @@ CREATE TABLE packs (
   first      INTEGER PRIMARY KEY,           -- the number of its first entry's record
   last       INTEGER NOT NULL,              -- that of its last
   entries    INTEGER NOT NULL,              -- how many it holds
-  dictionary INTEGER,                       -- dictionaries.no, or NULL
   hashes     BLOB    NOT NULL,              -- of each entry its hash, 32 bytes
   stored     TEXT    NOT NULL,              -- the hash of all of the above and of `data`
   data       BLOB    NOT NULL               -- the other columns of the entries, as one zstd frame
@@ -170,10 +168,3 @@ CREATE TABLE packed_ids (
   no  INTEGER NOT NULL,                     -- the number of its record
   PRIMARY KEY (key, no)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE dictionaries (
-  no    INTEGER PRIMARY KEY,
-  space INTEGER NOT NULL,                   -- namespaces.no
-  hash  TEXT    NOT NULL,                   -- of `data`
-  data  BLOB    NOT NULL                    -- a zstd dictionary
-) STRICT;

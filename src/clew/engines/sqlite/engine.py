@@ -43,7 +43,7 @@ from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import GroupCommit, Ticket
-from clew.engines.shared.tables import namespaces, packs, purge, read, rows
+from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, erase, leases, write
 from clew.engines.sqlite import pack as packing
 from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
@@ -194,12 +194,7 @@ class SQLiteEngine:
         return self._write(lambda db: blobs.renew(db, self._space.no, wanted, now_us))
 
     def purge(self, thread: str) -> Purged:
-        def remove(db: apsw.Connection) -> Purged:
-            purged = purge.purge(db, self._space.no, thread)
-            packing.drop_unused(db, self._space.no)
-            return purged
-
-        purged = self._write(remove)
+        purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return replace(purged, log_bytes=self._log_bytes())
@@ -221,8 +216,11 @@ class SQLiteEngine:
 
     def _log_bytes(self) -> int:
         """How much is in the log that a checkpoint could not empty."""
+        return self._file_bytes("-wal")
+
+    def _file_bytes(self, ending: str = "") -> int:
         try:
-            return os.stat(f"{self._own_files[0]}-wal").st_size
+            return os.stat(self._own_files[0] + ending).st_size
         except OSError:
             return 0
 
@@ -255,15 +253,14 @@ class SQLiteEngine:
         self._enter()
         if self.properties.read_only:
             raise ReadOnly(self.properties.place, operation="pack")
-        trained = self._dictionary()
         done = PackResult()
-        for made in self._runs(cold, trained):
+        for made in self._runs(cold):
             if made is not None and self._write(lambda db: packing.put(db, made)):  # noqa: B023
                 done = PackResult(
                     entries=done.entries + len(made.run),
                     packs=done.packs + 1,
                     size_bytes=done.size_bytes + made.raw_bytes,
-                    stored_bytes=done.stored_bytes + len(made.pack[4]) + len(made.pack[6]),
+                    stored_bytes=done.stored_bytes + len(made.pack[3]) + len(made.pack[5]),
                 )
                 # Writers of other processes look now and then whether they can have the lock.
                 time.sleep(blobs.SWEEP_SECONDS)
@@ -271,17 +268,17 @@ class SQLiteEngine:
             if done.packs and time.monotonic() >= until:
                 done = replace(done, complete=False)
                 break
+        size_bytes = self._file_bytes()
         if shrink:
             self._shrink()
         if done.packs or shrink:
             # As for a purge: what lies in packs now must not live on in the log, row by row.
             self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        shrunk_bytes = max(0, size_bytes - self._file_bytes()) if shrink else 0
         with self._connections.reader() as db:
-            return replace(done, free_bytes=packing.free_bytes(db))
+            return replace(done, free_bytes=packing.free_bytes(db), shrunk_bytes=shrunk_bytes)
 
-    def _runs(
-        self, cold: packing.Cold, trained: packs.Dictionary | None
-    ) -> Iterator[packing.Made | None]:
+    def _runs(self, cold: packing.Cold) -> Iterator[packing.Made | None]:
         """Pack after pack, ready to be put; None for a run that gains nothing as one."""
         no = 0
         while True:
@@ -297,20 +294,7 @@ class SQLiteEngine:
                     if run is None:
                         break
                     after = run[-1][0]
-                    yield packing.make(run, trained)
-
-    def _dictionary(self) -> packs.Dictionary | None:
-        """The dictionary of this namespace, trained now if there is none and enough to train on."""
-        space = self._space.no
-        with self._connections.reader() as db:
-            known = packing.newest_dictionary(db, space)
-            found = packing.samples(db, space) if known is None else {}
-        trained = packing.train_on(found) if found else None
-        if trained is None:
-            return known
-        self._write(lambda db: packing.put_dictionary(db, space, trained))
-        with self._connections.reader() as db:
-            return packing.newest_dictionary(db, space)
+                    yield packing.make(run)
 
     def _shrink(self) -> None:
         """Give the free pages of the file back. All of it is written anew, in one transaction."""

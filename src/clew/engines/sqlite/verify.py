@@ -125,8 +125,6 @@ class _Check:
             ("orphans", "segments", "first >> 32", "threads"),
             ("orphans", "packs", "first >> 32", "threads"),
             ("orphans", "packed_ids", "no >> 32", "threads"),
-            ("orphans", "packs", "dictionary", "dictionaries"),
-            ("orphans", "dictionaries", "space", "namespaces"),
             ("orphans", "threads", "space", "namespaces"),
             ("orphans", "blobs", "space", "namespaces"),
             ("orphans", "facts", "thread", "threads"),
@@ -160,16 +158,15 @@ class _Check:
     def packs(self) -> Iterator[Problem]:
         """Packs as they are stored. What is in them, the audit of their thread compares."""
         query = (
-            "SELECT p.first, p.last, p.entries, p.stored, t.id, t.space, d.space"
+            "SELECT p.first, p.last, p.entries, p.stored, t.id, t.space"
             f" FROM (SELECT no, id, space FROM threads WHERE {self._mine}) t"
             f" CROSS JOIN packs p ON p.first BETWEEN t.no << 32 AND t.no << 32 | {rows.SEQ_MAX}"
-            " LEFT JOIN dictionaries d ON d.no = p.dictionary ORDER BY p.first"
+            " ORDER BY p.first"
         )
         counted, end = 0, 0
-        for first, last, entries, stored, thread, space, home in self._db.execute(query):
+        for first, last, entries, stored, thread, space in self._db.execute(query):
             counted += entries
             flaws = ["it overlaps the one before it"] if first <= end else []
-            flaws += ["its dictionary is of another namespace"] if home not in (None, space) else []
             end = last
             try:
                 if not self._quick:

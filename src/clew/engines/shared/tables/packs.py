@@ -1,8 +1,9 @@
 """Packs: runs of cold entries that left `records`, compressed; how they are read and made.
 
-A pack holds entries of one thread, with what their rows held. It is decoded as a whole and then
-remembered for a while, so that the next entry of the same run costs nothing. Nothing that a pack
-says of itself is believed before memory is spent on it: docs/format.md has the layout.
+A pack holds entries of one thread, with what their rows held, and needs nothing but itself: what is
+taken out of it is nowhere else, as it would be in a dictionary that packs share. It is decoded as a
+whole and then remembered for a while, so that the next entry of the same run costs nothing. Nothing
+that a pack says of itself is believed before memory is spent on it: docs/format.md has the layout.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SEQ_MAX = 0xFFFF_FFFF
 
 Row = tuple[Any, ...]  # as `rows.to_record` takes it
 
-_PACK = "first, last, entries, dictionary, hashes, stored, data"
+_PACK = "first, last, entries, hashes, stored, data"
 
 
 class _Columns(Struct, array_like=True, forbid_unknown_fields=True):
@@ -64,12 +65,6 @@ class Pack(Struct, frozen=True):
     first: int
     last: int
     stored: str
-
-
-class Dictionary(Struct, frozen=True):
-    no: int
-    hash: str
-    data: bytes
 
 
 class Run(Struct, frozen=True):
@@ -219,35 +214,14 @@ def read(db: apsw.Connection, pack: Pack, *, anew: bool = False) -> Run:
         row = db.execute(f"SELECT {_PACK} FROM packs WHERE first = ?", (pack.first,)).fetchone()
         if row is None:
             raise _damaged(pack.first, "it is not there any more")
-        run = decode(row, dictionary(db, row[3]))
+        run = decode(row)
         _remembered.put(pack, run)
     return run
 
 
-def dictionary(db: apsw.Connection, no: Any) -> Dictionary | None:
-    """What a pack was compressed with. It is remembered by its hash, like what is decoded."""
-    if no is None:
-        return None
-    hash = db.execute("SELECT hash FROM dictionaries WHERE no = ?", (no,)).get
-    known = _dictionaries.get(hash)
-    if known is None:
-        known = db.execute("SELECT data FROM dictionaries WHERE no = ?", (no,)).get
-        if not isinstance(known, bytes) or digest(known) != hash:
-            why = "missing" if known is None else "not as it was written"
-            raise Corrupt(f"dictionary no. {no}", f"it is {why}; packs that use it cannot be read")
-        if len(_dictionaries) >= _DICTIONARIES_MAX:
-            _dictionaries.clear()
-        _dictionaries[hash] = known
-    return Dictionary(no, hash, known)
-
-
-_DICTIONARIES_MAX = 16
-_dictionaries: dict[Any, bytes] = {}
-
-
-def decode(row: Row, trained: Dictionary | None) -> Run:
+def decode(row: Row) -> Run:
     """What the row of a pack holds."""
-    first, last, entries, _, hashes, stored, data = row
+    first, last, entries, hashes, stored, data = row
     if not (
         all(type(number) is int for number in (first, last, entries))
         and type(hashes) is bytes
@@ -255,12 +229,12 @@ def decode(row: Row, trained: Dictionary | None) -> Run:
     ):
         raise _damaged(first, "its row has values that cannot be")
     # Before anything is made of it: what is remembered of a pack is remembered by this hash.
-    if stored != stored_hash(first, last, entries, trained, hashes, data):
+    if stored != stored_hash(first, last, entries, hashes, data):
         raise _damaged(first, "it is not as it was written")
     if not 0 < entries <= ENTRIES_MAX or len(hashes) != entries * _HASH_BYTES:
         raise _damaged(first, "it has not as many hashes as entries")
     try:
-        plain = decompress_run(data, PACK_BYTES_MAX, None if trained is None else trained.data)
+        plain = decompress_run(data, PACK_BYTES_MAX)
         found = _decoder.decode(plain)
     except (Corrupt, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(first, f"it cannot be read: {error}") from error
@@ -292,7 +266,7 @@ def _damaged(first: Any, why: str) -> Corrupt:
 # --- making ---------------------------------------------------------------------------------
 
 
-def encode(rows: Sequence[Row], trained: Dictionary | None) -> Row:
+def encode(rows: Sequence[Row]) -> Row:
     """The row of a pack that holds these rows, of one thread and in order."""
     by_column = list(zip(*rows, strict=True))
     numbers, ids, times, hashes, of_bodies, bodies = (by_column[at] for at in (0, 2, 3, 4, 11, 13))
@@ -307,28 +281,24 @@ def encode(rows: Sequence[Row], trained: Dictionary | None) -> Row:
         ],
         bodies,
     )
-    data = compress_run(_encoder.encode(columns), None if trained is None else trained.data)
+    data = compress_run(_encoder.encode(columns))
     made = (numbers[0], numbers[-1], len(numbers))
     own = b"".join(hashes)
-    stored = stored_hash(*made, trained, own, data)
-    return (*made, None if trained is None else trained.no, own, stored, data)
+    return (*made, own, stored_hash(*made, own, data), data)
 
 
 def _differences(values: Sequence[int]) -> list[int]:
     return [values[0], *map(int.__sub__, values[1:], values)]
 
 
-def stored_hash(
-    first: int, last: int, entries: int, trained: Dictionary | None, hashes: bytes, data: bytes
-) -> str:
-    """The hash of a pack as it is stored, and of what it was compressed with."""
-    of_dictionary = None if trained is None else trained.hash
-    return digest_fields("pack", first, last, entries, of_dictionary, digest(hashes), digest(data))
+def stored_hash(first: int, last: int, entries: int, hashes: bytes, data: bytes) -> str:
+    """The hash of a pack as it is stored."""
+    return digest_fields("pack", first, last, entries, digest(hashes), digest(data))
 
 
 def insert(db: apsw.Connection, pack: Row, rows: Sequence[Row]) -> None:
     """Store a pack of these rows, and where they are found by their ids."""
-    db.execute(f"INSERT INTO packs ({_PACK}) VALUES (?,?,?,?,?,?,?)", pack)
+    db.execute(f"INSERT INTO packs ({_PACK}) VALUES (?,?,?,?,?,?)", pack)
     db.executemany(
         "INSERT INTO packed_ids (key, no) VALUES (?,?)",
         [(key_of(row[2]), row[0]) for row in rows],
@@ -379,10 +349,7 @@ def take_out(db: apsw.Connection, no: int) -> bool:
 
 def replace(db: apsw.Connection, pack: Pack, held: Sequence[Row], rows: Sequence[Row]) -> None:
     """Let a pack that held some rows hold others, or none; what is stored of it is overwritten."""
-    trained = dictionary(
-        db, db.execute("SELECT dictionary FROM packs WHERE first = ?", (pack.first,)).get
-    )
     remove(db, pack, held)
     _remembered.forget(pack)
     if rows:
-        insert(db, encode(rows, trained), rows)
+        insert(db, encode(rows), rows)

@@ -4,7 +4,6 @@ CREATE TABLE packs (
   first      INTEGER PRIMARY KEY,           -- the number of its first entry's record
   last       INTEGER NOT NULL,              -- that of its last
   entries    INTEGER NOT NULL,              -- how many it holds
-  dictionary INTEGER,                       -- dictionaries.no, or NULL
   hashes     BLOB    NOT NULL,              -- of each entry its hash, 32 bytes
   stored     TEXT    NOT NULL,              -- the hash of all of the above and of `data`
   data       BLOB    NOT NULL               -- the other columns of the entries, as one zstd frame
@@ -15,10 +14,3 @@ CREATE TABLE packed_ids (
   no  INTEGER NOT NULL,                     -- the number of its record
   PRIMARY KEY (key, no)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE dictionaries (
-  no    INTEGER PRIMARY KEY,
-  space INTEGER NOT NULL,                   -- namespaces.no
-  hash  TEXT    NOT NULL,                   -- of `data`
-  data  BLOB    NOT NULL                    -- a zstd dictionary
-) STRICT;

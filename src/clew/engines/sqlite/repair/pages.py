@@ -157,7 +157,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 # --- a second view of a damaged SQLite store: the rows on its pages, in a database of their own ---
 
-_TABLES = ("records", "threads", "blobs", "leases", "namespaces", "packs", "dictionaries")
+_TABLES = ("records", "threads", "blobs", "leases", "namespaces", "packs")
 
 
 def rescue(damaged: Path, path: Path) -> apsw.Connection | None:
