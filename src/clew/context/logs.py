@@ -14,7 +14,7 @@ from msgspec import Struct
 from clew.core.engine import Engine, pages
 from clew.core.errors import NotFound
 from clew.core.model import Entry, ThreadInfo
-from clew.core.tombstones import is_erasure
+from clew.core.tombstones import PREFIX, is_erasure
 
 LOGS_MAX = 16  # threads that one came from, each from the next
 
@@ -38,6 +38,18 @@ def where_they_end(engine: Engine, thread: str) -> dict[str, Log]:
         found[info.id] = Log(last[0].seq, last[0].hash) if last else Log(0, None)
         info = _origin(engine, info)
     return found
+
+
+def erasures(engine: Engine, info: ThreadInfo) -> tuple[int, ...] | None:
+    """How many are told of, by a thread and those that it came from; None: one is not there."""
+    counts: list[int] = []
+    found: ThreadInfo | None = info
+    while found is not None and len(counts) < LOGS_MAX:
+        counts.append(sum(key.startswith(PREFIX) for key in found.fact_data))
+        if found.origin is None or found.origin.entry is None:
+            return tuple(counts)
+        found = _origin(engine, found)
+    return None
 
 
 def _origin(engine: Engine, info: ThreadInfo) -> ThreadInfo | None:
