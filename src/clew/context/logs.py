@@ -73,7 +73,7 @@ def advance(engine: Engine, own: str, logs: dict[str, Log], path: Sequence[Entry
     if log is not None:
         _skip(log, [entry for entry in path if entry.thread == own and entry.seq > log.seq])
     try:
-        return all([_read_on(engine, id, log, id != own) for id, log in logs.items()])
+        return all(_read_on(engine, id, log, id != own) for id, log in logs.items())
     except NotFound:
         return False
 
