@@ -90,9 +90,7 @@ def repeats(
                         yield Repeat(thread=info.id, record=record.id, fact=fact, how=how)
 
 
-def _how(
-    engine: Engine, thread: str, entry: Entry, ids: set[str], hashes: set[str]
-) -> str | None:
+def _how(engine: Engine, thread: str, entry: Entry, ids: set[str], hashes: set[str]) -> str | None:
     if entry.tombstone is not None or entry.id in ids:
         return None
     if entry.body_hash in hashes:
