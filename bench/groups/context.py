@@ -39,7 +39,7 @@ def _whole(workshop: Workshop) -> Iterable[Figure]:
 
 
 def _first(thread: clew.Thread) -> object:
-    thread.store.recall = Recall()
+    thread.store.recall = Recall(thread.store.engine)
     return thread.context("openai-chat").messages
 
 

@@ -79,7 +79,7 @@ class Store:
         """What the last contexts were made of, so that the next ones cost what is new."""
         from clew.context.recall import Recall  # when the first context is asked for
 
-        return Recall()
+        return Recall(self.engine)
 
     @property
     def properties(self) -> Properties:

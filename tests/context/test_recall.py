@@ -149,7 +149,7 @@ def test_a_context_after_an_append_reads_what_is_new(format: str) -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     store = clew.open("memory:")
-    recall = Recall(size_bytes_max=10_000)
+    recall = Recall(store.engine, size_bytes_max=10_000)
     threads = [store.create() for _ in range(8)]
     for thread in threads:
         thread.append("user_message", {"role": "user", "content": "x" * 2000})

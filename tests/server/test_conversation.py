@@ -248,3 +248,22 @@ def test_a_deleted_or_missing_thread(store: Store) -> None:
     assert "deleted" in client.get("/thread?id=gone").text
     assert client.get("/thread?id=never").status_code == 404
     assert client.get("/thread").status_code == 400
+
+
+def test_what_was_erased_says_so_and_nothing_else(store: Store) -> None:
+    thread = store.create("t", title="keys")
+    thread.append_message(user("my key is zanzibarkey"), id="a")
+    thread.append_message(says(text("It is."), call_("c1", "bash", command="zanzibarkey")), id="b")
+    thread.append("tool_result", gives("c1", "zanzibarkey"), id="c")
+    client = client_of(store)
+    pages = ("/thread", "/tree", "/context", "/context/raw", "/timeline", "/thread/markdown", "/")
+    before = client.get("/thread", params={"id": "t"}).text
+    assert "zanzibarkey" in before
+    thread.erase("a", "b", "c")
+    found = client.get("/thread", params={"id": "t"})
+    assert found.status_code == 200
+    assert found.text.count("erased on ") == 3
+    assert "[erased]" in found.text
+    for page in pages:
+        shown = client.get(page, params={"id": "t"})
+        assert (shown.status_code, "zanzibarkey" in shown.text) == (200, False), page

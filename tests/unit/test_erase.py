@@ -389,3 +389,54 @@ def test_only_a_receipt_has_what_was_removed() -> None:
         assert receipt is not None
         said = [entry for entry in store.get("t").read() if isinstance(entry, Entry)]
         assert receipt.id not in str(said)
+
+
+# --- what repeats it ---
+
+
+def test_earlier_saves_of_a_streamed_reply_go_with_it(address: Address, tmp_path: Path) -> None:
+    chunk: Any = {"id": "r", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    with clew.open(address("store")) as store:
+        thread = store.create("t")
+        thread.append_message({"role": "user", "content": "say it"})
+        with thread.streaming("openai-chat", id="reply", save_seconds=0) as reply:
+            for text in ("the ", WORD, " is this"):
+                choice = {"index": 0, "delta": {"role": "assistant", "content": text}}
+                reply.feed(chunk | {"choices": [choice | {"finish_reason": None}]})
+            reply.feed(chunk | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        with_it = [one for one in thread.read() if WORD.encode() in getattr(one, "data", b"")]
+        assert len(with_it) >= 3
+        receipt = thread.erase("reply")
+        assert {one.entry for one in receipt.entries} >= {one.id for one in with_it}
+        assert [one for one in thread.read() if WORD.encode() in getattr(one, "data", b"")] == []
+        assert store.verify() == []
+    assert files_with(tmp_path, WORD) == []
+
+
+def test_a_title_made_of_it_is_taken_away_and_named(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        thread = store.create("t", title=f"The {WORD}\u2026")
+        thread.append_message({"role": "user", "content": f"the  {WORD} is this"}, id="a")
+        store.fork("t", id="f", title="another one")
+        store.create("u", title=f"the {WORD}")
+        receipt = store.erase("f", ["a"])
+        assert thread.info.title is None
+        assert store.get("f").info.title is not None
+        assert store.get("u").info.title is not None, "it is of another thread"
+        assert [(one.thread, one.fact) for one in receipt.repeats] == [("t", "title")]
+
+
+def test_what_may_repeat_it_is_named(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        fill(store)
+        thread = store.get("t")
+        before = thread.append("compaction", {"summary": "s"}, id="early", parent=None)
+        thread.move("c")
+        thread.append_message({"role": "user", "content": f"the {WORD}"}, id="twice")
+        summary = thread.append("compaction", {"summary": f"about {WORD}"}, id="summary")
+        thread.label("a", WORD)
+        receipt = thread.erase("a")
+        found = {(one.record if one.fact is None else one.fact) for one in receipt.repeats}
+        assert found == {"twice", summary.id, "label.a"}
+        assert before.id not in found
+        assert msgspec.json.decode(msgspec.json.encode(receipt), type=Receipt) == receipt

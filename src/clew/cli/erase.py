@@ -57,4 +57,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     screen.line(("erased", "bold green"), f": {count}, {receipt.size_bytes:,} bytes")
     for line in remainders(receipt):
         screen.line(line, fit=False)
+    for one in receipt.repeats:
+        what = f"entry {one.record}" if one.fact is None else f"fact {one.fact}"
+        screen.line(f"may repeat it: {what} of thread {one.thread} ({one.how})", fit=False)
     return _exits.OK

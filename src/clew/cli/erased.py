@@ -15,6 +15,7 @@ from clew.cli._arguments import add_namespace, add_object, add_store_option
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_to_look
+from clew.core.errors import InvalidInput
 from clew.upkeep.proof import prove, read_receipt
 
 
@@ -28,6 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     path = Path(options.what)
+    if path.suffix == ".json" and not path.is_file():
+        # As an id it would be found nowhere, and that would be told as a proof.
+        raise InvalidInput("receipt", f"there is no file {options.what!r}")
     what = read_receipt(path.read_bytes()) if path.is_file() else options.what
     with open_to_look(options.store, options.namespace) as store, screen.bar("erased") as bar:
         proof = prove(store, what, bar)
@@ -38,6 +42,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     for trace in proof.traces:
         where = " ".join(part for part in (trace.thread, trace.entry) if part)
         screen.line((trace.place, "bold red"), f": {trace.text}", f" ({where})" if where else "")
+    if proof.receipt_of is not None:
+        screen.line(f"the receipt is of another store: {proof.receipt_of}", fit=False)
     for place in proof.unseen:
         screen.line(f"not looked at: {place}", fit=False)
     if proof.clean:

@@ -2,25 +2,26 @@
 
 An agent asks for its context after every few appends. What a store's contexts were last made of
 is kept here, for any handle of the thread, and goes on with the entries that came since, by this
-process or another one. Where it cannot go on, because the leaf stands elsewhere, or a compaction
-or an edit came, it is dropped and made anew.
+process or another one. Where it cannot go on, because the leaf stands elsewhere, a compaction or
+an edit came, or something was erased, it is dropped and made anew.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from threading import Lock
 from typing import Protocol
 
 from msgspec import Struct, UnsetType
 
+from clew.context.logs import Log, advance, where_they_end
 from clew.context.projection import Options, Projection, check_options, format_of, project_window
 from clew.context.request import Context
 from clew.context.window import PathReader, Window, read_window
+from clew.core.engine import Engine
 from clew.core.errors import NotFound
-from clew.core.model import Entry, Record
-from clew.core.tombstones import is_erasure
+from clew.core.model import Entry
 
 SIZE_BYTES_MAX = 32 * 1024 * 1024  # of the bodies, in all; what is made of them takes some more
 _ENTRY_BYTES = 1000  # what an entry takes beside its body, about
@@ -33,13 +34,15 @@ class _Thread(PathReader, Protocol):
     @property
     def id(self) -> str: ...
 
-    def read(self, *, after: int = 0) -> Iterable[Record]: ...
-
 
 class _Kept(Struct):
-    """A projection, the entry that it has come to, and its size in bytes, about."""
+    """A projection, the entry that it has come to, and its size in bytes, about.
+
+    `logs` are those of the threads that its entries are of.
+    """
 
     projection: Projection
+    logs: dict[str, Log]
     parent: str | None
     hash: str
     size: int
@@ -48,7 +51,8 @@ class _Kept(Struct):
 class Recall:
     """The projections of a store that were asked for last, up to a size in all."""
 
-    def __init__(self, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
+    def __init__(self, engine: Engine, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
+        self._engine = engine
         self._size_max = size_bytes_max
         self._size = 0
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()  # those asked for last at the end
@@ -66,16 +70,19 @@ class Recall:
         # Taken away while it is in use: of two who ask at once, one makes it from nothing.
         kept = self._take(key)
         if kept is not None:
-            kept = _continued(kept, thread, leaf, options)
+            kept = _continued(kept, self._engine, thread, leaf, options)
         if kept is not None:
             context = kept.projection.context(options)
         else:
+            logs = where_they_end(self._engine, thread.id)
             window = read_window(thread, leaf, compacted=compacted)
             projection = Projection(window, options)
             context = projection.context(options)
-            if window.last is not None and _is_found(window):
-                last = window.last
-                kept = _Kept(projection, last.parent, last.hash, _size(window.entries))
+            owners = _owners(window)
+            if window.last is not None and _is_found(window) and owners <= logs.keys():
+                last, size = window.last, _size(window.entries)
+                logs = {id: log for id, log in logs.items() if id in {thread.id, *owners}}
+                kept = _Kept(projection, logs, last.parent, last.hash, size)
         if kept is not None:
             self._put(key, kept)
         return context
@@ -114,7 +121,7 @@ def _may_be_kept(options: Options) -> bool:
 
 
 def _continued(
-    kept: _Kept, thread: _Thread, leaf: str | UnsetType | None, options: Options
+    kept: _Kept, engine: Engine, thread: _Thread, leaf: str | UnsetType | None, options: Options
 ) -> _Kept | None:
     """The projection with what came since; None if it cannot go on."""
     try:
@@ -125,7 +132,8 @@ def _continued(
     if not path or path[0].hash != kept.hash:
         return None
     new = path[1:]
-    if path[0].tombstone is not None or _was_erased(thread, path):
+    # Hashes stay when something is erased. This comes after the path was read.
+    if not advance(engine, thread.id, kept.logs, path):
         return None
     if any(entry.kind in _LOOKING_BACK for entry in new):
         return None
@@ -138,20 +146,12 @@ def _continued(
     return kept
 
 
-def _was_erased(thread: _Thread, path: Sequence[Entry]) -> bool:
-    """Whether the log tells, between the entries, that something before them was erased.
-
-    Where nothing but entries was written, as mostly, it need not be read.
-    """
-    first, last = path[0], path[-1]
-    if first.thread != last.thread or last.seq - first.seq == len(path) - 1:
-        return False
-    for record in thread.read(after=first.seq):
-        if record.seq > last.seq:
-            break
-        if is_erasure(record):
-            return True
-    return False
+def _owners(window: Window) -> set[str]:
+    """The threads that the entries of a window were written in."""
+    shown = [*window.entries, *window.kept, *window.carried]
+    if window.compaction is not None:
+        shown.append(window.compaction.entry)
+    return {entry.thread for entry in shown}
 
 
 def _is_found(window: Window) -> bool:

@@ -240,7 +240,11 @@ class Engine(Protocol):
     def erase(
         self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
     ) -> list[Erased]:
-        """Remove the bodies and metas of entries for good, all or none; their places stay.
+        """Remove the bodies and metas of entries for good; their places stay.
+
+        All or none of those that were written in one thread. Entries that a fork inherited may lie
+        in several: then an interruption may leave some threads done and others not, each entry
+        whole or erased, and the same call again finishes it.
 
         Each keeps its id, its hash and all that hangs on it: a tombstone is in its place, and what
         `read` and `path` give has a stand-in as its body (see `Entry.tombstone`). An entry that the

@@ -62,13 +62,23 @@ class Checked(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class Repeat(Struct, frozen=True, kw_only=True):
+    """A record that may say again what was erased: an entry, or a fact of that key; and why."""
+
+    thread: str
+    record: str
+    how: str
+    fact: str | None = None
+
+
 class Receipt(Struct, frozen=True, kw_only=True):
     """What was removed for good, when, and where it was looked for afterwards.
 
     The store keeps none: it would name what was removed. It is a JSON document of yours to keep;
     `clew erased` takes it and proves later that nothing is there. `entries` have the hashes of what
-    is gone, and `blobs` are blobs that went with it. `kept` entries of a purged thread stay because
-    forks share them.
+    is gone, and `blobs` are blobs that went with it. `repeats` are records that were not erased
+    and may say the same: a summary of it, a title made of it. `kept` entries of a purged thread
+    stay because forks share them.
     """
 
     id: str
@@ -85,6 +95,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     kept_for: tuple[str, ...] = ()
     reason: str | None = None
     checked: tuple[Checked, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
     format: str = "clew.receipt"
     version: int = 1
 

@@ -342,8 +342,14 @@ def is_message(entry: Entry) -> bool:
     return entry.kind in MESSAGE_KINDS
 
 
-def shared(known: Sequence[Any], given: Sequence[Any]) -> int:
-    """How many messages both lists begin with."""
+def shared(
+    known: Sequence[Any], given: Sequence[Any], erased: Mapping[int, str] | None = None
+) -> int:
+    """How many messages both lists begin with.
+
+    `erased` are the places of those that were erased, with the hashes that they had: a caller may
+    still have such a message, and it must not be stored anew for that.
+    """
     length = len(known)
     if length <= len(given) and known == given[:length]:  # the common case, at C's speed
         return length
@@ -352,7 +358,8 @@ def shared(known: Sequence[Any], given: Sequence[Any]) -> int:
             continue
         # Tuples are stored as lists, and the objects of SDKs as what they would send.
         try:
-            if encode(ours) != encode(messages.as_body(theirs)):
+            data = encode(messages.as_body(theirs))
+            if encode(ours) != data and digest(data) != (erased or {}).get(index):
                 return index
         except ClewError:
             return index

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from clew.core import drafts
 from clew.core.codec import new_id
 from clew.core.errors import ClewError, NotFound
@@ -22,6 +24,7 @@ from clew.snapshots import catalogue
 from clew.snapshots.take import cache_of
 from clew.snapshots.tree import Trees
 from clew.upkeep.receipt import check_places, forget_derived
+from clew.upkeep.repeats import earlier_saves, family_of, repeats, texts_of, untitled
 
 if TYPE_CHECKING:
     from clew.store import Store
@@ -35,16 +38,29 @@ def erase(store: Store, thread: str, entries: Iterable[str], reason: str | None)
     if reason is not None:
         check_name(reason, "reason", REASON_BYTES_MAX)
     before = [_get(store, thread, id) for id in dict.fromkeys(ids)]
+    saves = earlier_saves(store.engine, before)
+    family = family_of(store.engine, {thread, *(entry.thread for entry in before)})
+    texts = texts_of(before)
+    untitled(store, family, before)
+    # First: after a crash they are found by the reply that they are saves of.
+    saved = [
+        one
+        for entry in saves
+        for one in store.engine.erase(
+            entry.thread, [entry.id], time_us=store.clock(), reason=reason
+        )
+    ]
     doomed = {hash for entry in before for hash in used_blobs(entry)}
     doomed |= _release_snapshots(store, before)
     bodies = store.engine.has_blobs({entry.body_hash for entry in before})
-    erased = store.engine.erase(thread, ids, time_us=store.clock(), reason=reason)
+    erased = store.engine.erase(thread, ids, time_us=store.clock(), reason=reason) + saved
     # What was erased by a call that got no further has left these behind.
     doomed |= {hash for one in erased for hash in one.blobs}
     owners = sorted({one.thread for one in erased})
     forget_derived(store, owners)
     gone = _sweep(store, doomed) | (bodies - store.engine.has_blobs(bodies))
-    return _receipt(store, owners, erased, gone, doomed, reason)
+    found = tuple(repeats(store.engine, family, before, texts))
+    return replace(_receipt(store, owners, erased, gone, doomed, reason), repeats=found)
 
 
 def _get(store: Store, thread: str, id: str) -> Entry:

@@ -39,13 +39,17 @@ class Trace(Struct, frozen=True, kw_only=True):
 
 
 class Proof(Struct, frozen=True, kw_only=True):
-    """What was looked for, where, and what was found. `unseen` are places that cannot be seen."""
+    """What was looked for, where, and what was found. `unseen` are places that cannot be seen.
+
+    `receipt_of` is the store that a receipt was given by, if that is another one.
+    """
 
     ids: tuple[str, ...]
     hashes: tuple[str, ...]
     looked: tuple[str, ...]
     traces: tuple[Trace, ...]
     unseen: tuple[str, ...] = ()
+    receipt_of: str | None = None
 
     @property
     def clean(self) -> bool:
@@ -60,6 +64,7 @@ class Wanted(Struct, frozen=True):
     entries: frozenset[str] = frozenset()
     bodies: frozenset[str] = frozenset()
     blobs: frozenset[str] = frozenset()
+    hashes: frozenset[tuple[str, str, str]] = frozenset()  # thread, entry and hash, by a receipt
 
 
 def read_receipt(data: bytes) -> Receipt:
@@ -78,7 +83,8 @@ def wanted(store: Store, what: str | Receipt) -> Wanted:
         threads = frozenset(what.threads) if what.what == "purge" else frozenset()
         entries = frozenset(one.entry for one in what.entries) if what.what == "erase" else ()
         bodies = frozenset(one.body_hash for one in what.entries)
-        return Wanted(threads, frozenset(entries), bodies, frozenset(what.blobs))
+        hashes = frozenset((one.thread, one.entry, one.hash) for one in what.entries)
+        return Wanted(threads, frozenset(entries), bodies, frozenset(what.blobs), hashes)
     id = check_name(what, "id")
     found = [entry for _, entry in _entries(store, frozenset({id})) if entry.tombstone]
     if found:
@@ -104,7 +110,16 @@ def prove(store: Store, what: str | Receipt, progress: Progress | None = None) -
         looked=tuple(looked),
         traces=tuple(dict.fromkeys(traces)),
         unseen=tuple(unseen),
+        receipt_of=_elsewhere(store, what),
     )
+
+
+def _elsewhere(store: Store, what: str | Receipt) -> str | None:
+    """The store that a receipt is of, unless it is this one."""
+    if not isinstance(what, Receipt):
+        return None
+    here = (store.properties.place, store.properties.namespace)
+    return None if (what.store, what.namespace) == here else f"{what.store} ({what.namespace})"
 
 
 # --- what the store says ---
@@ -147,12 +162,22 @@ def _in_record(record: Record, sought: Wanted) -> Iterator[Trace]:
     where = {"place": "records", "thread": record.thread}
     if record.thread in sought.threads:
         yield Trace(**where, text="a record of it, which a fork shares", entry=record.id)
-    if not isinstance(record, Entry) or record.tombstone is not None:
+    if not isinstance(record, Entry):
+        return
+    if record.id in sought.entries and _differs(record, sought):
+        text = "the entry has another hash than the receipt says: it was changed, or is another's"
+        yield Trace(**where, text=text, entry=record.id)
+    if record.tombstone is not None:
         return
     if record.id in sought.entries:
         yield Trace(**where, text="an entry of that id has a body", entry=record.id)
     elif record.body_hash in sought.bodies:
         yield Trace(**where, text="an entry has the same body", entry=record.id)
+
+
+def _differs(entry: Entry, sought: Wanted) -> bool:
+    told = [hash for thread, id, hash in sought.hashes if (thread, id) == (entry.thread, entry.id)]
+    return bool(told) and entry.hash not in told
 
 
 def _entries(store: Store, ids: frozenset[str]) -> Iterator[tuple[str, Entry]]:

@@ -22,6 +22,7 @@ from clew.core.codec import decode, digest, encode
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput
 from clew.core.model import Entry, EntryDraft
+from clew.core.tombstones import TEXT
 from clew.messages.incoming import message_draft
 
 ELEMENT, TABLE = "langgraph.element", "langgraph.table"
@@ -75,6 +76,9 @@ class Elements(NamedTuple):
 
 def element_of(entry: Entry) -> tuple[Item, Ref]:
     """An element from its entry: a message, the message of an edit, or anything else."""
+    if entry.tombstone is not None and entry.tombstone.format != ELEMENT:
+        target = entry.body["target"] if entry.kind == "context_edit" else entry.id
+        return item_of(_erased(entry), message=True), Ref(entry.id, target)
     if entry.kind == "context_edit":
         body = entry.body
         return item_of(body["message"], message=True), Ref(entry.id, body["target"])
@@ -82,6 +86,16 @@ def element_of(entry: Entry) -> tuple[Item, Ref]:
         message = entry.meta.get("message") is True
         return Item(entry.data, entry.body_hash, message), Ref(entry.id, None)
     return Item(entry.data, entry.body_hash, True), Ref(entry.id, entry.id)
+
+
+_TYPES = {"assistant_message": "ai", "system_message": "system", "tool_result": "tool"}
+
+
+def _erased(entry: Entry) -> dict[str, Json]:
+    """What the graph is given in place of a message that was erased, and of the call it answers."""
+    type = _TYPES.get(entry.kind, "human")
+    found: dict[str, Json] = {"type": type, "content": TEXT, "id": entry.id}
+    return {**found, "tool_call_id": entry.id} if type == "tool" else found
 
 
 class Reader:

@@ -36,6 +36,7 @@ from clew.adapters.langgraph.elements import (
     whole,
 )
 from clew.adapters.langgraph.memory import Memory
+from clew.context.logs import erasures
 from clew.core import drafts
 from clew.core.codec import digest, encode
 from clew.core.engine import pages
@@ -164,6 +165,7 @@ class Journal:
         known = self.memory.heads.get(self.name)
         if known is not None and known.birth != _birth(info):
             self.memory.forget(self.name)  # it is another thread of this name
+        self.memory.forget_erased(self.name, erasures(self.engine, info))
         return None if info.deleted_at is not None else info
 
     def find(self, checkpoint_id: str | None) -> Found | None:

@@ -48,6 +48,7 @@ class Memory:
     def __init__(self) -> None:
         self.heads: Recent[str, Head] = Recent()
         self.slots: Recent[tuple[str, str], int] = Recent()
+        self.erasures: Recent[str, tuple[int, ...] | None] = Recent()
         self._lists: OrderedDict[tuple[str, str, str], dict[str, Elements]] = OrderedDict()
         self._size = 0
         self._mutex = threading.Lock()
@@ -69,6 +70,15 @@ class Memory:
             while self._size > _REMEMBERED_BYTES and len(self._lists) > 1:
                 _, gone = self._lists.popitem(last=False)
                 self._size -= sum([one.size for one in gone.values()])
+
+    def forget_erased(self, thread: str, erasures: tuple[int, ...] | None) -> None:
+        """Let go of what a thread says if something of it was erased; None: that is not told."""
+        if erasures is None or self.erasures.get(thread) not in (None, erasures):
+            self.forget_head(thread)
+            with self._mutex:
+                for key in [key for key in self._lists if key[0] == thread]:
+                    self._size -= sum([one.size for one in self._lists.pop(key).values()])
+        self.erasures[thread] = erasures
 
     def forget_head(self, thread: str) -> None:
         self.heads.drop(lambda name: name == thread)

@@ -214,6 +214,7 @@ class StoredRun(Struct, kw_only=True):
     leaf: str | None
     messages: list[Any] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    erased: dict[int, str] = field(default_factory=dict)  # by place: the hashes that they had
     facts: dict[str, Any] = field(default_factory=dict)
     created_us: int | None = None
     deleted: ThreadInfo | None = None
@@ -229,7 +230,7 @@ class RunSave:
     def __init__(
         self, checkpoint: Checkpoint, stored: StoredRun, format: str | None, now_us: int
     ) -> None:
-        common = _base.shared(stored.messages, checkpoint.messages)
+        common = _base.shared(stored.messages, checkpoint.messages, stored.erased)
         self._stored = stored
         self._common = common
         self._rest = checkpoint.messages[common:]
@@ -267,6 +268,7 @@ class RunSave:
             leaf=self._new[-1].id,
             messages=messages,
             ids=ids,
+            erased={n: was for n, was in self._stored.erased.items() if n < self._common},
             facts=facts,
             created_us=self._created_us,
         )

@@ -245,6 +245,7 @@ class Runs:
             leaf=info.leaf,
             messages=[entry.body for entry in messages],
             ids=[entry.id for entry in messages],
+            erased={n: one.body_hash for n, one in enumerate(messages) if one.tombstone},
             facts=info.facts,
             created_us=to_us(known) if known else None,
         )
