@@ -76,11 +76,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
     The store keeps none: it would name what was removed. It is a JSON document of yours to keep;
     `clew erased` takes it and proves later that nothing is there. `entries` have the hashes of what
-<<<<<<< HEAD
     is gone, and `blobs` are blobs that went with it. `repeats` are records that were not erased
-=======
-    is gone, and `blobs` are blobs that went with it. `repeats` are records that were not erased,
->>>>>>> erase
     and may say the same: a summary of it, a title made of it. `kept` entries of a purged thread
     stay because forks share them.
     """
