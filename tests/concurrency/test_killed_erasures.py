@@ -32,15 +32,15 @@ with clew.open(address) as store:
 
 
 @pytest.fixture(params=["sqlite", "files", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     if request.param == "postgres":
         return "postgres", str(request.getfixturevalue("postgres_dsn"))
     return request.param, f"{request.param}:{tmp_path / 'store'}"
 
 
 @pytest.mark.parametrize("point", range(4))
-def test_each_entry_is_whole_or_erased(place: tuple[str, str], point: int) -> None:
-    engine, address = place
+def test_each_entry_is_whole_or_erased(where: tuple[str, str], point: int) -> None:
+    engine, address = where
     with clew.open(address) as store:
         thread = store.create("a")
         for n in range(3):

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import itemgetter
 
 import apsw
 from msgspec import Struct, UnsetType
@@ -444,9 +445,10 @@ class Index:
         with self.asked() as db:
             query = (
                 "SELECT f.key, f.record, r.body FROM facts f LEFT JOIN records r ON r.no = f.record"
-                " WHERE f.thread = ? ORDER BY f.record"
+                " WHERE f.thread = ?"
             )
-            return every(db, query, (no,))
+            # Not sorted by SQLite: that writes large values to a file of its own, at each look.
+            return sorted(every(db, query, (no,)), key=itemgetter(1))
 
     def has_entry(self, no: int, id: str) -> bool:
         """Whether an entry of that id is indexed as one of the thread's own."""
