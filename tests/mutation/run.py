@@ -5,8 +5,8 @@
 All mutants are tried, or with --sample some of each module: the same ones for the same seed. A
 mutant is tried with the tests of its module's area, on engines that need no server, that run the
 line with the mistake: which ones do is found out once. The fast ones come first, up to the first
-failure. What takes ten times as long as without a mistake is noticed too. Survivors are listed, with
-the reason if survivors.py has one. Exit code 1: fewer than 85 % were noticed.
+failure. What takes ten times as long as without a mistake is noticed too. Survivors are listed,
+with the reason if survivors.py has one. Exit code 1: fewer than 85 % were noticed.
 
 Every mutant runs in a process of its own. For a mistake in what a function does it is forked from
 one that has loaded everything, and gives the function its other code; for one in what runs when a
@@ -439,7 +439,7 @@ def key_of(name: str, mutant: Mutant) -> str:
 
 
 def report(chosen: dict[str, list[Mutant]], codes: dict[str, int]) -> float:
-    """Print what survived, then how many of each module did not; the share of those that did not."""
+    """Print what survived, then how many of each module were noticed; the share of these."""
     lost = {
         name: [mutant for mutant in found if codes[key_of(name, mutant)] == 0]
         for name, found in chosen.items()
