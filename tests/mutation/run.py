@@ -46,7 +46,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 SOURCE = ROOT / "src" / "clew"
-sys.path.insert(0, str(TESTS))
+sys.path[:0] = [str(ROOT), str(TESTS)]
 
 from mutation.mutants import Mutant, mutants  # noqa: E402
 from mutation.survivors import REASONS  # noqa: E402
@@ -172,12 +172,12 @@ def _ended(running: dict[int, tuple[str, float, str]]) -> Iterator[tuple[str, in
         yield key, os.waitstatus_to_exitcode(status) if done else -1
 
 
-def run_pytest(paths: list[str], plugin: object) -> int:
+def run_pytest(paths: list[str], plugin: object, said: io.StringIO) -> int:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+    with redirect_stdout(said), redirect_stderr(said):
         try:
             return int(pytest.main([*options, *paths], plugins=[plugin]))
         except BaseException:
@@ -240,7 +240,7 @@ def imported_with(name: str, mutant: Mutant, known: Known) -> Work:
     def work() -> int:
         sys.meta_path.insert(0, Mistaken(name, mutant))
         paths = list(dict.fromkeys(str(ROOT / test.partition("::")[0]) for test in tests))
-        return run_pytest(paths, Selection(tests))
+        return run_pytest(paths, Selection(tests), io.StringIO())
 
     return key_of(name, mutant), work, known.limit(tests)
 
@@ -397,7 +397,10 @@ def judged_inside(chosen: dict[str, list[Mutant]], jobs: int) -> tuple[Known, di
         def work() -> int:
             session = Session(chosen, jobs, tell)
             paths = dict.fromkeys(str(TESTS / path) for name in chosen for path in area(name))
-            code = run_pytest(list(paths), session)
+            said = io.StringIO()
+            code = run_pytest(list(paths), session, said)
+            if code:
+                tell(said.getvalue())
             known = session.known
             found = [known.imported, known.lines, known.seconds, session.codes]
             Path(told.name).write_text(json.dumps(found))
