@@ -65,8 +65,10 @@ WAIST = [
     "model/test_model.py",
 ]
 AREAS: dict[str, list[str]] = {
-    "core/codec": ["unit/test_codec.py", "messages/test_bodies.py", "unit/test_store.py"],
-    "core/maintenance": ["unit/test_maintenance.py", "cli/test_cli_migrate.py"],
+    "core/codec": [*WAIST, "unit/test_codec.py", "messages", "docs/test_format.py"],
+    "core/maintenance": ["unit", "cli/test_cli_migrate.py", "migrations"],
+    "core/names": [*WAIST, "unit", "model/test_namespaces.py", "faults/test_namespace_faults.py"],
+    "core/tombstones": [*WAIST, "unit", "model/test_purges.py", "docs/test_format_files.py"],
     "core/lines": ["docs/test_format_files.py", *WAIST, "faults/test_files_faults.py"],
     "core/text_index": ["search/test_text_index.py", "search/test_search.py"],
     "core/checked_reads": ["conformance/test_wrappers.py", "unit/test_scrub.py"],
@@ -78,7 +80,12 @@ AREAS: dict[str, list[str]] = {
     "context/": ["context", "providers/test_contexts.py", "facets/test_conversations.py"],
 }
 # One engine is enough to see a mistake in what all of them share; files have parts of their own.
-_ON_DISK = {"core/lines": ["files"], "core/checked_reads": ["files", "sqlite"]}
+_ON_DISK = {
+    "core/lines": ["files"],
+    "core/tombstones": ["files"],
+    "core/checked_reads": ["files", "sqlite"],
+    "core/maintenance": ["files", "sqlite"],
+}
 
 
 def area(name: str) -> list[str]:
@@ -327,8 +334,10 @@ class Session(Plugin):
             functions = Functions(name)
             works = (self._work(session, items, name, mutant, functions) for mutant in inside)
             self.codes.update(attempts(works, self._jobs))
-            tried = [self.codes[key_of(name, mutant)] for mutant in inside]
-            self._tell(f"{name}: {len(tried):,} tried, {tried.count(0):,} survived")
+            survived = [one for one in inside if self.codes[key_of(name, one)] == 0]
+            self._tell(f"{name}: {len(inside):,} tried, {len(survived):,} survived")
+            for one in survived:
+                self._tell(f"  {one.line}: {one.what}: {one.text}")
         return True
 
     def _survey(self, session: pytest.Session) -> None:
