@@ -45,46 +45,56 @@ class Mutant:
     line: int
     last: int  # of the statement that it is in, without the statements inside of that
     what: str
+    in_function: bool  # in what runs when a function is called, not when the module is loaded
+    text: str  # of its line
     _tree: ast.Module
     _node: ast.AST
     _change: Change
 
     @property
-    def source(self) -> str:
-        """The module with the mistake, made when it is asked for: there are thousands of them."""
+    def tree(self) -> ast.Module:
+        """The module with the mistake, made when it is asked for: there are thousands of them.
+
+        Whatever has no mistake stands in the line where it stood."""
         changed = copy.deepcopy(self._tree)
         pairs = zip(ast.walk(self._tree), ast.walk(changed), strict=True)
         self._change(next(there for here, there in pairs if here is self._node))
-        return ast.unparse(ast.fix_missing_locations(changed))
+        return ast.fix_missing_locations(changed)
 
 
 def mutants(source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     tree = ast.parse(source)
-    ends = _ends(tree)
+    places = _places(tree)
+    lines = source.splitlines()
     found = [
-        Mutant(node.lineno, ends[node], what, tree, node, change)  # type: ignore[attr-defined]
+        Mutant(line, last, what, called, lines[line - 1].strip(), tree, node, change)
         for node in _code(tree)
         for change, what in _changes(node)
+        for line, (last, called) in [(node.lineno, places[node])]  # type: ignore[attr-defined]
     ]
     return sorted(found, key=lambda one: (one.line, one.what))
 
 
-def _ends(tree: ast.Module) -> dict[ast.AST, int]:
-    """The last line of the statement that each node is in; of a compound one, of its head."""
-    ends: dict[ast.AST, int] = {}
+def _places(tree: ast.Module) -> dict[ast.AST, tuple[int, bool]]:
+    """Of each node the last line of its statement (of a compound one, of its head), and whether it
+    is in the body of a function."""
+    places: dict[ast.AST, tuple[int, bool]] = {}
 
-    def walk(node: ast.AST, end: int) -> None:
+    def walk(node: ast.AST, end: int, called: bool) -> None:
         if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
             inside = getattr(node, "body", None)
             end = inside[0].lineno - 1 if inside else getattr(node, "end_lineno", end)
             end = max(end, getattr(node, "lineno", end))
-        ends[node] = end
-        for child in ast.iter_child_nodes(node):
-            walk(child, end)
+        places[node] = end, called
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name, value in ast.iter_fields(node):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    walk(child, end, called or (function and name == "body"))
 
-    walk(tree, 0)
-    return ends
+    walk(tree, 0, False)
+    return places
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:

@@ -1,12 +1,17 @@
 """Do the tests notice a mistake? Each mutant of core/ and context/ must make one of them fail.
 
-    python tests/mutation/run.py [--count N] [--only core/lease_rules] [--seed N]
+    python tests/mutation/run.py [--only core/lease_rules] [--sample N] [--seed N] [--jobs N]
 
-Every mutant runs in a process of its own, forked from one that has loaded all but Clew; an import
-hook gives it the module with the mistake. The tests are those of the module's area, on the engines
-that need no server, that run the line with the mistake: which ones do is found out once. The fast
-ones come first, up to the first failure. What takes ten times as long as without a mistake is
-noticed too. Exit code 1: fewer than 85 % were noticed.
+All mutants are tried, or with --sample some of each module: the same ones for the same seed. A
+mutant is tried with the tests of its module's area, on engines that need no server, that run the
+line with the mistake: which ones do is found out once. If the line runs on import, as a default
+does, they are the fastest ones that take a minute together. The fast ones come first, up to the
+first failure. What takes ten times as long as without a mistake is noticed too. Survivors are
+listed, with the reason if survivors.py has one. Exit code 1: fewer than 85 % were noticed.
+
+Every mutant runs in a process of its own. For a mistake in what a function does it is forked from
+one that has loaded everything, and gives the function its other code; for one in what runs when a
+module is loaded it is forked from one without Clew, and a hook of the import gives it the module.
 
 Why not mutmut or cosmic-ray: mutmut puts a trampoline in the place of every function, and here the
 signatures of functions are data (`clew.core.wrapper` and the parity of aio read them), as are the
@@ -16,37 +21,44 @@ fields of structs; cosmic-ray changes the files of the working tree, which other
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.abc
 import importlib.util
 import io
 import json
 import os
 import random
+import resource
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 
 import pytest
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 SOURCE = ROOT / "src" / "clew"
-sys.path.insert(0, str(TESTS))
+sys.path[:0] = [str(ROOT), str(TESTS)]
 
 from mutation.mutants import Mutant, mutants  # noqa: E402
+from mutation.survivors import REASONS  # noqa: E402
 
 ENOUGH = 0.85
 SECONDS_MAX = 180.0
-COUNT = 240  # of about four thousand; another seed gives others
+SECONDS_FAST = 60.0
+MEMORY_MAX = 8 << 30  # a mistake may ask for all there is
+NOT_SO = 75  # exit code: the code of a function cannot be exchanged for that of the mutant
 
-# The tests of an area, the fast ones first. None of them asks a server.
+# The tests of an area. None of them asks a server.
 WAIST = [
     "conformance/test_engines.py",
     "conformance/test_wrappers.py",
@@ -55,32 +67,163 @@ WAIST = [
     "model/test_model.py",
 ]
 AREAS: dict[str, list[str]] = {
-    "core/codec": ["unit/test_codec.py", "messages/test_bodies.py", "unit/test_store.py"],
-    "core/maintenance": ["unit/test_maintenance.py", "cli/test_cli_migrate.py"],
+    "core/codec": [*WAIST, "unit/test_codec.py", "messages", "docs/test_format.py"],
+    "core/maintenance": ["unit", "cli/test_cli_migrate.py", "migrations"],
+    "core/names": [*WAIST, "unit", "model/test_namespaces.py", "faults/test_namespace_faults.py"],
+    "core/tombstones": [*WAIST, "unit", "model/test_purges.py", "docs/test_format_files.py"],
     "core/lines": ["docs/test_format_files.py", *WAIST, "faults/test_files_faults.py"],
     "core/text_index": ["search/test_text_index.py", "search/test_search.py"],
     "core/checked_reads": ["conformance/test_wrappers.py", "unit/test_scrub.py"],
     "core/lease_rules": ["unit/test_lease_rules.py", *WAIST],
     "core/errors": ["unit/test_errors.py", *WAIST],
-    "core/": [*WAIST, "facets/test_conversations.py"],
+    "core/hashes": [*WAIST, "docs/test_format.py", "docs/test_format_files.py"],
+    "core/": [*WAIST, "unit", "facets/test_conversations.py"],
     "context/budget": ["context/test_budget.py", "context/test_context.py"],
     "context/": ["context", "providers/test_contexts.py", "facets/test_conversations.py"],
 }
 # One engine is enough to see a mistake in what all of them share; files have parts of their own.
-_OTHERS = "not postgres and not sqlite and not files"
-_CHOICES = {"core/lines": "not postgres and not sqlite", "core/checked_reads": "not postgres"}
+_ON_DISK = {
+    "core/lines": ["files"],
+    "core/tombstones": ["files"],
+    "core/checked_reads": ["files", "sqlite"],
+    "core/maintenance": ["files", "sqlite"],
+}
 
 
-def paths_of(name: str) -> list[str]:
-    area = next(area for area in AREAS if name.startswith(area))
-    return [str(TESTS / path) for path in AREAS[area]]
+def area(name: str) -> list[str]:
+    found = next(found for found in AREAS if name.startswith(found))
+    return AREAS[found]
+
+
+def belongs(test: str, name: str) -> bool:
+    """Whether a module is tried with this test. What measures memory does not work in a survey."""
+    if "costs" in test:
+        return False
+    path = test.partition("::")[0].removeprefix("tests/")
+    if not any(path == one or path.startswith(one + "/") for one in area(name)):
+        return False
+    engines = {"postgres", "sqlite", "files"} - set(_ON_DISK.get(name, ()))
+    return not any(engine in test for engine in engines)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the survey has found: the lines that run on import, and for each test its lines of each
+    module and how long it takes."""
+
+    imported: dict[str, list[int]]
+    lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def on_import(self, name: str, mutant: Mutant) -> bool:
+        return not mutant.in_function or _among(mutant, self.imported.get(name, ()))
+
+    def tests_for(self, name: str, mutant: Mutant) -> list[str]:
+        """Those that run its line, the fast ones first."""
+        always = self.on_import(name, mutant)
+        found = [
+            test
+            for test, lines in self.lines.items()
+            if belongs(test, name) and (always or _among(mutant, lines.get(name, ())))
+        ]
+        return sorted(found, key=lambda test: self.seconds[test])
+
+    def fast(self, tests: list[str]) -> list[str]:
+        """As many of these as take less than a minute together."""
+        so_far = accumulate(self.seconds[test] for test in tests)
+        return [test for test, seconds in zip(tests, so_far, strict=True) if seconds < SECONDS_FAST]
+
+    def limit(self, tests: list[str]) -> float:
+        usual = sum(self.seconds[test] for test in tests)
+        return min(10 * usual + 20, max(3 * usual, SECONDS_MAX))
+
+
+def _among(mutant: Mutant, lines: Iterable[int]) -> bool:
+    return any(mutant.line <= line <= mutant.last for line in lines)
+
+
+# Processes
+
+
+Work = tuple[str, Callable[[], int], float]
+
+
+def attempts(works: Iterable[Work], jobs: int) -> Iterator[tuple[str, int]]:
+    """Do each in a process of its own, some at once, and say how it ended: its exit code, or -1 of
+    what did not end in time or was killed."""
+    running: dict[int, tuple[str, float, str]] = {}
+    for key, work, limit in works:
+        while len(running) >= jobs:
+            yield from _ended(running)
+        folder = tempfile.mkdtemp(prefix="clew-mutant-")
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            # Tests leave things where things are temporary, above all when they fail.
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+            code = 1
+            try:
+                code = work()
+            finally:
+                os._exit(code)
+        running[child] = key, time.monotonic() + limit, folder
+    while running:
+        yield from _ended(running)
+
+
+def _ended(running: dict[int, tuple[str, float, str]]) -> Iterator[tuple[str, int]]:
+    time.sleep(0.005)
+    for child, (key, until, folder) in list(running.items()):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if not done and time.monotonic() <= until:
+            continue
+        try:
+            os.killpg(child, signal.SIGKILL)  # what a test had started and did not end
+        except ProcessLookupError:
+            pass
+        if not done:
+            os.waitpid(child, 0)
+        del running[child]
+        shutil.rmtree(folder, ignore_errors=True)
+        yield key, os.waitstatus_to_exitcode(status) if done else -1
+
+
+def run_pytest(paths: list[str], plugin: object, said: io.StringIO) -> int:
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    with redirect_stdout(said), redirect_stderr(said):
+        try:
+            return int(pytest.main([*options, *paths], plugins=[plugin]))
+        except BaseException:
+            return 1
+
+
+class Plugin:
+    """What all runs of pytest here have in common."""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        from hypothesis import Phase, settings
+
+        # That a test fails is enough; the simplest example would take longer to find.
+        usual = settings.get_profile("clew")
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutants", usual, phases=phases)
+        settings.load_profile("mutants")
+
+
+# A mistake in what runs on import
 
 
 class Mistaken(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
-    """Gives one module with another source."""
+    """Gives one module with a mistake."""
 
-    def __init__(self, name: str, path: Path, source: str) -> None:
-        self._name, self._path, self._source = name, path, source
+    def __init__(self, name: str, mutant: Mutant) -> None:
+        self._name = "clew." + name.replace("/", ".")
+        self._path = SOURCE / f"{name}.py"
+        self._mutant = mutant
 
     def find_spec(self, name: str, *_: object) -> object:
         if name != self._name:
@@ -91,48 +234,13 @@ class Mistaken(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return str(self._path)
 
     def get_data(self, path: str | bytes) -> bytes:
-        return self._source.encode()
+        return self._path.read_bytes()
+
+    def source_to_code(self, *_: object) -> CodeType:  # type: ignore[override]
+        return compile(self._mutant.tree, str(self._path), "exec", dont_inherit=True)
 
 
-def prepare() -> None:
-    """Load what every run needs, except Clew itself and what loads it."""
-    import apsw  # noqa: F401
-    import msgspec  # noqa: F401
-    import psycopg  # noqa: F401
-
-
-class Survey:
-    """Which tests run which lines of a module, and how long each takes: a plugin of pytest."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._now: set[int] = set()
-        self.lines: dict[str, list[int]] = {}
-        self.seconds: dict[str, float] = {}
-
-    def start(self) -> None:
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> object:
-        return self._note if frame.f_code.co_filename == self._path else None
-
-    def _note(self, frame: FrameType, event: str, _: object) -> object:
-        self._now.add(frame.f_lineno)
-        return self._note
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        # What ran before the first test was the import: all of them depend on that.
-        self.lines.setdefault("", sorted(self._now))
-        self._now.clear()
-        begun = time.monotonic()
-        yield
-        self.seconds[item.nodeid] = time.monotonic() - begun
-        self.lines[item.nodeid] = sorted(self._now)
-
-
-class Selection:
+class Selection(Plugin):
     """The tests that a mutant is tried with, in this order: a plugin of pytest."""
 
     def __init__(self, tests: list[str]) -> None:
@@ -143,86 +251,188 @@ class Selection:
         items.sort(key=lambda item: self._place[item.nodeid])
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a survey has found."""
-
-    lines: dict[str, list[int]]
-    seconds: dict[str, float]
-
-    def tests_for(self, mutant: Mutant) -> list[str]:
-        """Those that run its line, the fast ones first."""
-        span = range(mutant.line, mutant.last + 1)
-        imported = any(line in span for line in self.lines.get("", ()))
-        found = [
-            test
-            for test in self.seconds
-            if imported or any(line in span for line in self.lines[test])
-        ]
-        return sorted(found, key=lambda test: self.seconds[test])
-
-
-def survey(name: str) -> Known | None:
-    """None if the tests fail without a mistake."""
-    with tempfile.NamedTemporaryFile() as told:
-
-        def work() -> int:
-            plugin = Survey(SOURCE / f"{name}.py")
-            plugin.start()
-            code = _run(name, paths_of(name), plugin)
-            sys.settrace(None)
-            Path(told.name).write_text(json.dumps([plugin.lines, plugin.seconds]))
-            return code
-
-        state, _ = attempt(work, SECONDS_MAX * 5)
-        return Known(*json.loads(Path(told.name).read_text())) if state == "passed" else None
-
-
-def attempt(work: Callable[[], int], limit: float) -> tuple[str, float]:
-    """Do something in a process of its own: "passed", "failed" or "endless", and how long."""
-    begun = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        os._exit(work())
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        taken = time.monotonic() - begun
-        if done:
-            return ("passed" if status == 0 else "failed"), taken
-        if taken > limit:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "endless", taken
-        time.sleep(0.01)
-
-
-def try_mutant(name: str, mutant: Mutant, known: Known) -> str:
-    tests = known.tests_for(mutant)
-    if not tests:
-        return "passed"  # no test runs it at all
+def imported_with(name: str, mutant: Mutant, known: Known) -> Work:
+    tests = known.fast(known.tests_for(name, mutant))
 
     def work() -> int:
-        module = "clew." + name.replace("/", ".")
-        sys.meta_path.insert(0, Mistaken(module, SOURCE / f"{name}.py", mutant.source))
+        sys.meta_path.insert(0, Mistaken(name, mutant))
         paths = list(dict.fromkeys(str(ROOT / test.partition("::")[0]) for test in tests))
-        return _run(name, paths, Selection(tests))
+        return run_pytest(paths, Selection(tests), io.StringIO())
 
-    limit = 10 * sum(known.seconds[test] for test in tests) + 20
-    return attempt(work, min(limit, SECONDS_MAX))[0]
+    return key_of(name, mutant), work, known.limit(tests)
 
 
-def _run(name: str, paths: list[str], plugin: object) -> int:
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    sys.dont_write_bytecode = True
-    choice = next((k for area, k in _CHOICES.items() if name.startswith(area)), _OTHERS)
-    options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", choice]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        try:
-            return int(pytest.main([*options, "--rootdir", str(ROOT), *paths], plugins=[plugin]))
-        except BaseException:
-            return 1
+# A mistake in a function
+
+
+class Functions:
+    """The functions of a module, as they were loaded."""
+
+    def __init__(self, name: str) -> None:
+        self._path = str(SOURCE / f"{name}.py")
+        self._all = [
+            one
+            for one in gc.get_objects()
+            if isinstance(one, FunctionType) and one.__code__.co_filename == self._path
+        ]
+
+    def become(self, mutant: Mutant) -> bool:
+        """False if they cannot: they would need other variables of the function around them."""
+        codes = dict(_codes(compile(mutant.tree, self._path, "exec", dont_inherit=True)))
+        for function in self._all:
+            code = codes[function.__code__.co_qualname, function.__code__.co_firstlineno]
+            if code.co_freevars != function.__code__.co_freevars:
+                return False
+            function.__code__ = code
+        return True
+
+
+def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    yield (code.co_qualname, code.co_firstlineno), code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
+
+
+class Session(Plugin):
+    """Finds out which tests run which lines, then tries the mutants: a plugin of pytest."""
+
+    def __init__(self, chosen: dict[str, list[Mutant]], jobs: int, tell: Callable[[str], None]):
+        self._names = {str(SOURCE / f"{name}.py"): name for name in chosen}
+        self._chosen, self._jobs, self._tell = chosen, jobs, tell
+        self._now: dict[str, set[int]] = {}
+        self.known = Known({})
+        self.codes: dict[str, int] = {}
+        self._trace_on()
+
+    def _trace_on(self) -> None:
+        self._now = {name: set() for name in self._chosen}
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+
+    def _trace_off(self) -> dict[str, list[int]]:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+        return {name: sorted(lines) for name, lines in self._now.items() if lines}
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> object:
+        name = self._names.get(frame.f_code.co_filename)
+        if name is None:
+            return None
+        lines = self._now[name]
+
+        def note(frame: FrameType, event: str, _: object) -> object:
+            lines.add(frame.f_lineno)
+            return note
+
+        return note
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [i for i in items if any(belongs(i.nodeid, name) for name in self._chosen)]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.known = Known(self._trace_off())
+        self._survey(session)
+        if session.testsfailed:
+            return True
+        items = {item.nodeid: item for item in session.items}
+        for name, found in self._chosen.items():
+            inside = [one for one in found if not self.known.on_import(name, one)]
+            functions = Functions(name)
+            works = (self._work(session, items, name, mutant, functions) for mutant in inside)
+            self.codes.update(attempts(works, self._jobs))
+            survived = [one for one in inside if self.codes[key_of(name, one)] == 0]
+            self._tell(f"{name}: {len(inside):,} tried, {len(survived):,} survived")
+            for one in survived:
+                self._tell(f"  {one.line}: {one.what}: {one.text}")
+        return True
+
+    def _survey(self, session: pytest.Session) -> None:
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+
+            def part(n: int) -> int:
+                seconds, lines = {}, {}
+                for item in session.items[n :: self._jobs]:
+                    begun = time.monotonic()
+                    self._trace_on()
+                    _run_items(session, [item])
+                    lines[item.nodeid] = self._trace_off()
+                    seconds[item.nodeid] = time.monotonic() - begun
+                    if session.testsfailed:
+                        self._tell(f"{item.nodeid} fails without a mistake")
+                        return 1
+                Path(folder, str(n)).write_text(json.dumps([lines, seconds]))
+                return 0
+
+            works = ((str(n), lambda n=n: part(n), 3600.0) for n in range(self._jobs))
+            for n, code in attempts(works, self._jobs):
+                if code:
+                    session.testsfailed = 1
+                    self._tell(f"the survey ended with {code}")
+                    continue
+                lines, seconds = json.loads(Path(folder, n).read_text())
+                self.known.lines.update(lines)
+                self.known.seconds.update(seconds)
+        taken = time.monotonic() - begun
+        self._tell(f"{len(self.known.lines):,} tests looked at, in {taken:,.0f} s")
+
+    def _work(
+        self,
+        session: pytest.Session,
+        items: dict[str, pytest.Item],
+        name: str,
+        mutant: Mutant,
+        functions: Functions,
+    ) -> Work:
+        tests = self.known.tests_for(name, mutant)
+
+        def work() -> int:
+            if not functions.become(mutant):
+                return NOT_SO
+            _run_items(session, [items[test] for test in tests])
+            return int(session.testsfailed > 0)
+
+        return key_of(name, mutant), work, self.known.limit(tests)
+
+
+def _run_items(session: pytest.Session, items: list[pytest.Item]) -> None:
+    for item, following in pairwise([*items, None]):
+        assert item is not None
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            break
+
+
+def judged_inside(chosen: dict[str, list[Mutant]], jobs: int) -> tuple[Known, dict[str, int]]:
+    """In a process that loads everything: what is known of the tests, and how the mutants with a
+    mistake in a function ended."""
+    with tempfile.NamedTemporaryFile() as told, os.fdopen(os.dup(1), "w") as stream:
+
+        def tell(line: str) -> None:
+            print(line, file=stream, flush=True)
+
+        def work() -> int:
+            session = Session(chosen, jobs, tell)
+            paths = dict.fromkeys(str(TESTS / path) for name in chosen for path in area(name))
+            said = io.StringIO()
+            code = run_pytest(list(paths), session, said)
+            if code:
+                tell(said.getvalue())
+            known = session.known
+            found = [known.imported, known.lines, known.seconds, session.codes]
+            Path(told.name).write_text(json.dumps(found))
+            return code
+
+        [(_, code)] = attempts([("", work, 24 * 3600.0)], 1)
+        if code:
+            sys.exit(f"pytest ended with {code}")
+        imported, lines, seconds, codes = json.loads(Path(told.name).read_text())
+        return Known(imported, lines, seconds), codes
+
+
+# All of it
 
 
 def names() -> list[str]:
@@ -233,39 +443,77 @@ def names() -> list[str]:
     )
 
 
+def all_mutants(name: str) -> list[Mutant]:
+    return mutants((SOURCE / f"{name}.py").read_text("utf-8"))
+
+
+def choose(name: str, sample: int | None, seed: int) -> list[Mutant]:
+    """All of a module, or some that depend on nothing but it, the amount and the seed."""
+    every = all_mutants(name)
+    if sample is None or sample >= len(every):
+        return every
+    places = random.Random(f"{seed} {name}").sample(range(len(every)), sample)
+    return [every[n] for n in sorted(places)]
+
+
+def key_of(name: str, mutant: Mutant) -> str:
+    return f"{name} {id(mutant)}"  # the same in processes that are forked from this one
+
+
+def report(chosen: dict[str, list[Mutant]], codes: dict[str, int]) -> float:
+    """Print what survived, then how many of each module were noticed; the share of these."""
+    lost = {
+        name: [mutant for mutant in found if codes[key_of(name, mutant)] == 0]
+        for name, found in chosen.items()
+    }
+    print("\nSurvivors:")
+    for name, survivors in lost.items():
+        for one in survivors:
+            reason = REASONS.get((name, one.text, one.what), "NO TEST NOTICES IT")
+            print(f"{name}.py:{one.line}: {one.what}: {one.text}\n    {reason}")
+    print("\n| module | noticed | of mutants | |\n|---|---|---|---|")
+    lines = {name: (len(found) - len(lost[name]), len(found)) for name, found in chosen.items()}
+    killed, tried = (sum(line[n] for line in lines.values()) for n in (0, 1))
+    for name, (noticed, total) in [*lines.items(), ("all", (killed, tried))]:
+        print(f"| {name} | {noticed:,} | {total:,} | {noticed / max(total, 1):.0%} |")
+    return killed / max(tried, 1)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--only", default="", help="modules whose name begins so")
+    parser.add_argument("--sample", type=int, help="try so many of each module, not all")
     parser.add_argument("--seed", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
-    prepare()
-    assert "clew" not in sys.modules
-    every = [
-        (name, mutant)
-        for name in names()
-        if name.startswith(asked.only)
-        for mutant in mutants((SOURCE / f"{name}.py").read_text("utf-8"))
-    ]
-    chosen = random.Random(asked.seed).sample(every, min(asked.count, len(every)))
-    print(f"{len(chosen):,} of {len(every):,} mutants", flush=True)
-    survivors: list[tuple[str, Mutant]] = []
     begun = time.monotonic()
-    known: dict[str, Known | None] = {}
-    for n, (name, mutant) in enumerate(sorted(chosen, key=lambda one: (one[0], one[1].line)), 1):
-        if name not in known:
-            known[name] = survey(name)
-            print(f"{name}, after {time.monotonic() - begun:.0f} s", flush=True)
-        found = known[name]
-        if found is None:
-            print(f"the tests of {name} fail without a mistake")
-            return 1
-        if try_mutant(name, mutant, found) == "passed":
-            survivors.append((name, mutant))
-            print(f"{n:,}: survived: {name}.py:{mutant.line}: {mutant.what}", flush=True)
-    killed = 1 - len(survivors) / len(chosen) if chosen else 1.0
-    print(f"{killed:.1%} noticed; {len(survivors):,} of {len(chosen):,} survived", flush=True)
+    _load_all_but_clew()
+    chosen = {n: choose(n, asked.sample, asked.seed) for n in names() if n.startswith(asked.only)}
+    tried = sum(map(len, chosen.values()))
+    every = sum(len(all_mutants(name)) for name in chosen)
+    amount = "all" if tried == every else f"a sample of {tried:,} (seed {asked.seed}) from the"
+    print(f"{amount} {every:,} mutants of {len(chosen)} modules", flush=True)
+    known, codes = judged_inside(chosen, asked.jobs)
+    left = [
+        (name, mutant)
+        for name, found in chosen.items()
+        for mutant in found
+        if codes.get(key_of(name, mutant), NOT_SO) == NOT_SO
+    ]
+    print(f"{len(left):,} more, for each of which Clew is loaded anew", flush=True)
+    codes.update(attempts((imported_with(*one, known) for one in left), asked.jobs))
+    killed = report(chosen, codes)
+    print(f"{killed:.1%} noticed, in {time.monotonic() - begun:,.0f} s", flush=True)
     return int(killed < ENOUGH)
+
+
+def _load_all_but_clew() -> None:
+    import apsw  # noqa: F401
+    import hypothesis  # noqa: F401
+    import msgspec  # noqa: F401
+    import psycopg  # noqa: F401
+
+    assert "clew" not in sys.modules
 
 
 if __name__ == "__main__":

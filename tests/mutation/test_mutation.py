@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 from mutation.mutants import mutants
-from mutation.run import AREAS, TESTS, names, paths_of
+from mutation.run import AREAS, TESTS, area, names
 
 SOURCE = '''
 """A docstring that is no code."""
@@ -35,7 +37,7 @@ def work(a: int, b: "Literal[5]", *, deep: bool = False) -> int | None:
 def test_each_mutant_is_one_mistake_and_runs() -> None:
     made = list(mutants(SOURCE))
     whats = [mutant.what for mutant in made]
-    assert len({mutant.source for mutant in made}) == len(made)
+    assert len({ast.unparse(mutant.tree) for mutant in made}) == len(made)
     for what in ("Lt is LtE", "And is Or", "not is left out", "turned round", "Eq is NotEq"):
         assert what in whats
     for what in ("continue is break", "the sum is left out", "the call is left out", "gives None"):
@@ -43,13 +45,13 @@ def test_each_mutant_is_one_mistake_and_runs() -> None:
     assert "False is True" in whats, "a default is code"
     assert not {"3 is 4", "5 is 6", "7 is 8", "8 is 9", "9 is 10", "True is False"} & set(whats)
     for mutant in made:
-        compile(mutant.source, "mutant", "exec")
+        compile(mutant.tree, "mutant", "exec")
 
 
 def test_every_module_has_tests_that_are_there() -> None:
     assert len(names()) > 20
     for name in names():
-        assert paths_of(name)
+        assert area(name)
     for paths in AREAS.values():
         for path in paths:
             assert (TESTS / path).exists(), path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.core.errors import Corrupt, InvalidInput
@@ -148,3 +149,28 @@ def test_the_last_fence_of_all_can_be_given() -> None:
     with pytest.raises(Corrupt):
         taken(LeaseState(fence=FENCE_MAX), at(NOON_US))
     assert taken(LeaseState(fence=FENCE_MAX - 1), at(-(2**20) * 7)).fence == FENCE_MAX
+
+
+def test_a_fence_is_not_given_twice_in_one_moment() -> None:
+    now = at(NOON_US)
+    first = taken(LeaseState(), now)
+    second = taken(first, now)
+    assert first.fence == NOON_US
+    assert second.fence > first.fence
+
+
+def test_the_longest_lease_is_in_force_from_its_first_moment() -> None:
+    now = at(NOON_US)
+    state, lease = step_lease("t", LeaseState(), Acquire("me", TTL_SECONDS_MAX), now)
+    assert lease is not None
+    assert state.live("t", now) == lease
+    longer = replace(state, until_ns=state.until_ns + 1)
+    assert longer.live("t", now) is None, "no such lease was ever given"
+
+
+@pytest.mark.parametrize("field", ["created_us", "until_us"])
+def test_a_planted_time_that_no_clock_shows_keeps_no_writer_out(field: str) -> None:
+    now = at(NOON_US)
+    planted = replace(held(now), **{field: 2**63 - 1})
+    assert planted.live("t", now) is None
+    assert step_lease("t", planted, Acquire("you", 1), now)[1] is not None
