@@ -351,6 +351,16 @@ def test_a_writer_that_is_just_leaving_does_not_make_a_store_unreadable(
     assert not found.logged
 
 
+def test_a_log_that_goes_between_a_look_and_the_opening_is_looked_for_again(
+    sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([view.View((0, 0), ((0, 1), (0, 2)), None)])
+    true_look = view.look
+    monkeypatch.setattr(view, "look", lambda *given: next(looks, None) or true_look(*given))
+    with clew.open(sqlite, readonly=True) as store:
+        assert read_all(store)
+
+
 def test_a_copied_file_alone_can_be_looked_at(
     sqlite: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

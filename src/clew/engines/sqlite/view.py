@@ -148,16 +148,25 @@ class ReadOnlyConnections(Connections):
             db.close()
 
     def _open(self) -> StoreConnection:
-        try:
+        failed: View | None = None
+        while True:
             view = self._look()
-            with SIDES.lock:
-                db = ViewConnection(self.path, view, busy_seconds=self._busy_seconds, vfs=self._vfs)
-                self.holds_index |= view.logged and not db.beside_writer
-            for name, value in _PRAGMAS.items():
-                db.pragma(name, value)
-            return db
-        except apsw.Error as error:
-            raise self._explain(error) from error
+            try:
+                return self._open_as(view)
+            except apsw.CantOpenError as error:
+                if view == failed:
+                    raise self._explain(error) from error
+                failed = view  # a writer may have taken its log away since we looked
+            except apsw.Error as error:
+                raise self._explain(error) from error
+
+    def _open_as(self, view: View) -> StoreConnection:
+        with SIDES.lock:
+            db = ViewConnection(self.path, view, busy_seconds=self._busy_seconds, vfs=self._vfs)
+            self.holds_index |= view.logged and not db.beside_writer
+        for name, value in _PRAGMAS.items():
+            db.pragma(name, value)
+        return db
 
     def _begin(self, create: bool) -> place.HostLock:
         """Recognise the store. One of an older format would have to be written first."""
