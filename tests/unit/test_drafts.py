@@ -8,6 +8,7 @@ import pytest
 
 from clew.core import codec, drafts, facts
 from clew.core.errors import Corrupt, InvalidInput
+from clew.core.options import PackOptions
 
 NUMBER_MAX = 2**63 - 1
 
@@ -54,10 +55,10 @@ def test_what_no_clock_can_wait_for_is_refused(value: Any) -> None:
 
 
 def test_what_a_pack_may_be_told_comes_back() -> None:
-    given = drafts.PackOptions(tail=1, idle_seconds=0, max_seconds=None)
+    given = PackOptions(tail=1, idle_seconds=0, max_seconds=None)
     assert drafts.pack_options(given) is given
     with pytest.raises(InvalidInput, match="tail"):
-        drafts.pack_options(drafts.PackOptions(tail=0))
+        drafts.pack_options(PackOptions(tail=0))
     with pytest.raises(InvalidInput, match="idle_seconds"):
         drafts.pack_options({"idle_seconds": None})  # type: ignore[typeddict-item]
 
