@@ -139,7 +139,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[Change, str]]:
             yield (lambda n: setattr(n, "value", number + 1)), f"{number} is {number + 1}"
         case ast.If() | ast.While() | ast.IfExp():
             yield (lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))), "turned round"
-        case ast.Return(value=ast.expr() as given) if not _is_none(given):
+        # None where False was given is no mistake: both are no to a caller that asks.
+        case ast.Return(value=ast.expr() as given) if not _is_no(given):
             yield (lambda n: setattr(n, "value", ast.Constant(None))), "gives None"
         case ast.Expr(value=ast.Call()):
             yield (lambda n: setattr(n, "value", ast.Constant(None))), "the call is left out"
@@ -170,5 +171,5 @@ def _is_text(node: ast.AST) -> bool:
     )
 
 
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_no(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from mutation.mutants import mutants
-from mutation.run import AREAS, TESTS, area, names
+from mutation.run import AREAS, TESTS, all_mutants, area, choose, names
+from mutation.survivors import REASONS
 
 SOURCE = '''
 """A docstring that is no code."""
@@ -55,3 +56,24 @@ def test_every_module_has_tests_that_are_there() -> None:
     for paths in AREAS.values():
         for path in paths:
             assert (TESTS / path).exists(), path
+
+
+def test_every_reason_is_about_a_mutant_that_there_is() -> None:
+    """A line that has changed may be one whose mutants can be noticed."""
+    there = {(name, one.text, one.what) for name in names() for one in all_mutants(name)}
+    assert [key for key in REASONS if key not in there] == []
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_smaller_than_all() -> None:
+    for name in names():
+        first, again = choose(name, 25, 4), choose(name, 25, 4)
+        told = [(one.line, one.what) for one in first]
+        assert told == [(one.line, one.what) for one in again]
+        assert len(told) == min(25, len(all_mutants(name)))
+
+
+def test_what_runs_when_a_function_is_called_is_told_from_what_runs_on_import() -> None:
+    inside = {mutant.what: mutant.in_function for mutant in mutants(SOURCE)}
+    assert inside["Lt is LtE"]
+    assert inside["gives None"]
+    assert not inside["False is True"], "a default is made when the module is loaded"

@@ -199,3 +199,104 @@ def test_a_forked_child_mints_other_ids() -> None:
     os.close(write)
     assert len(theirs) == 200
     assert not mine & theirs
+
+
+# --- ids, number by number ---
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def number_of(id: str) -> int:
+    """The number that an id is written from: 26 digits of base 32, of which 25.6 are used."""
+    return int("".join("0123456789abcdefghijklmnopqrstuv"[ALPHABET.index(c)] for c in id), 32)
+
+
+@given(st.integers(1, 2**48 - 1), st.integers(0, 2**79 - 1))
+def test_an_id_is_its_milliseconds_and_then_its_random_bits(ms: int, bits: int) -> None:
+    """Ids sort by time across processes and versions only if they are written so for ever."""
+    ids = codec._Ids()
+    ids._bits = lambda wanted: bits if wanted == 79 else pytest.fail("other bits were asked for")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec.time, "time_ns", lambda: ms * 1_000_000 + 999_999)
+        id = ids.mint()
+    assert len(id) == 26
+    assert number_of(id) == ms << 80 | bits
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
+def test_ids_grow_whatever_the_clock_does(steps: list[int], bits: int) -> None:
+    ids, now, seen = codec._Ids(), 1_700_000_000_000, [""]
+    ids._bits = lambda wanted: min(bits, 2**wanted - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        for step in steps:
+            now += step
+            patch.setattr(codec.time, "time_ns", lambda now=now: now * 1_000_000)
+            seen.append(ids.mint())
+    assert seen == sorted(set(seen)), "one that is no greater than the last would be given twice"
+
+
+# --- where a limit lies ---
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**63)])
+def test_the_outermost_integers_come_back_also_from_text_with_blanks(number: int) -> None:
+    assert codec.decode(codec.encode(number)) == number
+    assert codec.parse(b"[ %d ]" % number) == b"[%d]" % number
+    for beyond in (number + 1, number - 1):
+        if not -(2**63) <= beyond <= 2**64 - 1:
+            for raw in (b"%d" % beyond, b"[ %d ]" % beyond):
+                with pytest.raises(InvalidInput):
+                    codec.parse(raw)
+            with pytest.raises(InvalidInput):
+                codec.encode([beyond])
+
+
+def test_a_number_that_is_spelled_at_length_is_taken_if_it_is_exact() -> None:
+    spelled = b"0.5" + b"0" * 397
+    assert codec.parse(b"[ " + spelled + b" ]") == b"[0.5]"
+    with pytest.raises(InvalidInput):
+        codec.parse(b"[ " + spelled + b"0 ]")
+
+
+@pytest.mark.parametrize("make", [lambda v: [v], lambda v: {"a": v}, lambda v: [v, 1.5]])
+def test_the_deepest_nesting_is_taken_and_one_more_is_refused(make: Any) -> None:
+    value: Any = "x"
+    for _ in range(codec.NESTING_MAX):
+        value = make(value)
+    data = codec.encode(value)
+    assert codec.decode(data) == value
+    assert codec.parse(data) == data
+    assert codec.parse(json.dumps(value, indent=1)) == data
+    for ask in (codec.encode, lambda v: codec.parse(json.dumps(v)), _parse_compact):
+        with pytest.raises(InvalidInput, match="nested"):
+            ask(make(value))
+
+
+def _parse_compact(value: Any) -> bytes:
+    return codec.parse(json.dumps(value, separators=(",", ":")))
+
+
+def test_a_limit_is_the_last_size_that_is_taken() -> None:
+    for value in ({"a": "xyz"}, ["xyz"], ["\ud800"]):
+        size = len(codec.encode(value))
+        assert len(codec.encode(value, limit=size)) == size
+        assert codec.parse(codec.encode(value), limit=size) == codec.encode(value)
+        for ask in (codec.encode, lambda v, limit: codec.parse(codec.encode(v), limit=limit)):
+            with pytest.raises(TooLarge) as refused:
+                ask(value, limit=size - 1)
+            assert (refused.value.size, refused.value.limit) == (size, size - 1)
+
+
+def test_a_large_value_comes_back_as_a_small_one_does() -> None:
+    for length in (1024 * 1024 - 3, 1024 * 1024 - 2, 1024 * 1024):
+        data = codec.encode("x" * length)
+        assert codec.decode(data) == "x" * length
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_a_hash_and_its_bytes_are_each_others(data: bytes) -> None:
+    hash = codec.to_hash(data)
+    assert codec.to_bytes(hash) == data
+    for other in (hash.upper(), hash[:5] + " " + hash[5:], "xx:" + hash[3:], hash[3:], hash + "g"):
+        if other != hash:
+            assert codec.to_bytes(other) != data, "a text that is no hash is found under none"

@@ -49,3 +49,14 @@ def test_one_except_catches_everything() -> None:
 def test_an_unknown_outcome_says_so() -> None:
     assert errors.Unavailable("lost", committed=None).committed is None
     assert errors.Unavailable("busy").committed is False
+
+
+def test_a_message_that_quotes_something_huge_keeps_its_beginning_and_its_end() -> None:
+    """What went wrong stands at the beginning, and what to do at the end."""
+    long = "begin" + "x" * 10_000 + "end"
+    text = errors.shortened(long)
+    assert text.startswith("begin")
+    assert text.endswith("end")
+    assert len(text) == errors.MESSAGE_MAX + len(" … ")
+    assert errors.shortened(long[: errors.MESSAGE_MAX]) == long[: errors.MESSAGE_MAX]
+    assert errors.shortened(long[: errors.MESSAGE_MAX + 1]) != long[: errors.MESSAGE_MAX + 1]
