@@ -182,6 +182,8 @@ def _open(file: Path, tables: Tables) -> apsw.Connection:
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "normal")
         db.pragma("secure_delete", 1)
+        db.pragma("temp_store", 2)  # in memory: nothing of a store lies in a temporary file
+        db.pragma("cache_size", -16_384)  # KiB: one step of many rows is written once
         _make(db, tables)
         return db
     except BaseException:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import apsw
@@ -73,10 +73,10 @@ INSERT INTO names VALUES (1, '');
 """
 _COPIES = "CREATE UNIQUE INDEX copies ON replies (key, thread)"
 
-_VALUES = f"({'?, ' * 14}1)"
+_WIDTH, _KEY = 14, 3  # values of a row that is put, and which of them is the key
 _TOGETHER = 100  # rows that one statement puts: half as dear as a statement for each
-_PUT_REPLY = f"""
-INSERT INTO replies VALUES {_VALUES} ON CONFLICT (key, thread) DO UPDATE SET
+_ON_CONFLICT = """
+ON CONFLICT (key, thread) DO UPDATE SET
     quarter = excluded.quarter, time_us = excluded.time_us, band = excluded.band,
     model = CASE excluded.model WHEN 1 THEN model ELSE excluded.model END,
     provider = excluded.provider, unreadable = excluded.unreadable, input = excluded.input,
@@ -234,7 +234,7 @@ def _forget(db: apsw.Connection, ids: list[str]) -> None:
 
 
 _NOTHING = Usage()
-_Row = tuple[int, ...]
+_time_of = attrgetter("time_us")
 
 
 class _Writing:
@@ -244,7 +244,7 @@ class _Writing:
         self._db = db
         names: Any = db.execute("SELECT name, no FROM names")
         self._names: dict[str | None, int] = {**dict(names), None: 1}
-        self._rows: list[_Row] = []
+        self._values: list[int] = []  # of the rows to put, one behind the other
         self._lost: set[int] = set()  # replies of which a row was taken away
         self._from: dict[int, int] = {}  # the first quarter of each thread that has changed
         self._is_first = not db.execute("SELECT EXISTS (SELECT 1 FROM replies)").get
@@ -273,10 +273,10 @@ class _Writing:
                 *(facts.get("agent") or facts.get("adapter"), encode(news.progress), no),
             ),
         )
-        rows = sorted(self._made(no, news.found.values()))
-        if rows:
-            self._rows += rows
-            self._touch(no, rows[0][1])
+        found = sorted(news.found.values(), key=_time_of)
+        if found:
+            self._make(no, found)
+            self._touch(no, found[0].time_us // QUARTER_US)
 
     def forget(self, id: str) -> None:
         row = self._db.execute("SELECT no FROM threads WHERE id = ?", (id,)).get
@@ -291,9 +291,12 @@ class _Writing:
     def finish(self) -> None:
         """Write the rows, let one row of each reply count, and add up what has changed."""
         if self._is_first:
-            self._put_first()
+            # Sorting an index once is much cheaper than keeping it in order row by row.
+            self._db.execute("DROP INDEX copies")
+            self._put_rows("")
+            self._db.execute(_COPIES)
         else:
-            self._db.executemany(_PUT_REPLY, self._rows)
+            self._put_rows(_ON_CONFLICT)
         for key in self._copied():
             self._choose(key)
         if self._is_first:
@@ -303,15 +306,12 @@ class _Writing:
             self._db.execute("DELETE FROM sums WHERE thread = ? AND quarter >= ?", (no, quarter))
             self._db.execute(_ADD_UP.format("thread = ? AND quarter >= ?"), (no, quarter))
 
-    def _put_first(self) -> None:
-        """Fill the empty table. There may be millions, so the way is the shortest that there is."""
-        # Sorting an index once is much cheaper than keeping it in order row by row.
-        self._db.execute("DROP INDEX copies")
-        for start in range(0, len(self._rows), _TOGETHER):
-            part = self._rows[start : start + _TOGETHER]
-            values = ", ".join([_VALUES] * len(part))
-            self._db.execute(f"INSERT INTO replies VALUES {values}", tuple(chain(*part)))
-        self._db.execute(_COPIES)
+    def _put_rows(self, on_conflict: str) -> None:
+        row = f"({'?, ' * _WIDTH}1)"
+        for start in range(0, len(self._values), _TOGETHER * _WIDTH):
+            part = self._values[start : start + _TOGETHER * _WIDTH]
+            rows = ", ".join([row] * (len(part) // _WIDTH))
+            self._db.execute(f"INSERT INTO replies VALUES {rows} {on_conflict}", part)
 
     def _add_thread(self, news: News, info: ThreadInfo) -> int:
         above = info.parent
@@ -335,9 +335,9 @@ class _Writing:
     def _touch(self, no: int, quarter: int) -> None:
         self._from[no] = min(quarter, self._from.get(no, quarter))
 
-    def _made(self, no: int, found: Iterable[Reply]) -> Iterator[_Row]:
-        """The rows of replies, as `_PUT_REPLY` takes them. Written out: there may be millions."""
-        names, band_of = self._names, bundled().band_of
+    def _make(self, no: int, found: Iterable[Reply]) -> None:
+        """The rows of replies. Written out, and no object for a row: there may be millions."""
+        names, band_of, add = self._names, bundled().band_of, self._values.extend
         for reply in found:
             usage = reply.usage or _NOTHING
             sent, read, written = (
@@ -349,22 +349,24 @@ class _Writing:
             if reasoning > output:
                 reasoning = output
             hour = usage.cache_write_1h_tokens
-            model, provider = reply.model, reply.provider
-            yield (
-                no,
-                reply.time_us // QUARTER_US,
-                reply.time_us,
-                reply.key,
-                names[model] if model in names else self._name(model),
-                names[provider] if provider in names else self._name(provider),
-                band_of(sent + read + written),
-                1 if reply.usage is None else 0,
-                sent,
-                output - reasoning,
-                read,
-                written,
-                hour if hour < written else written,
-                reasoning,
+            model, provider, time_us = reply.model, reply.provider, reply.time_us
+            add(
+                (
+                    no,
+                    time_us // QUARTER_US,
+                    time_us,
+                    reply.key,
+                    names[model] if model in names else self._name(model),
+                    names[provider] if provider in names else self._name(provider),
+                    band_of(sent + read + written),
+                    1 if reply.usage is None else 0,
+                    sent,
+                    output - reasoning,
+                    read,
+                    written,
+                    hour if hour < written else written,
+                    reasoning,
+                )
             )
 
     def _name(self, text: str | None) -> int:
@@ -381,7 +383,7 @@ class _Writing:
         if self._is_first:
             found = self._db.execute(several.format("")).fetchall()
         else:
-            keys = _listed(row[3] for row in self._rows)
+            keys = _listed(self._values[_KEY::_WIDTH])
             found = self._db.execute(several.format(among), (keys,)).fetchall()
         lost = f"SELECT DISTINCT key FROM replies {among}"
         found += self._db.execute(lost, (_listed(self._lost),)).fetchall()

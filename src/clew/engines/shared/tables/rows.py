@@ -107,10 +107,11 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
             if kind is None or own is None:
                 raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
             used = () if uses is None else tuple(uses.split(","))
+            # One by one: to put the arguments together from tuples would take twice the time.
             yield Entry(
-                *(thread, seq, id, time_us, hash, parent, kind, body, own, turn, format, meta),
-                *(used, tombstone),
-            )
+                thread, seq, id, time_us, hash, parent, kind, body, own, turn,
+                format, meta, used, tombstone,
+            )  # fmt: skip
     except UnicodeDecodeError as error:
         raise garbled(db, error) from error
 
