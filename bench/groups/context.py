@@ -33,7 +33,7 @@ def _whole(workshop: Workshop) -> Iterable[Figure]:
         _ROUNDS, lambda: (seconds(lambda: _first(thread)), seconds(lambda: bodies(thread)))
     )
     name = f"context: the first of {_MESSAGES:,} messages"
-    yield ratio(f"{name} / reading and decoding them", ours, theirs, at_most=3)
+    yield ratio(f"{name} / reading and decoding them", ours, theirs, at_most=2)
     yield milliseconds(name, ours)
     yield from _in_a_loop(thread)
 
