@@ -366,7 +366,8 @@ def _failure(address: str) -> BaseException:
 CATALOGUE = """
 SELECT 'column', c.relname || '.' || a.attname,
        concat_ws(' ', a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage,
-                 a.attcompression, a.attidentity, a.attgenerated, l.collname, pg_get_expr(d.adbin, d.adrelid))
+                 a.attcompression, a.attidentity, a.attgenerated, l.collname,
+                 pg_get_expr(d.adbin, d.adrelid))
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
   LEFT JOIN pg_collation l ON l.oid = a.attcollation
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -427,7 +428,9 @@ SELECT DISTINCT a.attcompression::text FROM pg_attribute a JOIN pg_class c ON c.
 
 
 def has_lz4(server: Cluster) -> bool:
-    query = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+    query = (
+        "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+    )
     return bool(server.sql(query)[0][0])
 
 
