@@ -15,6 +15,7 @@ from servers.cluster import Cluster
 from servers.processes import free_port, wait_until
 
 import clew
+from clew.address import maintenance
 from clew.engines.postgres import server as server_
 from clew.engines.postgres.address import rename
 from clew.engines.shared import migrations
@@ -447,6 +448,26 @@ def test_bodies_of_an_older_store_stay_and_new_ones_are_compressed_by_lz4(
     assert server.sql(COMPRESSED, database=name) == [("old", "pglz"), ("new", "lz4")]
     assert [entry.body for entry in store.get("t").path()] == [BODY, BODY]
     assert store.verify() == []
+
+
+def test_a_migration_does_not_keep_writers_waiting_for_a_long_transaction(
+    server: Cluster, name: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stand before them in the queue for the table's lock for as long as that takes."""
+    if not has_lz4(server):
+        pytest.skip("this server was built without lz4")
+    _older(server, name, monkeypatch)
+    with psycopg.connect(server.dsn(name)) as dump:
+        dump.execute("SELECT count(*) FROM clew.records")
+        with pytest.raises(clew.Unavailable, match="a long transaction") as caught:
+            maintenance(server.dsn(name)).migrate()
+        assert caught.value.committed is False
+        assert server.sql("SELECT version FROM clew.format", database=name) == [(2,)]
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        assert server.sql(waiting) == [(0,)]
+    store = opened(server.dsn(name))
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert [entry.id for entry in store.get("t").path()] == ["old"]
 
 
 def test_a_server_without_lz4_keeps_its_own_compression(
