@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
+
+import psycopg
 
 import clew
 from bench.figures import Figure, milliseconds, rate, ratio
 from bench.groups.append import append_all
 from bench.groups.flat import appender
 from bench.groups.peers import compare_appends, compare_loads
-from bench.messages import encoded, messages, raw_bytes
+from bench.messages import SEED, encoded, messages, prose, raw_bytes
 from bench.peers import contestants_on_postgres
 from bench.peers.clew_store import ClewStore
 from bench.progress import say
@@ -33,6 +36,7 @@ _LONG = 100_000
 _LOADED_THREADS = 10_000
 _LOADED_ENTRIES = 100  # in each of them
 _LISTED_THREADS = 100_000
+_COMPRESSED = 2_000
 _PAGE = 50
 
 
@@ -131,6 +135,39 @@ def _disk(fresh: Callable[[], str]) -> Iterable[Figure]:
             size = store.stats().stored_bytes - before
         name = f"postgres: disk, {len(batch):,} messages {what} / raw JSON"
         yield Figure(name, size / raw_bytes(batch), "x", bar=2)
+    yield from _compressed(fresh)
+
+
+def _compressed(fresh: Callable[[], str]) -> Iterable[Figure]:
+    """What the server compresses itself: bodies over 2 kB, up to 8 KiB. By pglz without us."""
+    chance = random.Random(SEED)
+    bodies = [{"role": "user", "content": prose(chance, 600)} for _ in range(_COMPRESSED)]
+    with ExitStack() as open_stores:
+        threads, sizes = [], []
+        for method in ("default", "pglz"):
+            dsn = relaxed(fresh())
+            store = open_stores.enter_context(clew.open(dsn))
+            if method != "default":
+                _compress_by(dsn, method)
+            before = store.stats().stored_bytes
+            threads.append(store.create())
+            extend(threads[-1], bodies)
+            sizes.append(store.stats().stored_bytes - before)
+        ours, theirs = in_rounds(
+            _ROUNDS, lambda: take_turns(3, *(thread.path for thread in threads))
+        )
+    name = f"postgres: {len(bodies):,} bodies of about 4 kB"
+    yield Figure(f"{name} / raw JSON", sizes[0] / raw_bytes(bodies), "x")
+    yield Figure(f"{name}, as set / by pglz", sizes[0] / sizes[1], "x")
+    yield ratio(f"{name}, read, as set / by pglz", ours, theirs, at_most=1.1)
+
+
+def _compress_by(dsn: str, method: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        for part in range(8):
+            db.execute(
+                f"ALTER TABLE clew.records_{part} ALTER COLUMN body SET COMPRESSION {method}"
+            )
 
 
 def _peers(fresh: Callable[[], str]) -> Iterable[Figure]:

@@ -15,6 +15,7 @@ from servers.cluster import Cluster
 from servers.processes import free_port, wait_until
 
 import clew
+from clew.address import maintenance
 from clew.engines.postgres import server as server_
 from clew.engines.postgres.address import rename
 from clew.engines.shared import migrations
@@ -366,7 +367,8 @@ def _failure(address: str) -> BaseException:
 CATALOGUE = """
 SELECT 'column', c.relname || '.' || a.attname,
        concat_ws(' ', a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage,
-                 a.attidentity, a.attgenerated, l.collname, pg_get_expr(d.adbin, d.adrelid))
+                 a.attcompression, a.attidentity, a.attgenerated, l.collname,
+                 pg_get_expr(d.adbin, d.adrelid))
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
   LEFT JOIN pg_collation l ON l.oid = a.attcollation
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -406,6 +408,90 @@ def test_the_schema_to_read_is_the_sum_of_the_migrations(
     kinds = {row[0] for row in made}
     assert kinds == {"column", "relation", "index", "constraint", "function"}
     assert len(made) > 200
+
+
+def _older(server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store as the second version of the schema left it, with bodies that pglz has compressed."""
+    from clew.engines.postgres import schema as schema_
+
+    with monkeypatch.context() as older:
+        older.setattr(schema_, "migrations", lambda dialect: migrations.migrations(dialect)[:2])
+        with clew.open(server.dsn(name)) as store:
+            store.create("t").append("event", BODY, id="old")
+
+
+BODY = {"text": "what is said again and again " * 150}
+COMPRESSED = "SELECT id, pg_column_compression(body) FROM clew.records WHERE type = 0 ORDER BY seq"
+SET = """
+SELECT DISTINCT a.attcompression::text FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+ WHERE c.relname ~ '^records(_[0-7])?$' AND c.relkind IN ('r', 'p') AND a.attname = 'body'
+"""
+
+
+def has_lz4(server: Cluster) -> bool:
+    query = (
+        "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+    )
+    return bool(server.sql(query)[0][0])
+
+
+def test_bodies_of_an_older_store_stay_and_new_ones_are_compressed_by_lz4(
+    server: Cluster, name: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_lz4(server):
+        pytest.skip("this server was built without lz4")
+    _older(server, name, monkeypatch)
+    store = opened(server.dsn(name))
+    store.get("t").append("event", BODY, id="new")
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert server.sql(SET, database=name) == [("l",)]
+    assert server.sql(COMPRESSED, database=name) == [("old", "pglz"), ("new", "lz4")]
+    assert [entry.body for entry in store.get("t").path()] == [BODY, BODY]
+    assert store.verify() == []
+
+
+def test_a_migration_does_not_keep_writers_waiting_for_a_long_transaction(
+    server: Cluster, name: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stand before them in the queue for the table's lock for as long as that takes."""
+    if not has_lz4(server):
+        pytest.skip("this server was built without lz4")
+    _older(server, name, monkeypatch)
+    with psycopg.connect(server.dsn(name)) as dump:
+        dump.execute("SELECT count(*) FROM clew.records")
+        with pytest.raises(clew.Unavailable, match="a long transaction") as caught:
+            maintenance(server.dsn(name)).migrate()
+        assert caught.value.committed is False
+        assert server.sql("SELECT version FROM clew.format", database=name) == [(2,)]
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        assert server.sql(waiting) == [(0,)]
+    store = opened(server.dsn(name))
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert [entry.id for entry in store.get("t").path()] == ["old"]
+
+
+def test_a_server_without_lz4_keeps_its_own_compression(
+    server: Cluster, name: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger refuses the setting as such a server does."""
+    _older(server, name, monkeypatch)
+    server.sql(
+        "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'compression method lz4 not supported'"
+        " USING ERRCODE = 'feature_not_supported'; END $$",
+        database=name,
+    )
+    server.sql(
+        "CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('ALTER TABLE')"
+        " EXECUTE FUNCTION refuse()",
+        database=name,
+    )
+    store = opened(server.dsn(name))
+    store.get("t").append("event", BODY, id="new")
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert server.sql(SET, database=name) == [("",)]
+    assert server.sql(COMPRESSED, database=name) == [("old", "pglz"), ("new", "pglz")]
+    assert store.verify() == []
 
 
 def test_a_script_for_the_owner_makes_a_store_for_a_role_that_may_not(

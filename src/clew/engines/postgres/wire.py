@@ -282,6 +282,11 @@ def translate(error: psycopg.Error, place: str, *, writes: bool = True) -> ClewE
             return Corrupt(place, f"PostgreSQL says: {text}")
         case states.UntranslatableCharacter() | states.CharacterNotInRepertoire():
             return InvalidInput("text", text)
+        case states.LockNotAvailable():
+            return Unavailable(
+                f"{place}: a long transaction uses Clew's tables (a verify, say, or a dump); "
+                "nothing was changed, try again when it is over"
+            )
         case _ if error.sqlstate == NO_SEGMENT:
             return Corrupt(place, f"{text}; run clew verify")
         case _ if is_transient(error):
