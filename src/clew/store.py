@@ -299,7 +299,14 @@ class Store:
         purged: Purged = part("purge")(self, check_name(thread, "id"))
         return purged
 
-    def erase(self, thread: str, entries: Iterable[str], *, reason: str | None = None) -> Receipt:
+    def erase(
+        self,
+        thread: str,
+        entries: Iterable[str],
+        *,
+        reason: str | None = None,
+        shrink: bool = False,
+    ) -> Receipt:
         """Remove the bodies and metas of entries for good: a secret, a person's data.
 
         Each entry stays where it is, with its id and its hash, and says `[erased]`; the chain of
@@ -307,8 +314,11 @@ class Store:
         blobs that nothing else needs. The thread's log notes when, and the `reason`. Copies under
         other ids, and other stores, are others. The receipt is yours to keep. Again: the same, and
         nothing changes. NotFound.
+
+        `shrink` has the store's files written anew afterwards, as `pack` does: on PostgreSQL they
+        keep what was removed until then.
         """
-        done: Receipt = part("erase")(self, check_name(thread, "id"), entries, reason)
+        done: Receipt = part("erase")(self, check_name(thread, "id"), entries, reason, shrink)
         return done
 
     def fork(
@@ -517,7 +527,8 @@ class Store:
         """Compress what is cold, in place, while others write; it reads as before.
 
         Cold is all but the newest `tail` records of a thread, and in one that was not updated for
-        `idle_seconds` all but the last. `shrink` gives free room back: writers wait for that.
+        `idle_seconds` all but the last. `shrink` writes the files anew, without free room and what
+        was in it: writers wait for that. On PostgreSQL only the owner of the tables can do so.
         """
         return self.engine.pack(**drafts.pack_options(options))
 

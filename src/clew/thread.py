@@ -388,9 +388,9 @@ class Thread:
         self.get(entry)
         self.set_facts({f"label.{entry}": name})
 
-    def erase(self, *entries: str, reason: str | None = None) -> Receipt:
+    def erase(self, *entries: str, reason: str | None = None, shrink: bool = False) -> Receipt:
         """Remove the bodies and metas of entries for good: see `Store.erase`."""
-        return self.store.erase(self.id, entries, reason=reason)
+        return self.store.erase(self.id, entries, reason=reason, shrink=shrink)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -192,3 +192,35 @@ def test_a_sweep_does_not_look_at_the_uses_of_other_blobs(
         )
         assert swept.blobs == 50
     assert meter.read() - before <= EACH_BLOB_MAX * UNUSED
+
+
+PURGED, BODIES = 4, 100  # threads, and large bodies in each
+EACH_BODY_MAX = 20  # looks at a row for each body: its record, its use, its blob
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True])
+def test_what_is_removed_does_not_look_at_the_uses_of_other_blobs(
+    is_analyzed: bool, opened: Open, postgres_cluster: Cluster
+) -> None:
+    """A purge and an erasure cost what the thread has, however many uses of blobs there are."""
+    address = postgres_cluster.dsn(postgres_cluster.create_database())
+    database = address.rpartition("/")[2]
+    store = opened(address, connections=1)
+    thread, used = store.create("t"), store.blobs.put(b"one that is used a lot")
+    for _ in range(USES // 1000):
+        thread.append([clew.draft("event", n, blobs=[used]) for n in range(1000)])
+    for name in range(PURGED):
+        texts = [f"{name} {n} " * 2000 for n in range(BODIES)]
+        batch = [clew.draft("event", text, id=f"e{n}") for n, text in enumerate(texts)]
+        store.create(f"small {name}").append(batch)
+    if is_analyzed:
+        postgres_cluster.sql("ANALYZE", database=database)
+    meter = Meter(store, postgres_cluster, database)
+    before = meter.read()
+    store.engine.erase("small 0", ["e0", "e1"], time_us=1)
+    assert meter.read() - before <= ROWS_MAX
+    for name in range(PURGED):
+        before = meter.read()
+        assert store.engine.purge(f"small {name}").records >= BODIES
+        assert meter.read() - before <= EACH_BODY_MAX * BODIES
+    assert store.stats().blobs == 1

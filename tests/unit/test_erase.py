@@ -14,7 +14,8 @@ import pytest
 import clew
 from clew import messages
 from clew.core.checked_reads import check_reads
-from clew.core.model import Entry
+from clew.core.engine import innermost
+from clew.core.model import Entry, Page, ThreadHead, ThreadInfo, ThreadQuery
 from clew.core.removal import Receipt
 from clew.interchange.bundle import bring
 from clew.upkeep.proof import prove, read_receipt
@@ -115,6 +116,41 @@ def test_a_context_stays_valid(format: str, erased: str) -> None:
         said = str(found)
         assert ("[erased]" in said) == (erased != "c")
         assert "and now?" in said
+
+
+def test_an_erasure_lists_the_tree_of_its_thread_alone(address: Address, monkeypatch: Any) -> None:
+    listed: list[str] = []
+
+    def listing(engine: Any) -> Any:
+        threads, heads = engine.threads, engine.heads
+
+        def counted_threads(query: ThreadQuery) -> Page[ThreadInfo]:
+            page: Page[ThreadInfo] = threads(query)
+            listed.extend(info.id for info in page.items)
+            return page
+
+        def counted_heads() -> list[ThreadHead]:
+            found: list[ThreadHead] = heads()
+            listed.extend(head.thread for head in found)
+            return found
+
+        monkeypatch.setattr(engine, "threads", counted_threads)
+        monkeypatch.setattr(engine, "heads", counted_heads)
+
+    with clew.open(address("store")) as store:
+        fill(store)
+        store.fork("f", id="g", title=f"the {WORD}").set(archived=True)
+        store.fork("g", id="h", title=f"the {WORD}")
+        store.delete("h")
+        for n in range(20):
+            store.create(f"other-{n}", title=f"the {WORD}").append_message(
+                {"role": "user", "content": f"the {WORD}"}
+            )
+        listing(innermost(store.engine))
+        receipt = store.erase("t", ["a"])
+        assert set(listed) == {"f", "g", "h"}
+        assert {one.thread for one in receipt.repeats} == {"g", "h"}
+        assert store.get("g").info.title is None
 
 
 def test_erasing_again_gives_the_same_hashes(address: Address) -> None:

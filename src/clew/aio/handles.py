@@ -132,9 +132,14 @@ class AsyncStore:
         return await hop(self.sync.purge, thread)
 
     async def erase(
-        self, thread: str, entries: Iterable[str], *, reason: str | None = None
+        self,
+        thread: str,
+        entries: Iterable[str],
+        *,
+        reason: str | None = None,
+        shrink: bool = False,
     ) -> Receipt:
-        return await hop(self.sync.erase, thread, entries, reason=reason)
+        return await hop(self.sync.erase, thread, entries, reason=reason, shrink=shrink)
 
     async def fork(self, thread: str, **options: Unpack[ForkOptions]) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.fork, thread, **options))
@@ -410,8 +415,10 @@ class AsyncThread:
     async def label(self, entry: str, name: str | None) -> None:
         await hop(self.sync.label, entry, name)
 
-    async def erase(self, *entries: str, reason: str | None = None) -> Receipt:
-        return await hop(self.sync.erase, *entries, reason=reason)
+    async def erase(
+        self, *entries: str, reason: str | None = None, shrink: bool = False
+    ) -> Receipt:
+        return await hop(self.sync.erase, *entries, reason=reason, shrink=shrink)
 
     async def context(
         self, format: str | None = None, **options: Unpack[ContextOptions]

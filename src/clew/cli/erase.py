@@ -32,6 +32,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_store_option(parser)
     add_namespace(parser)
     parser.add_argument("--reason", metavar="TEXT", help="why; it is kept in the thread's log")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="have the store's files written anew; on PostgreSQL they keep what was erased",
+    )
     add_asking(parser)
     add_object(parser)
 
@@ -49,7 +54,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         question = f"remove the bodies of {plural(len(found), 'entry')} for good?"
         if not consent(screen, options, question, "removes bodies for good"):
             return _exits.OK
-        receipt = thread.erase(*[entry.id for entry in found], reason=options.reason)
+        ids = [entry.id for entry in found]
+        receipt = thread.erase(*ids, reason=options.reason, shrink=options.shrink)
     if options.json:
         screen.json({"dry_run": False, "receipt": json_value(receipt)})
         return _exits.OK

@@ -2,7 +2,9 @@
 
 Cold is all but the newest records of a thread and, in a thread that was not updated for a while,
 all but the last one. Programs that have the store open go on meanwhile. What becomes free in the
-file is used by what is written next; --shrink makes the file smaller, and writers wait for that.
+file is used by what is written next; --shrink makes the file smaller, and writers wait for that. A
+store on PostgreSQL packs nothing; --shrink writes its tables anew, each one locked meanwhile, so
+that nothing of what was erased or purged is in them. Only their owner can do so.
 """
 
 from __future__ import annotations
@@ -55,14 +57,19 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             )
     if options.json:
         screen.json(json_value(done))
-    elif not packs:
+        return _exits.OK
+    if packs:
+        _draw_packed(screen, done)
+    elif not options.shrink:
         screen.line("nothing to do: this kind of store packs nothing")
-    else:
-        _draw(screen, done, shrink=options.shrink)
+    if options.shrink:
+        _draw_shrunk(screen, done)
+    elif done.free_bytes:
+        screen.line(f"{size(done.free_bytes)} of the file are free; --shrink gives them back")
     return _exits.OK
 
 
-def _draw(screen: Screen, done: PackResult, *, shrink: bool) -> None:
+def _draw_packed(screen: Screen, done: PackResult) -> None:
     if done.packs:
         sizes = f"{size(done.size_bytes)} in {size(done.stored_bytes)}"
         screen.line(("packed", "bold green"), f": {plural(done.entries, 'entry')}, {sizes}")
@@ -70,9 +77,14 @@ def _draw(screen: Screen, done: PackResult, *, shrink: bool) -> None:
         screen.line("nothing to pack: what is cold is packed already, or gains nothing by it")
     if not done.complete:
         screen.line("there is more to pack; run it again")
+
+
+def _draw_shrunk(screen: Screen, done: PackResult) -> None:
     if done.shrunk_bytes:
-        screen.line(("shrunk", "bold green"), f": the file is {size(done.shrunk_bytes)} shorter")
-    elif shrink:
-        screen.line("nothing to shrink: the file has no free room")
-    elif done.free_bytes:
-        screen.line(f"{size(done.free_bytes)} of the file are free; --shrink gives them back")
+        screen.line(("shrunk", "bold green"), f": {size(done.shrunk_bytes)} less")
+    else:
+        screen.line("nothing to shrink: there is no free room")
+    if done.left_rows:
+        count = plural(done.left_rows, "row")
+        text = f"{count} that were removed are still there: another transaction may see them"
+        screen.line(text, fit=False)

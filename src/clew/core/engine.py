@@ -65,7 +65,8 @@ class PackResult(Struct, frozen=True, kw_only=True):
 
     `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
     of the store's file are free for what is written next; it is `shrunk_bytes` shorter than before.
-    `complete`: nothing cold was left over.
+    `complete`: nothing cold was left over. `left_rows`: so many rows that were removed from the
+    store are still in its files, because a transaction may see them; None: it cannot be told.
     """
 
     entries: int = 0
@@ -75,6 +76,7 @@ class PackResult(Struct, frozen=True, kw_only=True):
     free_bytes: int = 0
     shrunk_bytes: int = 0
     complete: bool = True
+    left_rows: int | None = 0
 
 
 class Engine(Protocol):
@@ -285,8 +287,9 @@ class Engine(Protocol):
         not updated for `idle_seconds`, all but its last record. It is done a little at a time, so
         that no writer waits for long, and every step is as durable as an append; it stops with a
         step after `max_seconds`, and goes on when it is called again. With `shrink` room that
-        became free goes back to the file system, and writers may wait for as long as that takes.
-        An engine that packs nothing says so in `properties.packs`, and does nothing.
+        became free goes back to the file system, and with it all that was removed and is still in
+        the files; writers may wait for as long as that takes. That is about all namespaces.
+        An engine that packs nothing says so in `properties.packs`, and at most shrinks.
         """
         ...
 

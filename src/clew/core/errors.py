@@ -79,20 +79,34 @@ def _rebuild(kind: type[ClewError], message: str, fields: dict[str, Any]) -> Cle
 
 
 class NotFound(ClewError):
-    """There is no such thing. `deleted_at` is set when it is only deleted and can be restored."""
+    """There is no such thing. `deleted_at` is set when it is only deleted and can be restored.
+
+    `erased_at`: it was there, and what it said was removed for good.
+    """
 
     code = "not_found"
     what: str
     id: str
     deleted_at: datetime | None
+    erased_at: datetime | None = None
 
-    def __init__(self, what: str, id: str, *, deleted_at: datetime | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        id: str,
+        *,
+        deleted_at: datetime | None = None,
+        erased_at: datetime | None = None,
+    ) -> None:
         text = f"{what} {id!r} was not found"
         if deleted_at is not None:
             text = (
                 f"{what} {id!r} was deleted at {deleted_at:%Y-%m-%d %H:%M:%S %Z}; restore it first"
             )
-        super().__init__(text, what=what, id=id, deleted_at=deleted_at)
+        if erased_at is not None:
+            text = f"{what} {id!r} was erased for good at {erased_at:%Y-%m-%d %H:%M:%S %Z}"
+        more = {} if erased_at is None else {"erased_at": erased_at}
+        super().__init__(text, what=what, id=id, deleted_at=deleted_at, **more)
 
 
 class AlreadyExists(ClewError):

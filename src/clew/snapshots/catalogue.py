@@ -174,6 +174,8 @@ def is_on_path(engine: Engine, thread: str, leaf: str | None, id: str) -> bool:
 
 def wanted(store: Store, candidates: set[str]) -> set[str]:
     """Those of the blobs that a snapshot of any thread still needs."""
+    if not candidates:
+        return set()  # every thread would be looked at for nothing
     trees = Trees(store.engine)  # of its own: a whole store would push out what is in use
     found: set[str] = set()
     seen: set[str] = set()

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from clew.core import drafts
 from clew.core.codec import new_id
+from clew.core.engine import PackResult
 from clew.core.errors import ClewError, NotFound
 from clew.core.model import Entry
 from clew.core.names import check_name
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 REASON_BYTES_MAX = 1024
 
 
-def erase(store: Store, thread: str, entries: Iterable[str], reason: str | None) -> Receipt:
+def erase(
+    store: Store, thread: str, entries: Iterable[str], reason: str | None, shrink: bool
+) -> Receipt:
     """See `Store.erase`."""
     ids = [check_name(id, "entry") for id in drafts.several(entries, "entries")]
     if reason is not None:
@@ -60,7 +63,17 @@ def erase(store: Store, thread: str, entries: Iterable[str], reason: str | None)
     forget_derived(store, owners)
     gone = _sweep(store, doomed) | (bodies - store.engine.has_blobs(bodies))
     found = tuple(repeats(store.engine, family, before, texts))
-    return replace(_receipt(store, owners, erased, gone, doomed, reason), repeats=found)
+    shrunk = _shrink(store) if shrink else None
+    receipt = _receipt(store, owners, erased, gone, doomed, reason, shrunk)
+    return replace(receipt, repeats=found)
+
+
+def _shrink(store: Store) -> PackResult | ClewError:
+    """Write the files anew. If that fails the receipt says so: what was erased is erased."""
+    try:
+        return store.engine.pack(shrink=True)
+    except ClewError as error:
+        return error
 
 
 def _get(store: Store, thread: str, id: str) -> Entry:
@@ -109,6 +122,7 @@ def _receipt(
     gone: set[str],
     doomed: set[str],
     reason: str | None,
+    shrunk: PackResult | ClewError | None,
 ) -> Receipt:
     entries = tuple(
         Removed(thread=one.thread, entry=one.entry, hash=one.hash, body_hash=one.body_hash)
@@ -133,7 +147,9 @@ def _receipt(
             Checked(
                 place="records", left=len(kept), note="their bodies are there" if kept else None
             ),
-            *check_places(store, owners, log_bytes, store.engine.has_blobs(doomed) | bodies),
+            *check_places(
+                store, owners, log_bytes, store.engine.has_blobs(doomed) | bodies, shrunk
+            ),
         ),
     )
 

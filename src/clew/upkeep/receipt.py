@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from clew.core.codec import new_id
-from clew.core.engine import pages
+from clew.core.engine import PackResult, pages
 from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.model import Entry, fact_keys
 from clew.core.removal import Checked, Purged, Receipt, Removed
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from clew.store import Store
 
 _PIECE_BYTES = 4 * 1024 * 1024
-UNTOLD = "the server keeps old versions of rows until a vacuum, and its log and backups longer"
+UNTOLD = (
+    "the server's files keep earlier versions of rows until they are written anew; its owner does "
+    "that with: clew pack --shrink"
+)
+SERVER_LOG = "the server's write-ahead log, its standbys and its backups are out of reach"
 
 
 def purge(store: Store, thread: str) -> Purged:
@@ -155,12 +159,21 @@ def forget_derived(store: Store, threads: Sequence[str]) -> None:
 
 
 def check_places(
-    store: Store, threads: Sequence[str], log_bytes: int | None, blobs: Collection[str]
+    store: Store,
+    threads: Sequence[str],
+    log_bytes: int | None,
+    blobs: Collection[str],
+    shrunk: PackResult | ClewError | None = None,
 ) -> tuple[Checked, ...]:
-    """Where else it could be: the log, blobs, the search index, files of caches."""
+    """Where else it could be: a server's tables, the log, blobs, the search index.
+
+    `shrunk` is what came of writing the store's files anew, after all else was done.
+    """
     log = Checked(place="log", left=log_bytes)
+    tables: tuple[Checked, ...] = ()
     if log_bytes is None:
-        log = Checked(place="log", left=None, note=UNTOLD)
+        tables = (_check_tables(shrunk),)
+        log = Checked(place="log", left=None, note=SERVER_LOG)
     elif log_bytes:
         note = (
             f"{log_bytes:,} bytes could not be emptied while others read; the next checkpoint does"
@@ -169,10 +182,23 @@ def check_places(
     used = "others use them, or the next sweep takes them" if blobs else None
     known = store.searcher.known(threads)
     return (
+        *tables,
         log,
         Checked(place="blobs", left=len(blobs), note=used),
         Checked(place="index", left=len(known), note="read again since" if known else None),
     )
+
+
+def _check_tables(shrunk: PackResult | ClewError | None) -> Checked:
+    """Whether earlier versions of rows are in the files of a server."""
+    if isinstance(shrunk, ClewError):
+        return Checked(place="tables", left=None, note=f"they were not written anew: {shrunk}")
+    if shrunk is None or shrunk.left_rows is None:
+        return Checked(place="tables", left=None, note=UNTOLD)
+    if not shrunk.left_rows:
+        return Checked(place="tables", left=0, note="they were written anew")
+    note = "earlier versions of rows, of any thread, that another transaction may see; try again"
+    return Checked(place="tables", left=shrunk.left_rows, note=note)
 
 
 def _check_caches(store: Store, thread: str) -> Checked:

@@ -51,14 +51,21 @@ def _stream(entry: Entry) -> Any:
 
 
 def family_of(engine: Engine, threads: set[str]) -> list[ThreadInfo]:
-    """Threads, and all that were forked from them."""
-    infos = list(everything(engine))
-    known = set(threads)
-    while True:
-        more = {one.id for one in infos if one.origin is not None and one.origin.thread in known}
-        if more <= known:
-            return [one for one in infos if one.id in known]
-        known |= more
+    """Threads, and all that were forked from them, at the cost of these alone.
+
+    Forks are found by the id of what they were forked from. So a fork of a fork that was purged is
+    not among them, though it may share entries: nothing is left that leads to it.
+    """
+    found: dict[str, ThreadInfo] = {}
+    for id in threads:
+        with suppress(NotFound):  # it was purged; there may be forks of it
+            found[id] = engine.thread(id)
+    todo = list(threads)
+    while todo:
+        forks = {info.id: info for info in everything(engine, origin=todo.pop())}
+        todo += forks.keys() - found.keys() - threads
+        found |= forks
+    return list(found.values())
 
 
 def untitled(store: Store, family: Sequence[ThreadInfo], entries: Sequence[Entry]) -> None:

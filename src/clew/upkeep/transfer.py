@@ -43,14 +43,15 @@ BATCH_BYTES = 4 * 1024 * 1024
 # --- looking up -----------------------------------------------------------------------------
 
 
-def everything(engine: Engine) -> Iterator[ThreadInfo]:
-    """Every thread of an engine, archived and deleted ones as well."""
+def everything(engine: Engine, *, origin: str | None = None) -> Iterator[ThreadInfo]:
+    """Every thread of an engine, archived and deleted ones as well; or every fork of one thread."""
     for deleted in (False, True):
         cursor = None
         while True:
-            page = engine.threads(
-                ThreadQuery(archived=None, deleted=deleted, limit=PAGE_MAX, cursor=cursor)
+            query = ThreadQuery(
+                archived=None, deleted=deleted, origin=origin, limit=PAGE_MAX, cursor=cursor
             )
+            page = engine.threads(query)
             yield from page.items
             if page.cursor is None:
                 break

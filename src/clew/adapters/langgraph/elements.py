@@ -20,11 +20,12 @@ from msgspec import Struct
 from clew.core import drafts
 from clew.core.codec import decode, digest, encode
 from clew.core.engine import Engine
-from clew.core.errors import InvalidInput
+from clew.core.errors import InvalidInput, NotFound
 from clew.core.model import Entry, EntryDraft
 from clew.core.tombstones import TEXT
 from clew.messages.incoming import message_draft
 
+CHECKPOINT = "langgraph.checkpoint"
 ELEMENT, TABLE = "langgraph.element", "langgraph.table"
 
 RUNS_MAX = 32
@@ -77,12 +78,15 @@ class Elements(NamedTuple):
 def element_of(entry: Entry) -> tuple[Item, Ref]:
     """An element from its entry: a message, the message of an edit, or anything else."""
     if entry.tombstone is not None and entry.tombstone.format != ELEMENT:
-        target = entry.body["target"] if entry.kind == "context_edit" else entry.id
-        return item_of(_erased(entry), message=True), Ref(entry.id, target)
+        item = item_of(_erased(entry), message=True)
+        if entry.kind == "context_edit":
+            return item, Ref(entry.id, entry.body["target"])
+        # By its old hash it is known again when a graph gives it that still has it in its state.
+        return Item(item.data, entry.body_hash, True), Ref(entry.id, entry.id)
     if entry.kind == "context_edit":
         body = entry.body
         return item_of(body["message"], message=True), Ref(entry.id, body["target"])
-    if entry.format == ELEMENT:
+    if entry.format == ELEMENT or entry.tombstone is not None:
         message = entry.meta.get("message") is True
         return Item(entry.data, entry.body_hash, message), Ref(entry.id, None)
     return Item(entry.data, entry.body_hash, True), Ref(entry.id, entry.id)
@@ -111,19 +115,27 @@ class Reader:
         found = self._seen.get(id)
         return self._path(self._thread, id, limit=1)[0] if found is None else found
 
-    def elements(self, runs: Sequence[Run]) -> list[Entry]:
+    def whole(self, id: str, what: str) -> Entry:
+        """An entry that is of no use without its body. NotFound: it was erased."""
+        entry = self.entry(id)
+        if entry.tombstone is not None:
+            raise NotFound(what, id, erased_at=entry.erased_at)
+        return entry
+
+    def elements(self, channel: str, runs: Sequence[Run]) -> list[Entry]:
+        """The entries of a list. NotFound: it cannot be told any more what was in it."""
         found: list[Entry] = []
         for run in runs:
             if len(run) == 3:
                 table, first, count = run
-                ids = self.entry(table).body["ids"][first : first + count]
+                ids = self.whole(table, "the table of a list").body["ids"][first : first + count]
                 back = [self._near(id, count) for id in reversed(ids)]
                 found += reversed(back)
             else:
-                found += self._chain(*run)
+                found += self._chain(channel, *run)
         return found
 
-    def _chain(self, last: str, count: int) -> list[Entry]:
+    def _chain(self, channel: str, last: str, count: int) -> list[Entry]:
         back: list[Entry] = []
         id = last
         while True:
@@ -131,7 +143,58 @@ class Reader:
             back.append(entry)
             if len(back) == count:
                 return back[::-1]
-            id = entry.meta["prev"]
+            id = self._before(entry, channel) if entry.tombstone else entry.meta["prev"]
+
+    def _before(self, entry: Entry, channel: str) -> str:
+        """The element before one whose meta was erased, where that is certain.
+
+        It is if its checkpoint only put messages behind the list that it found: those that it wrote
+        are as many as the list has grown by, and messages never come into the middle of a list
+        that loses none. Then each is behind the one written before it, and the first behind
+        what was the last.
+        """
+        unknown = NotFound("what a list had before entry", entry.id, erased_at=entry.erased_at)
+        name = entry.id.rpartition(".")[0]
+        checkpoint, base, batch = self._written_with(name)
+        formats = [one.format if one.tombstone is None else one.tombstone.format for one in batch]
+        moved = [
+            one.kind == "context_edit"
+            or (format == ELEMENT and one.meta.get("channel", channel) == channel)
+            for one, format in zip(batch, formats, strict=True)
+        ]
+        others = (ELEMENT, TABLE)
+        messages = [
+            one.id for one, format in zip(batch, formats, strict=True) if format not in others
+        ]
+        before = [] if base is None else _runs(base, channel)
+        grown = _length(_runs(checkpoint, channel)) - _length(before)
+        if any(moved) or entry.id not in messages or grown != len(messages):
+            raise unknown
+        place = messages.index(entry.id)
+        if place > 0:
+            return messages[place - 1]
+        if not before:
+            raise unknown
+        if len(before[-1]) == 2:
+            return str(before[-1][0])
+        table, first, count = before[-1]
+        return str(self.whole(table, "the table of a list").body["ids"][first + count - 1])
+
+    def _written_with(self, name: str) -> tuple[Entry, Entry | None, list[Entry]]:
+        """A checkpoint, the one that it was told against, and the entries written for it."""
+        checkpoint = self.whole(name, "checkpoint")
+        batch: list[Entry] = []
+        leaf = checkpoint.parent
+        while leaf is not None:
+            chunk = self._path(self._thread, leaf, limit=_CHUNK_MAX)
+            for one in reversed(chunk):
+                if CHECKPOINT in (one.format, one.tombstone and one.tombstone.format):
+                    return checkpoint, self.whole(one.id, "checkpoint"), batch[::-1]
+                owner, _, number = one.id.rpartition(".")
+                if owner == name and number.isdigit():  # and not a write, which has a w
+                    batch.append(one)
+            leaf = chunk[0].parent
+        return checkpoint, None, batch[::-1]
 
     def _near(self, id: str, left: int) -> Entry:
         """An entry. If it is not at hand, those before it are read along with it."""
@@ -289,6 +352,20 @@ def _slice(of: Elements, start: int, end: int) -> list[Run]:
     return found
 
 
+def _runs(checkpoint: Entry, channel: str) -> list[Run]:
+    recipe = checkpoint.body["values"].get(channel, {})
+    return recipe.get("list", [])  # type: ignore[no-any-return]
+
+
+def _length(runs: Sequence[Run]) -> int:
+    return sum(run[-1] for run in runs)
+
+
 def whole(stored: Stored) -> Json:
     items = [decode(item.data) for item in stored.items]
-    return items if stored.kind == "list" else dict(items)
+    return items if stored.kind == "list" else dict(pairs_of(stored))
+
+
+def pairs_of(stored: Stored) -> list[Json]:
+    """The keys and values of a dict, as JSON, but for those that were erased: no key is left."""
+    return [pair for item in stored.items if isinstance(pair := decode(item.data), list)]

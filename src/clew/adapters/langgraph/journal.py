@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from clew.adapters._ownership import Owner
 from clew.adapters.langgraph.elements import (
+    CHECKPOINT,
     Batch,
     Change,
     Elements,
@@ -45,7 +46,7 @@ from clew.core.model import Draft, Entry, EntryDraft, ThreadInfo, to_time
 from clew.core.names import ID_BYTES_MAX
 from clew.store import Store
 
-CHECKPOINT, WRITES = "langgraph.checkpoint", "langgraph.writes"
+WRITES = "langgraph.writes"
 FACT = "langgraph"
 OWN_THREADS = "langgraph:"  # how the names of threads begin that LangGraph does not know
 
@@ -177,14 +178,29 @@ class Journal:
             return self._by_id(checkpoint_id)
         head = self._look(info).checkpoint
         newest = None if head is None else head.body.get("newest")
-        return head if newest is None else self._by_id(newest)
+        if newest is None:
+            return head
+        return self._by_id(newest) or next(self.newest_first(), None)  # it may have been erased
+
+    def refuse_erased(self, checkpoint_id: str) -> None:
+        """NotFound if there was such a checkpoint, and it was erased: to begin anew would be worse.
+
+        Without an id, the last one that is there is the one to go on from.
+        """
+        entry = self._version(checkpoint_id)
+        if entry is not None and entry.tombstone is not None:
+            raise NotFound("checkpoint", checkpoint_id, erased_at=entry.erased_at)
 
     def _by_id(self, checkpoint_id: str) -> Found | None:
+        return _found(self._version(checkpoint_id))
+
+    def _version(self, checkpoint_id: str) -> Entry | None:
+        """The entry of a checkpoint, as it was put last."""
         name = entry_name(checkpoint_id)
         found: Entry | None = None
         while (entry := self._entry(name if found is None else _again(found.id))) is not None:
             found = entry  # a checkpoint that was put again stands under the next number
-        return _found(found)
+        return found
 
     def _entry(self, id: str) -> Entry | None:
         try:
@@ -254,7 +270,8 @@ class Journal:
         number = 0
         while (entry := self._entry(f"{name}.w{number}")) is not None:
             body = entry.body
-            for index, channel, value in body["writes"]:
+            # What was erased is as if the task had not written it yet.
+            for index, channel, value in [] if entry.tombstone else body["writes"]:
                 if index < 0 or (body["task"], index) not in kept:
                     write = Write(body["path"], body["task"], index, channel, value)
                     kept[(body["task"], index)] = write
@@ -271,7 +288,8 @@ class Journal:
 
     def _load(self, found: Found, channel: str, recipe: Json, reader: Reader) -> Stored:
         if "at" in recipe:
-            recipe = reader.entry(recipe["at"]).body["values"][channel]
+            what = f"the value of channel {channel!r}, with checkpoint"
+            recipe = reader.whole(recipe["at"], what).body["values"][channel]
         if "in" in recipe:
             return Stored(recipe["in"])
         kind: Any = "list" if "list" in recipe else "dict"
@@ -282,7 +300,7 @@ class Journal:
         birth = self._birth()
         known = self.memory.lists(self.name, birth, found.entry.id).get(channel)
         if known is None:
-            both = [element_of(entry) for entry in reader.elements(runs)]
+            both = [element_of(entry) for entry in reader.elements(channel, runs)]
             known = Elements([item for item, _ in both], [ref for _, ref in both], runs)
             self.memory.remember(self.name, birth, found.entry.id, {channel: known})
         return known

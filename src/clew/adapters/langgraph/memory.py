@@ -73,7 +73,9 @@ class Memory:
 
     def forget_erased(self, thread: str, erasures: tuple[int, ...] | None) -> None:
         """Let go of what a thread says if something of it was erased; None: that is not told."""
-        if erasures is None or self.erasures.get(thread) not in (None, erasures):
+        known = self.erasures.get(thread)
+        # Before the first look it may have been written to, and is known by heart all the same.
+        if erasures is None or (any(erasures) if known is None else known != erasures):
             self.forget_head(thread)
             with self._mutex:
                 for key in [key for key in self._lists if key[0] == thread]:

@@ -7,6 +7,7 @@ asyncio as under trio.
 from __future__ import annotations
 
 import copy
+import logging
 import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -30,18 +31,19 @@ from langgraph.checkpoint.base import (
 from clew.adapters._ownership import Owner, Ownership
 from clew.adapters._stores import AnyStore, open_store
 from clew.adapters.langgraph import retention
-from clew.adapters.langgraph.elements import Stored, item_of
+from clew.adapters.langgraph.elements import Stored, item_of, pairs_of
 from clew.adapters.langgraph.journal import FACT, Found, Journal, thread_name
 from clew.adapters.langgraph.memory import Memory
 from clew.adapters.langgraph.sightings import Sightings
 from clew.adapters.langgraph.values import Allowed, Values, is_plain_dict
 from clew.aio.hop import hop
-from clew.core.codec import decode
-from clew.core.errors import InvalidInput
+from clew.core.errors import InvalidInput, NotFound
 from clew.core.names import check_name
 from clew.tree import children_of
 
 Journals = list[Journal]  # `list` means the method inside of ClewSaver
+
+_log = logging.getLogger("clew")
 
 _KEY = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -121,10 +123,17 @@ class ClewSaver(BaseCheckpointSaver[Any]):
     # --- reading ----------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that a config names; without an id, the newest of its namespace."""
+        """The checkpoint that a config names; without an id, the newest of its namespace.
+
+        NotFound, with `erased_at`: it was erased, or a value that it needs.
+        """
         journal, checkpoint_id = self._at(config)
         found = journal.find(checkpoint_id)
-        return None if found is None else self._tuple(journal, found, remember=True)
+        if found is not None:
+            return self._tuple(journal, found, remember=True)
+        if checkpoint_id is not None:
+            journal.refuse_erased(checkpoint_id)
+        return None
 
     def list(
         self,
@@ -168,7 +177,14 @@ class ClewSaver(BaseCheckpointSaver[Any]):
                     continue
                 if wanted and not _fits(self._values.from_json(found.body["metadata"]), wanted):
                     continue
-                yield self._tuple(journal, found)
+                try:
+                    made = self._tuple(journal, found)
+                except NotFound as error:
+                    if error.erased_at is None:
+                        raise
+                    _log.warning("checkpoint %s is not listed: %s", found.id, error)
+                    continue
+                yield made
 
     def _tuple(self, journal: Journal, found: Found, *, remember: bool = False) -> CheckpointTuple:
         values = {
@@ -194,7 +210,7 @@ class ClewSaver(BaseCheckpointSaver[Any]):
         if stored.kind is None:
             return self._values.from_json(stored.value)
         if stored.kind == "dict":
-            return dict([self._values.from_json(decode(item.data)) for item in stored.items])
+            return dict([self._values.from_json(pair) for pair in pairs_of(stored)])
         place = (journal.name, channel)
         return self._sightings.restored(place, stored.items, remember=remember)
 
@@ -209,7 +225,7 @@ class ClewSaver(BaseCheckpointSaver[Any]):
         target = journal.find(checkpoint_id)
         writes: dict[str, list[tuple[str, str, Any]]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
-        at = None if target is None or target.parent is None else journal.find(target.parent)
+        at = None if target is None else _parent(journal, target)
         while at is not None and seeds.keys() != writes.keys():
             left = writes.keys() - seeds.keys()
             for write in reversed(journal.pending(at)):
@@ -218,7 +234,7 @@ class ClewSaver(BaseCheckpointSaver[Any]):
                     writes[write.channel].append((write.task, write.channel, value))
             for channel, stored in journal.load(at, left).items():
                 seeds[channel] = self._restored(journal, channel, stored)
-            at = None if at.parent is None else journal.find(at.parent)
+            at = _parent(journal, at)
         history: dict[str, DeltaChannelHistory] = {}
         for channel in channels:
             history[channel] = {"writes": writes[channel][::-1]}
@@ -459,6 +475,16 @@ def _thread_id(given: Any) -> str:
     if given is None or isinstance(given, bool | dict | list | tuple | set):
         raise InvalidInput("thread_id", f"must be a text, not {given!r}")
     return check_name(str(given), "thread_id")
+
+
+def _parent(journal: Journal, found: Found) -> Found | None:
+    """The checkpoint before one. NotFound: it was erased, and what it held is not known."""
+    if found.parent is None:
+        return None
+    parent = journal.find(found.parent)
+    if parent is None:
+        journal.refuse_erased(found.parent)
+    return parent
 
 
 def _config(journal: Journal, checkpoint_id: str) -> RunnableConfig:

@@ -308,7 +308,12 @@ class PostgresEngine:
         self._enter()
         if self.properties.read_only:
             raise ReadOnly(self.properties.place, operation="pack")
-        return PackResult()
+        if not shrink:
+            return PackResult(left_rows=None)
+        from clew.engines.postgres import pack  # loaded when it is asked for: most never do
+
+        lock_seconds = None if self.pooler else self._patience_seconds
+        return pack.shrink(self._address, lock_seconds=lock_seconds, max_seconds=max_seconds)
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         from clew.engines.postgres import verify  # loaded when it is asked for: most never do

@@ -1,8 +1,8 @@
 """Erasing bodies: the rows stay, with tombstones in them, and the log tells of it.
 
-One transaction, in which no other purge, sweep or erasure of the namespace is at work. The server
-keeps earlier versions of a row until a vacuum, and pages, its log and its backups for longer: what
-this can promise is that no statement finds the body any more.
+One transaction, in which no other purge, sweep or erasure of the namespace is at work. What this
+can promise is that no statement finds the body any more. The server keeps earlier versions of a row
+in its files: `pack.shrink` writes those anew. Its log and its backups are out of our reach.
 """
 
 from __future__ import annotations

@@ -177,6 +177,11 @@ BEGIN
 EXCEPTION WHEN feature_not_supported THEN NULL;
 END $$;
 
+-- What entries say is in no statistics: the server would keep samples of it in its catalogue, where an erasure does
+-- not reach. No plan depends on these columns.
+ALTER TABLE clew.records ALTER COLUMN body SET STATISTICS 0, ALTER COLUMN meta SET STATISTICS 0;
+ALTER TABLE clew.blobs ALTER COLUMN data SET STATISTICS 0;
+
 -- Now, on the only clock that leases are measured with.
 CREATE FUNCTION clew.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
   $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
@@ -514,9 +519,10 @@ BEGIN
 END $$;
 
 -- Remove the records of a purged thread that no fork's path runs through: how many, how many are left, and
--- for which forks.
+-- for which forks. It takes as long as the thread has records, whatever the server knows of its tables: see
+-- `sweep_blobs` on how uses are looked for.
 CREATE FUNCTION clew.remove_unneeded(_space bigint, _thread bigint, OUT removed bigint, OUT kept bigint, OUT forks text[])
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   firsts bigint[];
   lasts bigint[];
@@ -557,7 +563,8 @@ BEGIN
   PERFORM 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = ANY (bodies) ORDER BY b.hash FOR UPDATE;
   DELETE FROM clew.blobs b
    WHERE b.space = _space AND b.hash = ANY (bodies)
-     AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash);
+     AND b.hash IS DISTINCT FROM (
+       SELECT u.blob FROM clew.blob_uses u WHERE u.space = b.space AND u.blob BETWEEN b.hash AND b.hash ORDER BY u.blob LIMIT 1);
   DELETE FROM clew.segments s WHERE s.space = _space AND s.thread = _thread AND s.first <> ALL (firsts);
   SELECT count(*) INTO kept FROM clew.records r WHERE r.space = _space AND r.thread = _thread;
 END $$;
@@ -965,8 +972,9 @@ END $$;
 -- use, or young. Locked by one statement, looked at by the next, as in a purge. Nobody waits for the disk while these
 -- are locked: the caller commits something after the last of them, which is as durable as any. It takes as long as
 -- there are hashes, never as there are blobs or uses, whatever the server knows of its tables: one plan for any hashes,
--- no table read as a whole, and for each blob the first use from its hash on. Only the primary key has that order; a
--- plan that looks for the uses of the blob itself may join, or go by another index, and read all uses for every batch.
+-- no table read as a whole, and for each blob the first use from its hash to its hash. Only the primary key has that
+-- order; a plan that looks for an equal hash may join, or go by another index, and read all uses for every batch. And
+-- without an end it would walk over all uses behind it that were removed and not yet vacuumed.
 CREATE FUNCTION clew.sweep_blobs(_space bigint, _hashes bytea[], _before_us bigint, OUT removed bigint, OUT size_bytes bigint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
@@ -981,7 +989,7 @@ BEGIN
     DELETE FROM clew.blobs b
      WHERE b.space = _space AND b.hash = ANY (locked)
        AND b.hash IS DISTINCT FROM (
-         SELECT u.blob FROM clew.blob_uses u WHERE u.space = b.space AND u.blob >= b.hash ORDER BY u.blob LIMIT 1)
+         SELECT u.blob FROM clew.blob_uses u WHERE u.space = b.space AND u.blob BETWEEN b.hash AND b.hash ORDER BY u.blob LIMIT 1)
     RETURNING b.size
   )
   SELECT count(*), coalesce(sum(g.size), 0) INTO removed, size_bytes FROM gone g;
@@ -1183,6 +1191,7 @@ BEGIN
   PERFORM 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = held FOR UPDATE;
   DELETE FROM clew.blobs b
    WHERE b.space = _space AND b.hash = held
-     AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash);
+     AND b.hash IS DISTINCT FROM (
+       SELECT u.blob FROM clew.blob_uses u WHERE u.space = b.space AND u.blob BETWEEN b.hash AND b.hash ORDER BY u.blob LIMIT 1);
   RETURN true;
 END $$;

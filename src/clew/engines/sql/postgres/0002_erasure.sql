@@ -23,6 +23,7 @@ BEGIN
   PERFORM 1 FROM clew.blobs b WHERE b.space = _space AND b.hash = held FOR UPDATE;
   DELETE FROM clew.blobs b
    WHERE b.space = _space AND b.hash = held
-     AND NOT EXISTS (SELECT 1 FROM clew.blob_uses u WHERE u.space = b.space AND u.blob = b.hash);
+     AND b.hash IS DISTINCT FROM (
+       SELECT u.blob FROM clew.blob_uses u WHERE u.space = b.space AND u.blob BETWEEN b.hash AND b.hash ORDER BY u.blob LIMIT 1);
   RETURN true;
 END $$;

@@ -37,6 +37,8 @@ CREATE TABLE IF NOT EXISTS clew.search_documents (
   words   tsvector NOT NULL,
   PRIMARY KEY (space, no)
 );
+-- As what entries say: no samples of it in the server's catalogue.
+ALTER TABLE clew.search_documents ALTER COLUMN words SET STATISTICS 0;
 CREATE INDEX IF NOT EXISTS search_documents_by_thread ON clew.search_documents (space, thread, seq);
 CREATE INDEX IF NOT EXISTS search_documents_by_word ON clew.search_documents USING gin (words);
 
