@@ -158,7 +158,7 @@ class Projection:
         # A caller may change what it gets, and the next context is made of the same.
         return Context(
             format=self.target,
-            made=Made(written.messages, settled, self._settled if settled else Settled()),
+            made=Made(written.messages, settled, self._settled),
             next=dialogue.next,
             calls=tuple([replace(c, arguments=to_builtins(c.arguments)) for c in dialogue.calls]),
             system=to_builtins(written.system),
