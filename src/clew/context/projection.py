@@ -226,8 +226,6 @@ def format_of(entries: Sequence[Entry]) -> str | None:
             written = None if entry.format is None else messages.request_format(entry.format)
             if written is not None:
                 return written
-            if entry.format in messages.FRAMEWORKS:
-                continue  # it is known, so its shape need not be guessed; but it is only read
             found = messages.detect(entry.body)
             if found != "plain":
                 return found
