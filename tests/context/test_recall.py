@@ -126,7 +126,7 @@ def test_a_thread_that_only_grows_is_never_made_from_nothing_and_still_the_same(
         ruin_all(asked(thread, format=format))
 
 
-@pytest.mark.parametrize("asking", [None, "plain", *FORMATS])
+@pytest.mark.parametrize("asking", [None, "anthropic"])
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_context_after_an_append_reads_what_is_new(
