@@ -15,7 +15,7 @@ from clew.context.tokens import KEEP_USER_TOKENS, Count, estimate
 from clew.core import drafts
 from clew.core.drafts import check_fence, check_number, check_place, seconds, several
 from clew.core.engine import pages
-from clew.core.errors import InvalidInput
+from clew.core.errors import InvalidInput, Unavailable
 from clew.core.model import (
     Draft,
     Entry,
@@ -62,7 +62,12 @@ _PAGE = 1000
 
 def part(name: str) -> Any:
     """A function or class from a layer above, imported when it is first asked for."""
-    return getattr(import_module(PARTS[name]), name)
+    try:
+        return getattr(import_module(PARTS[name]), name)
+    except OSError as error:  # too many files are open, for one
+        raise Unavailable(
+            f"{PARTS[name]} cannot be loaded now, nothing was done: {error}"
+        ) from error
 
 
 class Thread:

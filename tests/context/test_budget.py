@@ -109,6 +109,17 @@ def test_what_fits_is_not_cut_and_nothing_is_cut_below_the_shortest() -> None:
     assert SHORTEST_CHARACTERS - 2 <= len(head) + len(tail) <= SHORTEST_CHARACTERS
 
 
+def test_a_text_is_halved_until_it_fits_and_not_once_more() -> None:
+    turn = [said("user", "u"), said("assistant", "z" * 4000)]
+    once, _ = fit(list(turn), size(*turn) - 1, len)
+    (part,) = once[1].message.parts
+    assert isinstance(part, Text)
+    assert 1995 <= part.text.count("z") <= 2000
+    assert fit(list(turn), size(*once), len)[0] == once, "it fits to the token"
+    twice, _ = fit(list(turn), size(*once) - 1, len)
+    assert size(*twice) < size(*once)
+
+
 def test_the_oldest_exchanges_go_until_the_rest_fits_and_the_last_one_stays() -> None:
     turn = [said("user", "do")]
     for name in "abcd":

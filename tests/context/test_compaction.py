@@ -87,6 +87,35 @@ def test_a_report_says_what_the_summary_stands_for(store: Store) -> None:
     assert said == ["question 2", "question 3"], "what the first one stood for is not in it"
 
 
+def test_a_compaction_says_its_version_and_how_large_the_context_is_before_and_after(
+    store: Store,
+) -> None:
+    thread = store.create()
+    for n in range(4):
+        thread.append_message({"role": "user", "content": f"question {n} " * 20}, id=f"q{n}")
+        thread.append_message({"role": "assistant", "content": f"answer {n} " * 20}, id=f"a{n}")
+    for _ in range(2):
+        before = thread.context("plain").report.tokens
+        entry = thread.compact(summary="what was said", keep_turns=1)
+        assert entry is not None
+        assert entry.body["summary_schema_version"] == 1
+        assert entry.body["tokens_before"] == before
+        assert entry.body["tokens_after_estimate"] == thread.context("plain").report.tokens
+        thread.append_message({"role": "user", "content": "go on"})
+        thread.append_message({"role": "assistant", "content": "yes"})
+
+
+def test_a_summary_stands_for_the_entries_up_to_its_cut(store: Store) -> None:
+    thread = store.create()
+    for n in range(3):
+        thread.append_message({"role": "user", "content": f"q{n}"}, id=f"q{n}")
+        thread.append_message({"role": "assistant", "content": f"a{n}"}, id=f"a{n}")
+    thread.compact(summary="S", keep_turns=1)
+    found = thread.compaction()
+    assert found is not None
+    assert [entry.id for entry in found.stands_for] == ["q0", "a0", "q1", "a1"]
+
+
 def test_the_last_compaction_wins_and_knows_the_one_before(store: Store) -> None:
     thread = grown(store)
     one = thread.compact(lambda _: "first", keep_turns=3)

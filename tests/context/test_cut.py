@@ -203,3 +203,89 @@ def test_the_record_of_an_agent_is_read_in_our_words_and_its_meta_says_the_rest(
     told = {"told": {"first_kept_entry_id": "other"}}
     assert read_compaction(entry_with(body, format="pi", meta=told)).first_kept == "other"
     assert read_compaction(entry_with(GOOD, format="plain")).first_kept == "f", "no such reader"
+
+
+# --- what counts, and what does not ---
+
+
+def test_what_is_no_message_takes_no_tokens_and_begins_no_turn() -> None:
+    thread = thread_of("one")
+    thread.append("event", {"any": "x" * 500}, id="event")
+    thread.append_message({"role": "user", "content": "two".ljust(WORDS, ".")}, id="two")
+    thread.append("usage", {"input_tokens": 5})
+    thread.append_message({"role": "assistant", "content": "answer"})
+    assert planned(thread, keep_tokens=110).first_kept == "two"
+    assert planned(thread, keep_turns=1).first_kept == "two"
+    assert plan(read_window(thread), keep_tokens=220, count=count) is None
+
+
+def test_what_cannot_be_read_is_a_request_if_its_kind_is() -> None:
+    thread = thread_of("one")
+    thread.append("user_message", 5, format="anthropic", id="odd")
+    thread.append_message({"role": "assistant", "content": "what?"})
+    assert planned(thread, keep_turns=1).first_kept == "odd"
+    assert planned(thread, keep_tokens=9).first_kept == "odd", "and takes no tokens"
+    thread.append("assistant_message", 5, format="anthropic")
+    assert planned(thread, keep_turns=1).first_kept == "odd"
+
+
+def test_the_users_message_of_nothing_but_results_is_no_request() -> None:
+    thread = thread_of("one")
+    thread.append_message({"role": "user", "content": "two".ljust(WORDS, ".")}, id="two")
+    thread.append("tool_call", say.calls("anthropic", ("c", "run", {})), format="anthropic")
+    answer = say.result("anthropic", "c", "fine")
+    thread.append("tool_result", answer, format="anthropic", id="result")
+    thread.append("assistant_message", say.assistant("anthropic", "so"), format="anthropic")
+    assert planned(thread, keep_turns=1).first_kept == "two"
+    assert planned(thread, keep_turns=1).kept_users == ("r0",)
+    answer["content"].append({"type": "text", "text": "and now something else"})
+    thread.append("tool_result", answer, format="anthropic", id="both")
+    assert planned(thread, keep_turns=1).first_kept == "both"
+
+
+def test_a_last_turn_that_is_one_long_request_is_kept_whole() -> None:
+    thread = thread_of("one", "two")
+    thread.append_message({"role": "user", "content": "x" * 1000}, id="long")
+    assert planned(thread, keep_tokens=50).first_kept == "long"
+
+
+def test_an_exchange_that_fits_to_the_token_is_kept() -> None:
+    thread = thread_of("one")
+    for n in range(3):
+        thread.append_message({"role": "assistant", "content": f"part {n}"}, id=f"p{n}")
+    assert planned(thread, keep_tokens=20).first_kept == "p1"
+    assert planned(thread, keep_tokens=19).first_kept == "p2"
+
+
+def test_without_any_request_a_cut_is_made_between_exchanges() -> None:
+    thread = clew.open("memory:").create()
+    for n in range(3):
+        thread.append_message({"role": "assistant", "content": f"part {n}"}, id=f"p{n}")
+    assert planned(thread, keep_tokens=20).first_kept == "p1"
+    assert plan(read_window(thread), keep_tokens=30, count=count) is None, "all of it fits"
+
+
+def test_no_older_request_is_kept_behind_one_that_does_not_fit() -> None:
+    thread = clew.open("memory:").create()
+    for n, words in enumerate(("short", "x" * 500, "short", "last")):
+        thread.append_message({"role": "user", "content": words}, id=f"r{n}")
+        thread.append_message({"role": "assistant", "content": "answer"})
+    assert planned(thread, keep_turns=1, keep_user_tokens=100).kept_users == ("r2",)
+
+
+@pytest.mark.parametrize("keep", [{"keep_turns": 2}, {"keep_tokens": 220}, {"keep_tokens": 9999}])
+@pytest.mark.parametrize("first", ["system", "assistant"])
+def test_a_thread_that_is_kept_whole_is_not_compacted_for_what_stands_before_its_first_request(
+    first: str, keep: dict[str, int]
+) -> None:
+    """A summary costs money, and a system message stays in force anyway."""
+    thread = clew.open("memory:").create()
+    thread.append_message({"role": first, "content": "hello"}, id="first")
+    for n in range(2):
+        thread.append_message({"role": "user", "content": "x" * WORDS}, id=f"r{n}")
+        thread.append_message({"role": "assistant", "content": "answer"})
+    found = plan(read_window(thread), count=count, **keep)
+    if first == "assistant" and keep == {"keep_tokens": 220}:
+        assert found is not None, "together they do not fit"
+    else:
+        assert found is None

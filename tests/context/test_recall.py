@@ -24,6 +24,7 @@ from clew.context.projection import Options, project_window
 from clew.context.recall import Recall
 from clew.context.request import Context
 from clew.context.window import read_window
+from clew.store import Store
 from clew.thread import Thread
 
 WRITTEN = [
@@ -125,14 +126,20 @@ def test_a_thread_that_only_grows_is_never_made_from_nothing_and_still_the_same(
         ruin_all(asked(thread, format=format))
 
 
+@pytest.mark.parametrize("asking", [None, "anthropic"])
+@pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_context_after_an_append_reads_what_is_new(format: str) -> None:
+def test_a_context_after_an_append_reads_what_is_new(
+    format: str, is_compacted: bool, asking: str | None
+) -> None:
     """And not the path again: that is what makes a loop over a long thread quick."""
     thread = clew.open("memory:").create()
     for number in range(20):
         thread.append("user_message", say.user(format, f"q{number}"), format=format)
         thread.append("assistant_message", say.assistant(format, f"a{number}"), format=format)
-    thread.context(format)
+    if is_compacted:
+        assert thread.compact(summary="so far", keep_turns=1) is not None
+    thread.context(asking)
     read: list[int] = []
     path = thread.store.engine.path
 
@@ -143,7 +150,7 @@ def test_a_context_after_an_append_reads_what_is_new(format: str) -> None:
 
     thread.store.engine.path = counted  # type: ignore[method-assign]
     thread.append("user_message", say.user(format, "more"), format=format)
-    assert "more" in thread.store.get(thread.id).context(format).json().decode()
+    assert "more" in thread.store.get(thread.id).context(asking).json().decode()
     assert sum(read) == 2, "the entry that it had come to, and the new one"
 
 
@@ -159,6 +166,124 @@ def test_what_is_kept_is_bounded() -> None:
     threads[0].append("user_message", {"role": "user", "content": "x" * 20_000})
     recall.context(threads[0], Options(), UNSET, compacted=True)
     assert (recall._size, len(recall._kept)) == (0, 0), "one that is too large is not kept"
+
+
+def test_what_is_kept_is_counted_as_it_grows_is_asked_for_again_and_is_forgotten() -> None:
+    store = clew.open("memory:")
+    recall = Recall(store.engine, size_bytes_max=10_000)
+    thread, other = store.create("t"), store.create("o")
+
+    def ask(which: Any) -> int:
+        recall.context(which, Options(), UNSET, compacted=True)
+        assert recall._size == sum(kept.size for kept in recall._kept.values())
+        return recall._size
+
+    thread.append("user_message", {"role": "user", "content": "x" * 2000})
+    other.append("user_message", {"role": "user", "content": "y" * 2000})
+    one = ask(thread)
+    assert 2000 < one == ask(thread), "the same once more is not more"
+    assert ask(other) == 2 * one
+    thread.append("user_message", {"role": "user", "content": "x" * 2000})
+    assert ask(thread) == 3 * one
+    thread.append("user_message", {"role": "user", "content": "x" * 2000})
+    assert ask(thread) == 3 * one, "the other one was asked for longer ago, and had to go"
+    thread.append("user_message", {"role": "user", "content": "x" * 2000})
+    assert ask(thread) == 0, "it has become too large"
+    assert ask(other) == one
+    recall.forget()
+    assert (recall._size, len(recall._kept)) == (0, 0)
+    exact = Recall(store.engine, size_bytes_max=one)
+    exact.context(other, Options(), UNSET, compacted=True)
+    assert exact._size == one, "it fits to the byte"
+
+
+def test_of_two_who_ask_at_once_one_is_counted() -> None:
+    store = clew.open("memory:")
+    recall, thread = Recall(store.engine), store.create()
+    thread.append("user_message", {"role": "user", "content": "q"})
+
+    class Interrupted:
+        """A thread that another one asks about, just when it is read."""
+
+        id = thread.id
+
+        def path(self, *given: Any, **also: Any) -> Any:
+            recall.context(thread, Options(), UNSET, compacted=True)
+            return thread.path(*given, **also)
+
+        def get(self, entry: str) -> Any:
+            return thread.get(entry)
+
+    recall.context(Interrupted(), Options(), UNSET, compacted=True)
+    (kept,) = recall._kept.values()
+    assert recall._size == kept.size
+
+
+@pytest.mark.parametrize("erased", ["own", "shared", "summary"])
+def test_what_was_erased_through_another_handle_is_not_told_again(erased: str) -> None:
+    """The other one has a recall of its own, as another process has."""
+    store = clew.open("memory:")
+    thread = store.create("t")
+    thread.append_message({"role": "user", "content": "the secret of old"}, id="old")
+    thread.append_message({"role": "assistant", "content": "yes"}, id="yes")
+    thread.append_message({"role": "user", "content": "the shared secret"}, id="shared")
+    body = {"summary": "the summed up secret", "first_kept_entry_id": "shared"}
+    thread.append("compaction", body, id="summary")
+    middle = store.fork("t", id="m")
+    fork = store.fork("m", id="f")
+    fork.append_message({"role": "user", "content": "the own secret"}, id="own")
+    before = fork.context("plain").json().decode()
+    assert before.count("secret") == 3
+    Store(store.engine).erase("f" if erased == "own" else "t", [erased])
+    after = fork.context("plain").json().decode()
+    assert after.count("secret") == 2
+    middle.append_message({"role": "user", "content": "elsewhere"})
+    assert fork.context("plain").json().decode() == after
+
+
+def test_what_a_compaction_named_and_was_missing_is_told_once_it_is_there() -> None:
+    thread = clew.open("memory:").create()
+    thread.append_message({"role": "user", "content": "q"}, id="q")
+    for says in ({"kept_user_entry_ids": ["late", "q"]}, {"carried_entry_ids": ["late"]}):
+        body = {"summary": "S", "compacted_through_entry_id": "q", **says}
+        thread.append("compaction", body, id=f"c {next(iter(says))}")
+        thread.append_message({"role": "user", "content": "and?"})
+        assert "beside" not in asked(thread, format="plain").json().decode()
+    leaf = thread.leaf
+    thread.move("q")
+    thread.append_message({"role": "user", "content": "beside"}, id="late")
+    thread.move(leaf)
+    thread.append_message({"role": "user", "content": "and now?"})
+    assert "beside" in asked(thread, format="plain").json().decode()
+
+
+def test_a_request_whose_beginning_changes_is_written_anew() -> None:
+    """A request may have four marks for the cache, so a fifth takes one from the beginning."""
+    thread = clew.open("memory:").create()
+    for number in range(8):
+        thread.append("user_message", marked(f"q{number}"), format="anthropic")
+        thread.append("assistant_message", say.assistant("anthropic", "yes"), format="anthropic")
+        ruin_all(asked(thread, format="anthropic"))
+        asked(thread, format="anthropic", budget_tokens=10_000)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_contexts_within_a_budget_and_without_one_do_not_disturb_each_other(format: str) -> None:
+    thread = clew.open("memory:").create()
+    for number in range(8):
+        thread.append("user_message", say.user(format, f"q{number}" * 20), format=format)
+        thread.append("assistant_message", say.assistant(format, f"a{number}"), format=format)
+        for budget in (40, None, 80, None, 40):
+            asked(thread, format=format, budget_tokens=budget)
+
+
+def test_signals_that_cannot_be_compared_are_taken_all_the_same() -> None:
+    thread = clew.open("memory:").create()
+    call = say.calls("plain", ("c", "done", {"text": "ready"}))
+    thread.append("tool_call", call, format="plain")
+    for signals in ([["done"]], {"done": 1}, [["done"], "done"]):
+        found = thread.context("plain", signal_tools=signals)  # type: ignore[arg-type]
+        assert ("tool_calls" in found.json().decode()) == ("done" not in signals)
 
 
 def test_json_of_an_earlier_context_does_not_tell_what_came_later() -> None:

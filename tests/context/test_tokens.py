@@ -70,6 +70,17 @@ def test_what_fits_is_not_shortened_and_what_does_not_is_filled() -> None:
     assert shorten("a" + " " * 18 + "b", 5) == "a b"
 
 
+def test_words_behind_many_blanks_are_not_left_out_without_a_word() -> None:
+    assert shorten("a" + " " * 38 + "b", 10) == "a b"
+    assert shorten("a" + " " * 40 + "b", 10) == "a…"
+
+
+def test_a_mark_without_its_letter_is_left_out_and_nothing_behind_it() -> None:
+    text = "x" * 900 + "\u0301" + "y" * 99
+    assert middle_out(text, 300).endswith("]\n" + "y" * 99)
+    assert middle_out(text, 300).count("y") == 99
+
+
 def test_the_middle_is_left_out_and_it_is_said_how_much() -> None:
     text = "".join(chr(ord("a") + n % 26) for n in range(3000))
     assert middle_out(text, 3000) == text

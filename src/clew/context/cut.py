@@ -25,6 +25,7 @@ from clew.core.model import Entry
 from clew.messages.neutral import results_of, tool_ids
 
 KEEP_TURNS = 2
+_SUMMED_UP = MESSAGE_KINDS - {"system_message"}  # which stays in force, word for word
 
 
 class CompactionPlan(Struct, frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ def plan(
     else:
         cut = _cut_by_tokens(measured, keep_tokens)
     before = measured[:cut]
-    if not any(m.entry.kind in MESSAGE_KINDS for m in before):
+    if not any(m.entry.kind in _SUMMED_UP for m in before):
         return None
     # An edit may stand behind the cut and be about an entry before it: what was edited out must
     # not come back through the summary or the preserved inputs.
@@ -151,13 +152,17 @@ def _cut_by_turns(measured: Sequence[_Measured], keep_turns: int) -> int:
     starts = _turn_starts(measured)
     if keep_turns == 0:
         return len(measured)
-    return starts[-keep_turns] if len(starts) >= keep_turns else 0
+    return starts[-keep_turns] if len(starts) > keep_turns else 0
 
 
 def _cut_by_tokens(measured: Sequence[_Measured], keep_tokens: int) -> int:
-    """The earliest turn from which the rest fits; inside the last turn if that is too large."""
+    """The earliest turn from which the rest fits; inside the last turn if that is too large.
+
+    0 if everything fits."""
     # For each index, the tokens from there to the end.
     sizes = list(accumulate(m.tokens for m in reversed(measured)))[::-1]
+    if not sizes or sizes[0] <= keep_tokens:
+        return 0
     starts = _turn_starts(measured)
     for start in starts:
         if sizes[start] <= keep_tokens:

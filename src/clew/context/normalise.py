@@ -268,20 +268,18 @@ class Builder:
     def _take_input(self, item: Item) -> None:
         """A message of the user, of a tool or of the host."""
         parts: list[Part] = []
-        results = 0
         for part in item.message.parts:
             kind = type(part)
             if kind is Text:
                 if part.text and not part.text.isspace():  # type: ignore[attr-defined]
                     parts.append(part)
             elif kind is ToolResult:
-                results += 1
                 self._answer(part, item.entry)  # type: ignore[arg-type]
             elif self._keeps(part, item.entry):
                 parts.append(part)
         if parts:
             self._take_words(item, tuple(parts))
-        elif not results:
+        else:
             self._report_empty(item)
 
     def _take_words(self, item: Item, parts: tuple[Part, ...]) -> None:

@@ -158,7 +158,7 @@ class Projection:
         # A caller may change what it gets, and the next context is made of the same.
         return Context(
             format=self.target,
-            made=Made(written.messages, settled, self._settled if settled else Settled()),
+            made=Made(written.messages, settled, self._settled),
             next=dialogue.next,
             calls=tuple([replace(c, arguments=to_builtins(c.arguments)) for c in dialogue.calls]),
             system=to_builtins(written.system),
@@ -226,8 +226,6 @@ def format_of(entries: Sequence[Entry]) -> str | None:
             written = None if entry.format is None else messages.request_format(entry.format)
             if written is not None:
                 return written
-            if entry.format in messages.FRAMEWORKS:
-                continue  # it is known, so its shape need not be guessed; but it is only read
             found = messages.detect(entry.body)
             if found != "plain":
                 return found

@@ -154,11 +154,11 @@ def _kept_before(thread: PathReader, compaction: Compaction) -> tuple[list[Entry
 def _last_exchange(entries: Sequence[Entry]) -> list[Entry]:
     """The last message, with the calls that it answers if it is a result."""
     index = len(entries) - 1
-    while index >= 0 and entries[index].kind not in MESSAGE_KINDS:
+    while index > 0 and entries[index].kind not in MESSAGE_KINDS:
         index -= 1
     while index > 0 and entries[index].kind in ("tool_result", "tool_call"):
         index -= 1
-    return list(entries[max(index, 0) :])
+    return list(entries[index:])
 
 
 def _named(thread: PathReader, ids: Sequence[str], present: set[str]) -> tuple[Entry, ...]:
