@@ -366,6 +366,7 @@ def _failure(address: str) -> BaseException:
 CATALOGUE = """
 SELECT 'column', c.relname || '.' || a.attname,
        concat_ws(' ', a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage,
+                 coalesce(a.attstattarget, -1),
                  a.attidentity, a.attgenerated, l.collname, pg_get_expr(d.adbin, d.adrelid))
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
   LEFT JOIN pg_collation l ON l.oid = a.attcollation
