@@ -31,8 +31,9 @@ from clew.core.errors import (
 )
 from clew.core.hashes import stable_hash
 from clew.core.model import Artifact, Entry, Fact, Lease, Move, Page, Problem, Record, ThreadInfo
+from clew.core.parts import PARTS, part
 from clew.store import Store
-from clew.thread import PARTS, Thread, part
+from clew.thread import Thread
 from clew.turn import Turn
 
 if TYPE_CHECKING:

@@ -31,14 +31,16 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
+from clew.core.parts import part
 from clew.core.removal import Purged, Receipt, Swept
-from clew.thread import Thread, part
+from clew.thread import Thread
 from clew.tree import Comparison, Relative
 from clew.turn import Renewer
 
 if TYPE_CHECKING:
     from clew.context.recall import Recall
     from clew.core.options import (
+        EraseOptions,
         PackOptions,
         SearchOptions,
         ThreadFields,
@@ -300,25 +302,17 @@ class Store:
         return purged
 
     def erase(
-        self,
-        thread: str,
-        entries: Iterable[str],
-        *,
-        reason: str | None = None,
-        shrink: bool = False,
+        self, thread: str, entries: Iterable[str], **options: Unpack[EraseOptions]
     ) -> Receipt:
         """Remove the bodies and metas of entries for good: a secret, a person's data.
 
         Each entry stays where it is, with its id and its hash, and says `[erased]`; the chain of
         hashes verifies on. It is erased for every fork that shares it, with the words, counts and
-        blobs that nothing else needs. The thread's log notes when, and the `reason`. Copies under
-        other ids, and other stores, are others. The receipt is yours to keep. Again: the same, and
-        nothing changes. NotFound.
-
-        `shrink` has the store's files written anew afterwards, as `pack` does: on PostgreSQL they
-        keep what was removed until then.
+        blobs that nothing else needs. The log notes when, and the `reason`. Copies under other ids
+        and in other stores stay. `shrink` writes the files anew: on PostgreSQL they have it until
+        then. The receipt is yours to keep. Again: the same. NotFound.
         """
-        done: Receipt = part("erase")(self, check_name(thread, "id"), entries, reason, shrink)
+        done: Receipt = part("erase")(self, check_name(thread, "id"), entries, **options)
         return done
 
     def fork(
@@ -527,8 +521,7 @@ class Store:
         """Compress what is cold, in place, while others write; it reads as before.
 
         Cold is all but the newest `tail` records of a thread, and in one that was not updated for
-        `idle_seconds` all but the last. `shrink` writes the files anew, without free room and what
-        was in it: writers wait for that. On PostgreSQL only the owner of the tables can do so.
+        `idle_seconds` all but the last. `shrink` writes the files anew, and writers wait for it.
         """
         return self.engine.pack(**drafts.pack_options(options))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from msgspec import UNSET, UnsetType
@@ -15,7 +14,7 @@ from clew.context.tokens import KEEP_USER_TOKENS, Count, estimate
 from clew.core import drafts
 from clew.core.drafts import check_fence, check_number, check_place, seconds, several
 from clew.core.engine import pages
-from clew.core.errors import InvalidInput, Unavailable
+from clew.core.errors import InvalidInput
 from clew.core.model import (
     Draft,
     Entry,
@@ -28,6 +27,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
+from clew.core.parts import part
 from clew.core.removal import Receipt
 from clew.exchange import Outputs, Reply
 from clew.messages.incoming import message_draft
@@ -53,21 +53,7 @@ if TYPE_CHECKING:
     from clew.stream import StreamedReply
     from clew.usage.model import UsageReport
 
-# What sits on top of the handles, by name, and the module that has it. The package fills it in: a
-# layer knows nothing of those above it, yet `store.runs` has to find them.
-PARTS: dict[str, str] = {}
-
 _PAGE = 1000
-
-
-def part(name: str) -> Any:
-    """A function or class from a layer above, imported when it is first asked for."""
-    try:
-        return getattr(import_module(PARTS[name]), name)
-    except OSError as error:  # too many files are open, for one
-        raise Unavailable(
-            f"{PARTS[name]} cannot be loaded now, nothing was done: {error}"
-        ) from error
 
 
 class Thread:

@@ -367,8 +367,8 @@ def _failure(address: str) -> BaseException:
 CATALOGUE = """
 SELECT 'column', c.relname || '.' || a.attname,
        concat_ws(' ', a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage,
-                 a.attcompression, a.attidentity, a.attgenerated, l.collname,
-                 pg_get_expr(d.adbin, d.adrelid))
+                 a.attcompression, coalesce(a.attstattarget, -1), a.attidentity, a.attgenerated,
+                 l.collname, pg_get_expr(d.adbin, d.adrelid))
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
   LEFT JOIN pg_collation l ON l.oid = a.attcollation
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -411,11 +411,11 @@ def test_the_schema_to_read_is_the_sum_of_the_migrations(
 
 
 def _older(server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store as the second version of the schema left it, with bodies that pglz has compressed."""
+    """A store as the third version of the schema left it, with bodies that pglz has compressed."""
     from clew.engines.postgres import schema as schema_
 
     with monkeypatch.context() as older:
-        older.setattr(schema_, "migrations", lambda dialect: migrations.migrations(dialect)[:2])
+        older.setattr(schema_, "migrations", lambda dialect: migrations.migrations(dialect)[:3])
         with clew.open(server.dsn(name)) as store:
             store.create("t").append("event", BODY, id="old")
 
@@ -443,7 +443,7 @@ def test_bodies_of_an_older_store_stay_and_new_ones_are_compressed_by_lz4(
     _older(server, name, monkeypatch)
     store = opened(server.dsn(name))
     store.get("t").append("event", BODY, id="new")
-    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(4,)]
     assert server.sql(SET, database=name) == [("l",)]
     assert server.sql(COMPRESSED, database=name) == [("old", "pglz"), ("new", "lz4")]
     assert [entry.body for entry in store.get("t").path()] == [BODY, BODY]
@@ -462,11 +462,11 @@ def test_a_migration_does_not_keep_writers_waiting_for_a_long_transaction(
         with pytest.raises(clew.Unavailable, match="a long transaction") as caught:
             maintenance(server.dsn(name)).migrate()
         assert caught.value.committed is False
-        assert server.sql("SELECT version FROM clew.format", database=name) == [(2,)]
+        assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         assert server.sql(waiting) == [(0,)]
     store = opened(server.dsn(name))
-    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(4,)]
     assert [entry.id for entry in store.get("t").path()] == ["old"]
 
 
@@ -488,7 +488,7 @@ def test_a_server_without_lz4_keeps_its_own_compression(
     )
     store = opened(server.dsn(name))
     store.get("t").append("event", BODY, id="new")
-    assert server.sql("SELECT version FROM clew.format", database=name) == [(3,)]
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(4,)]
     assert server.sql(SET, database=name) == [("",)]
     assert server.sql(COMPRESSED, database=name) == [("old", "pglz"), ("new", "pglz")]
     assert store.verify() == []

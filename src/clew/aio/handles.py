@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         CleanupOptions,
         CompactionNotes,
         ContextOptions,
+        EraseOptions,
         FencedAppendOptions,
         FencedRewindOptions,
         FencedStreamOptions,
@@ -132,14 +133,9 @@ class AsyncStore:
         return await hop(self.sync.purge, thread)
 
     async def erase(
-        self,
-        thread: str,
-        entries: Iterable[str],
-        *,
-        reason: str | None = None,
-        shrink: bool = False,
+        self, thread: str, entries: Iterable[str], **options: Unpack[EraseOptions]
     ) -> Receipt:
-        return await hop(self.sync.erase, thread, entries, reason=reason, shrink=shrink)
+        return await hop(self.sync.erase, thread, entries, **options)
 
     async def fork(self, thread: str, **options: Unpack[ForkOptions]) -> AsyncThread:
         return AsyncThread(self, await hop(self.sync.fork, thread, **options))
@@ -415,10 +411,8 @@ class AsyncThread:
     async def label(self, entry: str, name: str | None) -> None:
         await hop(self.sync.label, entry, name)
 
-    async def erase(
-        self, *entries: str, reason: str | None = None, shrink: bool = False
-    ) -> Receipt:
-        return await hop(self.sync.erase, *entries, reason=reason, shrink=shrink)
+    async def erase(self, *entries: str, **options: Unpack[EraseOptions]) -> Receipt:
+        return await hop(self.sync.erase, *entries, **options)
 
     async def context(
         self, format: str | None = None, **options: Unpack[ContextOptions]

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     elif not options.shrink:
         screen.line("nothing to do: this kind of store packs nothing")
     if options.shrink:
-        _draw_shrunk(screen, done)
+        _draw_shrunk(screen, done, "file" if packs else "store")
     elif done.free_bytes:
         screen.line(f"{size(done.free_bytes)} of the file are free; --shrink gives them back")
     return _exits.OK
@@ -79,11 +79,11 @@ def _draw_packed(screen: Screen, done: PackResult) -> None:
         screen.line("there is more to pack; run it again")
 
 
-def _draw_shrunk(screen: Screen, done: PackResult) -> None:
+def _draw_shrunk(screen: Screen, done: PackResult, what: str) -> None:
     if done.shrunk_bytes:
-        screen.line(("shrunk", "bold green"), f": {size(done.shrunk_bytes)} less")
+        screen.line(("shrunk", "bold green"), f": the {what} is {size(done.shrunk_bytes)} shorter")
     else:
-        screen.line("nothing to shrink: there is no free room")
+        screen.line(f"nothing to shrink: the {what} has no free room")
     if done.left_rows:
         count = plural(done.left_rows, "row")
         text = f"{count} that were removed are still there: another transaction may see them"

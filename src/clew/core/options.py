@@ -135,6 +135,13 @@ class CleanupOptions(TypedDict, total=False):
     progress: Progress | None
 
 
+class EraseOptions(TypedDict, total=False):
+    """`reason` is kept in the thread's log; `shrink` writes the store's files anew afterwards."""
+
+    reason: str | None
+    shrink: bool
+
+
 class PackOptions(TypedDict, total=False):
     """What is cold, how long to go on, and whether to shrink the file: `Store.pack`."""
 

@@ -34,7 +34,12 @@ REASON_BYTES_MAX = 1024
 
 
 def erase(
-    store: Store, thread: str, entries: Iterable[str], reason: str | None, shrink: bool
+    store: Store,
+    thread: str,
+    entries: Iterable[str],
+    *,
+    reason: str | None = None,
+    shrink: bool = False,
 ) -> Receipt:
     """See `Store.erase`."""
     ids = [check_name(id, "entry") for id in drafts.several(entries, "entries")]

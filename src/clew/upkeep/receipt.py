@@ -18,11 +18,11 @@ from clew.core.codec import new_id
 from clew.core.engine import PackResult, pages
 from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.model import Entry, fact_keys
+from clew.core.parts import part
 from clew.core.removal import Checked, Purged, Receipt, Removed
 from clew.core.tombstones import used_blobs
 from clew.derived import files_of
 from clew.snapshots.take import forget_caches
-from clew.thread import part
 from clew.tree import children_of
 from clew.upkeep.transfer import everything, holds
 

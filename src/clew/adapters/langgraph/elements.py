@@ -64,11 +64,15 @@ class Ref(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """A list as it lies in the journal: its elements, where each is, and how that is said."""
+    """A list as it lies in the journal: its elements, where each is, and how that is said.
+
+    `erased`: some say other than their hash, which is of what was there before.
+    """
 
     items: Sequence[Item]
     refs: Sequence[Ref]
     runs: list[Run]
+    erased: bool = False
 
     @property
     def size(self) -> int:
@@ -274,7 +278,7 @@ class Change:
             ids = [ref.id for ref in self._refs]
             table = self._batch.add("custom", {"ids": ids}, format=TABLE)
             self._runs = [[table, 0, len(ids)]]
-        return Elements(self._items, self._refs, self._runs)
+        return Elements(self._items, self._refs, self._runs, self._old.erased)
 
     def _kept(self) -> list[tuple[int, int, int]]:
         """What stays: from where in the old list, to where in the new, how many. Ends with 0."""
@@ -303,6 +307,9 @@ class Change:
         return sum([item.message for item in come]) <= len([ref for ref in gone if ref.shown])
 
     def _keep(self, start: int, end: int) -> None:
+        if self._old.erased:  # what is kept is what lies there, and not what the caller still has
+            at, kept = len(self._refs), self._old.items[start:end]
+            self._items = [*self._items[:at], *kept, *self._items[at + len(kept) :]]
         self._refs += self._old.refs[start:end]
         self._runs += _slice(self._old, start, end)
 

@@ -300,8 +300,10 @@ class Journal:
         birth = self._birth()
         known = self.memory.lists(self.name, birth, found.entry.id).get(channel)
         if known is None:
-            both = [element_of(entry) for entry in reader.elements(channel, runs)]
-            known = Elements([item for item, _ in both], [ref for _, ref in both], runs)
+            entries = reader.elements(channel, runs)
+            both = [element_of(entry) for entry in entries]
+            erased = any(entry.tombstone is not None for entry in entries)
+            known = Elements([item for item, _ in both], [ref for _, ref in both], runs, erased)
             self.memory.remember(self.name, birth, found.entry.id, {channel: known})
         return known
 

@@ -8,7 +8,7 @@ SET LOCAL lock_timeout = '2s';
 ALTER TABLE clew.records ALTER COLUMN body TYPE bytea, ALTER COLUMN meta TYPE bytea;
 ALTER TABLE clew.records ALTER COLUMN body SET STATISTICS 0, ALTER COLUMN meta SET STATISTICS 0;
 ALTER TABLE clew.blobs ALTER COLUMN data TYPE bytea;
-ALTER TABLE clew.blobs ALTER COLUMN data SET STATISTICS 0;
+ALTER TABLE clew.blobs ALTER COLUMN data SET STATISTICS 0, ALTER COLUMN data SET STORAGE EXTERNAL;  -- as it was
 
 -- The words of a store that was searched; others get it with their index.
 DO $$
