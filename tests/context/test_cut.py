@@ -241,6 +241,9 @@ def test_the_users_message_of_nothing_but_results_is_no_request() -> None:
     answer["content"].append({"type": "text", "text": "and now something else"})
     thread.append("tool_result", answer, format="anthropic", id="both")
     assert planned(thread, keep_turns=1).first_kept == "both"
+    thread.append("assistant_message", say.assistant("anthropic", "so"), format="anthropic")
+    thread.append("user_message", {"role": "user", "content": []}, format="anthropic")
+    assert planned(thread, keep_turns=1).first_kept == "both", "nor is one of nothing at all"
 
 
 def test_a_last_turn_that_is_one_long_request_is_kept_whole() -> None:

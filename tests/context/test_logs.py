@@ -119,6 +119,16 @@ def test_what_was_written_between_entries_is_read_and_passed_by(store: Store) ->
     assert advance(store.engine, "g", logs, fork.path()[-1:])
 
 
+def test_a_log_that_was_empty_may_begin(store: Store) -> None:
+    family(store)
+    fork = store.fork("g", id="h")
+    logs = where_they_end(store.engine, "h")
+    assert logs["g"] == Log(0, None)
+    say(store.get("g"), "first")
+    assert advance(store.engine, "h", logs, fork.path())
+    assert logs["g"] == end_of(store, "g")
+
+
 @pytest.mark.parametrize("where", ["g", "f", "t"])
 @pytest.mark.parametrize("beside", [True, False])
 def test_an_erasure_is_noticed_in_each_of_the_logs(store: Store, where: str, beside: bool) -> None:
