@@ -312,8 +312,7 @@ class Store:
         and in other stores stay. `shrink` writes the files anew: on PostgreSQL they have it until
         then. The receipt is yours to keep. Again: the same. NotFound.
         """
-        done: Receipt = part("erase")(self, check_name(thread, "id"), entries, **options)
-        return done
+        return part("erase")(self, check_name(thread, "id"), entries, **options)  # type: ignore[no-any-return]
 
     def fork(
         self,
