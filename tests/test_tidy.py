@@ -266,6 +266,19 @@ def isolates(path: Path) -> bool:
 # --- habits ---
 
 
+RUNS_OF_THEIR_OWN = ("adapters", "agents", "browser")  # see the Makefile
+
+
+def test_no_two_test_modules_of_one_run_have_one_name() -> None:
+    """The runner imports them by their names alone, and would not collect the second one."""
+    tests = ROOT / "tests"
+    names: Counter[tuple[str, str]] = Counter()
+    for path in tests.rglob("test_*.py"):
+        folder = path.relative_to(tests).parts[0]
+        names[folder if folder in RUNS_OF_THEIR_OWN else "", path.name] += 1
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_only_the_command_line_prints_and_reads_the_environment() -> None:
     """But for the address: where a user's own store lies is for the environment to say."""
     for mine, path in NAMES.items():

@@ -16,7 +16,7 @@ from servers.cluster import Cluster
 import clew
 from clew.core import drafts
 from clew.core.codec import digest
-from clew.core.model import Acquire, Inspect, ThreadQuery
+from clew.core.model import Acquire, Inspect, Release, ThreadQuery
 from clew.engines.postgres.blobs import remove
 from clew.engines.postgres.rows import to_bytes
 
@@ -44,6 +44,13 @@ def loaded(postgres_cluster: Cluster) -> str:
     return address
 
 
+def take_and_give_back(store: clew.Store, thread: str) -> None:
+    """However long a lease was to last, the next call must not find it."""
+    lease = store.engine.lease(thread, Acquire("me", 60))
+    assert lease is not None
+    store.engine.lease(thread, Release(lease.fence))
+
+
 CALLS: dict[str, Callable[[clew.Store], Any]] = {
     "thread": lambda s: s.engine.thread("t100"),
     "read": lambda s: s.engine.read("t100", after=5, limit=5),
@@ -69,7 +76,7 @@ CALLS: dict[str, Callable[[clew.Store], Any]] = {
     "create": lambda s: s.create(tags=["x"]),
     "create a child": lambda s: s.create(parent="t100"),
     "fork": lambda s: s.fork("t106", at="e4"),
-    "lease": lambda s: s.engine.lease("t107", Acquire("me", 0.01)),
+    "lease": lambda s: take_and_give_back(s, "t107"),
     "inspect": lambda s: s.engine.lease("t107", Inspect()),
     "put a blob": lambda s: s.blobs.put(b"new"),
     "get a blob": lambda s: s.blobs.get(s.blobs.put(b"new")),
