@@ -23,6 +23,7 @@ from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
+from clew.engines.sqlite.late_sync import LateSync
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
 from clew.engines.sqlite.writer_queue import WriterQueue
 
@@ -101,6 +102,7 @@ class StoreConnection(apsw.Connection):
     """
 
     names: place.Names | None = None  # None: who made it looks by itself
+    is_late = False  # its commits do not sync the log
 
 
 class Connections:
@@ -144,6 +146,8 @@ class Connections:
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
         self._queue = WriterQueue(str(self.path), self._busy_seconds)
+        # Below another file layer than the system's, only that one can sync.
+        self._late = None if self._vfs else LateSync(self.real_path, f"{self.path}-lock")
         self._writer: StoreConnection | None = None
         self._idle: list[StoreConnection] = []
         self._busy = 0
@@ -183,6 +187,14 @@ class Connections:
         )
         return Unavailable(self.poison, retryable=False)
 
+    def poisoned_by(self, error: apsw.Error | OSError) -> None:
+        """After a failed write or sync it is unknown what is on disk, and a later sync may lie."""
+        self.poison = (
+            f"writing to {self.path} failed ({error}), so what is on disk is unknown; this handle "
+            "gives no more answers: open the store again, run clew verify, and retry with the same "
+            "ids"
+        )
+
     def writer(self) -> StoreConnection:
         """The writing connection, if the store is still open; the caller holds `write_lock`."""
         self.check()
@@ -203,10 +215,50 @@ class Connections:
     def at_front(self, work: Callable[[StoreConnection], None]) -> None:
         """Write something, when the processes that came before us have written.
 
-        The caller holds `write_lock`, and waits: a thread of the queue may do the work.
+        The caller holds `write_lock`, and waits: a thread of the queue may do the work. Where
+        others wait, it is synced when they may go on.
         """
         db = self.writer()
-        self._queue.run(lambda: work(db))
+
+        def write() -> None:
+            try:
+                self._choose_sync(db)
+                work(db)
+            except BaseException:
+                if self._late is not None:
+                    self._late.end()
+                raise
+
+        self._queue.run(write, lambda: self._sync_late(db))
+
+    def _choose_sync(self, db: StoreConnection) -> None:
+        """Who syncs the log: SQLite in its commit or, where others wait for that, we behind it."""
+        late = (
+            self._late is not None
+            and self._synchronous == "FULL"
+            and self._queue.is_crowded
+            and self._late.announce()
+        )
+        if late != db.is_late:
+            db.pragma("synchronous", "NORMAL" if late else "FULL")
+            db.is_late = late
+
+    def _sync_late(self, db: StoreConnection) -> None:
+        if db.is_late and self._late is not None:
+            try:
+                self.sync_log()
+            finally:
+                self._late.end()
+
+    def sync_log(self) -> None:
+        """What can be read now is on disk when this returns. Unavailable: it is not known."""
+        if self._late is None:
+            return
+        try:
+            self._late.sync()
+        except OSError as error:
+            self.poisoned_by(error)
+            raise Unavailable(str(self.poison), retryable=False, committed=None) from error
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
@@ -217,6 +269,8 @@ class Connections:
             self.confirm(db)
             db.execute("BEGIN")
             yield db
+            if self._late is not None and self._late.is_awaited:
+                self.sync_log()
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         except UnicodeDecodeError as error:
@@ -381,6 +435,8 @@ class Connections:
             db.close()
         self._writer = None
         self._queue.close()
+        if self._late is not None:
+            self._late.close()
         return quiet
 
     def before_fork(self) -> None:
@@ -494,5 +550,4 @@ def translate(error: apsw.Error, place: str) -> ClewError:
 
 
 def poisons(error: apsw.Error) -> bool:
-    """After a failed write or sync it is unknown what is on disk, and a later sync may lie."""
     return isinstance(error, apsw.IOError)

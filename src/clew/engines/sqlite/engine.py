@@ -305,7 +305,7 @@ class SQLiteEngine:
                 connections.at_front(packing.shrink)
             except apsw.Error as error:
                 if poisons(error):
-                    connections.poison = _poison_text(connections.path, error)
+                    connections.poisoned_by(error)
                 raise self._explain(error) from error
 
     def _write(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -355,6 +355,7 @@ class SQLiteEngine:
         try:
             self._connections.confirm(db)
             self._standings.begin(db)
+            changes = db.total_changes()
             if len(batch) == 1:
                 # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
@@ -363,11 +364,14 @@ class SQLiteEngine:
                     _run_apart(db, ticket)
             db.execute("COMMIT")
             self._standings.committed(db)
+            if db.total_changes() == changes and self._durability == "full":
+                # A retry, answered by what is stored; who stored it may have died before its sync.
+                self._connections.sync_log()
         except BaseException as error:
             if isinstance(error, Corrupt):
                 let_go(error)
             if isinstance(error, apsw.Error) and poisons(error):
-                self._connections.poison = _poison_text(self._connections.path, error)
+                self._connections.poisoned_by(error)
             with suppress(apsw.Error):  # the first error is the one that matters
                 if db.in_transaction:
                     db.execute("ROLLBACK")
@@ -404,7 +408,7 @@ class SQLiteEngine:
             pass  # the store was replaced under us, which the next call will say
         except apsw.Error as error:
             # Only this handle does not know the file's state.
-            self._connections.poison = _poison_text(self._connections.path, error)
+            self._connections.poisoned_by(error)
 
     # --- reading ---
 
@@ -511,10 +515,3 @@ def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
         ticket.error = error
         db.execute("ROLLBACK TO one")
     db.execute("RELEASE one")
-
-
-def _poison_text(path: Path, error: apsw.Error) -> str:
-    return (
-        f"writing to {path} failed ({error}), so what is on disk is unknown; this handle gives no "
-        "more answers: open the store again, run clew verify, and retry with the same ids"
-    )

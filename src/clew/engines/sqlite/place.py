@@ -215,6 +215,27 @@ class HostLock:
             self._descriptor = None
 
 
+def open_lock(path: str, store: str) -> int:
+    """The file of the host's lock once more, for other locks in it; -1: it is done without.
+
+    It is there already, and is only ever locked: one that is missing, a link, no file, or another
+    user's is not taken.
+    """
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return -1
+        owner = os.stat(store).st_uid
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags)
+    except OSError:
+        return -1
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == owner:
+        return descriptor
+    os.close(descriptor)
+    return -1
+
+
 def _try_lock(descriptor: int, kind: int) -> bool:
     import fcntl
 

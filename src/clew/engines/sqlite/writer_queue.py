@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import struct
 import sys
 import threading
@@ -29,6 +28,7 @@ from queue import SimpleQueue
 from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
 
+CROWD_WRITES = 64  # so long after somebody had to wait, others are expected to wait again
 _SHARE = 0.25  # of a writer's patience; the rest is left for SQLite's lock
 _TAKEN = (errno.EAGAIN, errno.EACCES)
 
@@ -59,9 +59,19 @@ class WriterQueue:
         self._lock: _Lock | None = None  # opened when it is needed first
         self._moved = False  # the name of the lock leads to another file by now
         self._left: _Task | None = None  # what was done before it came to the front
+        self._crowd = 0
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Do `work` at the front of the queue, or elsewhere if it does not get there in time."""
+    @property
+    def is_crowded(self) -> bool:
+        """Whether this process had to wait for others not long ago."""
+        return self._crowd > 0
+
+    def run(self, work: Callable[[], None], afterwards: Callable[[], None]) -> None:
+        """Do `work` at the front of the queue, or elsewhere if it does not get there in time.
+
+        What is left to be done `afterwards` is done when others may come to the front.
+        """
+        self._crowd = max(0, self._crowd - 1)
         lock = self._lock
         if lock is None or self._moved:
             lock = self._open()
@@ -69,22 +79,26 @@ class WriterQueue:
             self._left = None
         if lock.descriptor < 0 or self._left is not None:  # no queue, or one that does not move
             work()
+            afterwards()
             return
         try:
             fcntl.fcntl(lock.descriptor, fcntl.F_OFD_SETLK, _ENTER)
         except OSError as error:
             if error.errno in _TAKEN and self._seconds > 0:
-                self._wait(lock, work)
+                self._crowd = CROWD_WRITES
+                self._wait(lock, work, afterwards)
             else:
                 work()  # a file system without such locks, or a caller without patience
+                afterwards()
             return
         try:
             work()
         finally:
             _leave(lock.descriptor)
+        afterwards()
 
-    def _wait(self, lock: _Lock, work: Callable[[], None]) -> None:
-        task = _Task(work)
+    def _wait(self, lock: _Lock, work: Callable[[], None], afterwards: Callable[[], None]) -> None:
+        task = _Task(work, afterwards)
         self._waiting_since = time.monotonic()
         try:
             try:
@@ -96,6 +110,7 @@ class WriterQueue:
                 raise
             if self._withdraw(task):
                 work()
+                afterwards()
             elif task.error is not None:
                 raise task.error
         finally:
@@ -105,7 +120,7 @@ class WriterQueue:
     def _withdraw(self, task: _Task) -> bool:
         """Whether it had not begun, and now never will. Otherwise it is over."""
         if task.claim.acquire(blocking=False):
-            task.work = None
+            task.work = task.afterwards = None
             self._left = task
             return True
         interruption: BaseException | None = None
@@ -147,31 +162,37 @@ class WriterQueue:
 class _Task:
     """Work that is done once: by the thread of the queue, or by the one that waits for it."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], afterwards: Callable[[], None]) -> None:
         self.work: Callable[[], None] | None = work
+        self.afterwards: Callable[[], None] | None = afterwards
         self.claim = threading.Lock()
         self.done = threading.Lock()
         self.done.acquire()
         self.is_over = False
         self.error: BaseException | None = None
 
-    def do(self) -> None:
-        if not self.claim.acquire(blocking=False):
-            return  # it is not wanted any more
-        work, self.work = self.work, None
-        assert work is not None
+    def do(self, leave: Callable[[], None]) -> None:
+        """All of it, if it is still wanted; `leave` the front in any case."""
+        afterwards: Callable[[], None] | None = None
         try:
-            work()
+            if self.claim.acquire(blocking=False):
+                work, self.work = self.work, None
+                assert work is not None
+                work()
+                afterwards = self.afterwards
         except BaseException as error:
             self.error = error
+        leave()
+        try:
+            if afterwards is not None:
+                afterwards()
+        except BaseException as error:
+            self.error = error
+        self.afterwards = None
 
 
 class _Lock:
-    """The lock's file, opened, and the thread that waits for it, from the first wait on.
-
-    The file is there already, and is only ever locked: one that is missing, a link, no file, or
-    another user's is done without.
-    """
+    """The lock's file, opened, and the thread that waits for it, from the first wait on."""
 
     def __init__(self, path: str, store: str) -> None:
         self.descriptor = -1
@@ -180,18 +201,10 @@ class _Lock:
         self._thread: threading.Thread | None = None
         if sys.platform != "linux":
             return
-        try:
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                return
-            owner = os.stat(store).st_uid
-            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            self.descriptor = os.open(path, flags)
-        except OSError:
-            return
-        found = os.fstat(self.descriptor)
-        self.identity = found.st_dev, found.st_ino
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner:
-            self.close()
+        self.descriptor = place.open_lock(path, store)
+        if self.descriptor >= 0:
+            found = os.fstat(self.descriptor)
+            self.identity = found.st_dev, found.st_ino
 
     def hand_over(self, task: _Task) -> bool:
         """Let the thread queue, and do the task at the front. False: there is no thread."""
@@ -231,8 +244,7 @@ def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _ENTER)
         except OSError:
             pass  # no more locks: SQLite's counts anyway
-        task.do()
-        _leave(descriptor)
+        task.do(lambda: _leave(descriptor))
         task.is_over = True
         task.done.release()
         del task  # its error may know the store, which may be closed by being forgotten
