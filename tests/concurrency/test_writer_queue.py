@@ -2,108 +2,39 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import signal
-import struct
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
 from amounts import amount
+from queues import (
+    another_at_front,
+    append_in_queue,
+    in_thread,
+    said,
+    start,
+    tell_all,
+    until,
+    waiting,
+)
 
 import clew
 from clew.core.model import Entry
 from clew.engines.shared import group_commit
 from clew.engines.sqlite import connections, writer_queue
 
-WORKERS = Path(__file__).with_name("workers.py")
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a queue on Linux only")
-
-
-def start(role: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, str(WORKERS), role, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def tell_all(workers: list[subprocess.Popen[str]]) -> None:
-    for worker in workers:
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-
-
-def said(process: subprocess.Popen[str]) -> list[str]:
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    return out.splitlines()
-
-
-def until(done: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def place_of(store: clew.Store) -> writer_queue.WriterQueue:
     found: writer_queue.WriterQueue = store.engine._connections._queue  # type: ignore[attr-defined]
     return found
-
-
-@contextmanager
-def another_at_front(path: Path) -> Iterator[None]:
-    """Stand at the front as docs/format.md says: with the first byte of the lock's file locked."""
-    descriptor = os.open(f"{path}-lock", os.O_RDWR)
-    fcntl.fcntl(
-        descriptor,
-        fcntl.F_OFD_SETLK,
-        struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0),
-    )
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def waiting(path: Path) -> int:
-    """How many wait for the lock's file, as the kernel tells."""
-    inode = f":{os.stat(f'{path}-lock').st_ino}"
-    lines = [row.split() for row in Path("/proc/locks").read_text().splitlines()]
-    return sum(row[1] == "->" and any(cell.endswith(inode) for cell in row) for row in lines)
-
-
-@contextmanager
-def in_thread(work: Callable[[], object]) -> Iterator[None]:
-    """It has ended, without an error, at the end of the block."""
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    yield
-    thread.join(120)
-    assert not thread.is_alive()
-    assert failed == []
-
-
-def append_in_queue(thread: clew.Thread, path: Path, body: str) -> None:
-    """Append something while another is at the front, who leaves as soon as this waits."""
-    with ExitStack() as after, another_at_front(path):
-        after.enter_context(in_thread(lambda: thread.append("event", body)))
-        until(lambda: waiting(path) == 1)
 
 
 @pytest.fixture

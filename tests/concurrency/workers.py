@@ -10,6 +10,7 @@ import sys
 import time
 
 import clew
+from clew.engines.sqlite import late_sync
 
 
 def tell(line: str) -> None:
@@ -44,7 +45,7 @@ def stop_at_front(path: str) -> None:
     with clew.open(path) as store:
         store.get("t").append("event", "before")
         connections = store.engine._connections  # type: ignore[attr-defined]
-        connections._queue.run(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        connections._queue.run(lambda: os.kill(os.getpid(), signal.SIGSTOP), lambda: None)
         tell("went on")
         sys.stdin.readline()
 
@@ -86,6 +87,15 @@ def interrupt_at_front(path: str) -> None:
         store.engine._commit = commit  # type: ignore[attr-defined]
         thread.append("event", "after")
         tell("written")
+
+
+def die_before_sync(path: str) -> None:
+    """Commit among others, and be killed before the log is synced."""
+    with clew.open(path) as store:
+        late_sync.sync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+        tell("ready")
+        sys.stdin.readline()
+        store.get("t").append("event", "last words", id="e1")
 
 
 def write_with_sqlite(path: str) -> None:
@@ -196,6 +206,7 @@ ROLES = {
         append,
         append_when_told,
         crash_loop,
+        die_before_sync,
         fork_ids,
         get_or_create,
         hold_lease,
