@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from clew.core.codec import new_id
 from clew.engines.files.disk import Disk
 
 
@@ -45,6 +46,22 @@ class BareTable:
 
     def close(self) -> None:
         self._db.close()
+
+
+class BareTableWithIds(BareTable):
+    """The same, and each row can be found by an id: a second page for each commit.
+
+    What has to be found again by a name that others gave it cannot do with less.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._db.execute("CREATE TABLE named (no INTEGER PRIMARY KEY, id TEXT UNIQUE, body BLOB)")
+
+    def append(self, body: bytes) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("INSERT INTO named (id, body) VALUES (?, ?)", (new_id(), body))
+        self._db.execute("COMMIT")
 
 
 class BareFile:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 
 import clew
-from bench.bare import BareTable
+from bench.bare import BareTable, BareTableWithIds
 from bench.figures import Figure, costs, rates, ratio
 from bench.messages import Message, encoded, messages
 from bench.timing import in_rounds, spent
@@ -20,16 +20,24 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     thread = workshop.open().create()
     batch = messages(_APPENDS)
     bodies = encoded(batch)
-    with closing(BareTable(workshop.new_path())) as bare:
-        ours, theirs = in_rounds(
+    with (
+        closing(BareTable(workshop.new_path())) as bare,
+        closing(BareTableWithIds(workshop.new_path())) as named,
+    ):
+        ours, theirs, limit = in_rounds(
             _ROUNDS,
             lambda: (
                 spent(_APPENDS, lambda: append_all(thread, batch)),
                 spent(_APPENDS, lambda: bare.append_all(bodies)),
+                spent(_APPENDS, lambda: named.append_all(bodies)),
             ),
         )
     name, beside = "append: one writer", "append: bare apsw, one row a commit"
     yield ratio(f"{name} / bare apsw, rate", rates(ours), rates(theirs), at_least=0.75)
+    # An entry is found by its id, or a retry could not be told from something new.
+    limited = "append: limit: a bare row that is found by an id"
+    yield ratio(f"{limited} / bare apsw, rate", rates(limit), rates(theirs))
+    yield ratio(f"{name} / that, rate", rates(ours), rates(limit))
     worked = [[each.processor_seconds for each in side] for side in (ours, theirs)]
     yield ratio(f"{name} / bare apsw, processor time", *worked, at_most=2)
     written, bare_written = (

@@ -1,7 +1,8 @@
 """Inside of the virtual machine: the first program that the kernel starts.
 
-It tells what the store on the disk holds, and then appends to it, and tells of each entry that was
-acknowledged, until the power is cut. Every word goes through the console.
+It tells what the store on the disk holds. Then several processes append to it, each to a thread of
+its own, and tell of each entry that was acknowledged, until the power is cut. Every word goes
+through the console.
 """
 
 from __future__ import annotations
@@ -21,53 +22,70 @@ def main() -> None:
         os.makedirs(f"/{name}", exist_ok=True)
     for kind, place in (("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")):
         libc.mount(kind.encode(), place.encode(), kind.encode(), 0, None)
-    for module in Path("/modules.txt").read_text().split():
-        descriptor = os.open(module, os.O_RDONLY)
-        compressed = 0 if module.endswith(".ko") else 4
-        libc.syscall(313, descriptor, b"", compressed)  # finit_module; what is built in refuses
-        os.close(descriptor)
+    load(libc, Path("/modules.txt").read_text().split())
     words = Path("/proc/cmdline").read_text().split()
     asked = dict(word.split("=", 1) for word in words if "=" in word)
     if libc.mount(DISK.encode(), b"/disk", b"ext4", 0, b"data=ordered") != 0:
         tell(f"FAILED {DISK} cannot be mounted: {os.strerror(ctypes.get_errno())}")
         return
     sys.path.insert(0, "/site")
-    work(asked["clew.address"], asked["clew.durability"], int(asked["clew.round"]))
+    address, durability = asked["clew.address"], asked["clew.durability"]
+    number, writers = int(asked["clew.round"]), int(asked["clew.writers"])
+    look(address, durability, number, writers)
+    for writer in range(1, writers):
+        if os.fork() == 0:
+            write(address, durability, number, writer)
+    write(address, durability, number, 0)
 
 
-def work(address: str, durability: str, number: int) -> None:
+def load(libc: ctypes.CDLL, modules: list[str]) -> None:
+    """Which one needs which differs by kernel: those that were refused are tried once more."""
+    refused = []
+    for module in modules:
+        descriptor = os.open(module, os.O_RDONLY)
+        compressed = 0 if module.endswith(".ko") else 4
+        if libc.syscall(313, descriptor, b"", compressed) != 0:  # finit_module
+            refused.append(module)
+        os.close(descriptor)
+    if len(refused) < len(modules):
+        load(libc, refused)
+
+
+def look(address: str, durability: str, number: int, writers: int) -> None:
+    """How many entries each writer of each round has: all of them once, in order, with blobs."""
     import clew
 
     with clew.open(address, durability=durability) as store:
         for problem in store.verify():
             tell(f"FAILED verify: {problem}")
-        if number > 1:
-            look(store, number)
-        thread = store.get_or_create("t")
+        for writer in range(writers):
+            found: dict[int, int] = {}
+            thread = store.find(f"t{writer}")
+            for entry in () if thread is None else thread.path():
+                of, n = map(int, entry.id[1:].split("-"))
+                if n != found.get(of, 0) + 1 or entry.body["n"] != n:
+                    tell(f"FAILED entry {entry.id} comes after {found.get(of)} of its round")
+                for blob in entry.blobs:
+                    if store.blobs.get(blob) != b"%d-%d-%d" % (of, writer, n):
+                        tell(f"FAILED the blob of {entry.id} is another one")
+                found[of] = n
+            for of in range(1, number):
+                tell(f"FOUND {of}.{writer} {found.get(of, 0)}")
+
+
+def write(address: str, durability: str, number: int, writer: int) -> None:
+    import clew
+
+    with clew.open(address, durability=durability) as store:
+        thread = store.get_or_create(f"t{writer}")
         for n in range(1, 1_000_000):
             body: object = {"n": n, "text": "x" * (70_000 if n % 9 == 0 else 10 * (n % 50))}
-            blobs = [store.blobs.put(b"%d-%d" % (number, n))] if n % 5 == 0 else []
+            blobs = [store.blobs.put(b"%d-%d-%d" % (number, writer, n))] if n % 5 == 0 else []
             thread.append("event", body, id=f"r{number}-{n}", blobs=blobs)
-            tell(f"ACK {n}")
+            tell(f"ACK {number}.{writer} {n}")
             if n % 7 == 0:
-                store.create(f"fork-{number}-{n}").append("event", n)
+                store.create(f"fork-{number}-{writer}-{n}").append("event", n)
                 thread.set_facts({"status": f"at {n}"})
-
-
-def look(store: object, number: int) -> None:
-    """How many entries each round has: all of them once, in order, with their blobs."""
-    found: dict[int, int] = {}
-    thread = store.find("t")  # type: ignore[attr-defined]
-    for entry in () if thread is None else thread.path():
-        of, n = map(int, entry.id[1:].split("-"))
-        if n != found.get(of, 0) + 1 or entry.body["n"] != n:
-            tell(f"FAILED entry {entry.id} comes after {found.get(of)} of its round")
-        for blob in entry.blobs:
-            if store.blobs.get(blob) != b"%d-%d" % (of, n):  # type: ignore[attr-defined]
-                tell(f"FAILED the blob of {entry.id} is another one")
-        found[of] = n
-    for of in range(1, number):
-        tell(f"FOUND {of} {found.get(of, 0)}")
 
 
 def tell(text: str) -> None:

@@ -30,10 +30,11 @@ from faults.volatile import Server, VolatileDisk
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 KERNELS = (Path("/"), HERE.parents[1] / ".venv" / "kernel")
+WRITERS = 3  # processes: where they queue, the log of SQLite is synced after the commit
 DISK_BYTES = 64 * 1024 * 1024
 BOOT_SECONDS = 300.0
 PACKAGES = ("apsw", "msgspec", "blake3", "pathspec", "backports", "typing_extensions")
-# In the order in which they need each other; a kernel that has one built in lacks its file.
+# A kernel that has one built in lacks its file.
 MODULES = (
     *("crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4"),
     *("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci"),
@@ -63,13 +64,14 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
     memory.write_bytes(initramfs(kernel))
     chance = random.Random(f"{engine} {durability}")
     disk = VolatileDisk(empty_disk(folder))
-    acknowledged: dict[int, int] = {}
+    acknowledged: dict[str, int] = {}  # by round and writer
     lost = 0
     with Server(disk, folder / "disk") as server:
         for number in range(1, cuts + 2):
             last = number > cuts  # only looks
             until = 1 if last else chance.randint(1, 120)
-            options = {"address": _PLACES[engine], "durability": durability, "round": str(number)}
+            options = {"address": _PLACES[engine], "durability": durability}
+            options |= {"round": str(number), "writers": str(WRITERS)}
             with machine(kernel, memory, folder / "disk", options) as running:
                 found, failures, acked = listen(running.console, until)
                 if not last and not failures:
@@ -77,19 +79,18 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
                     if not disk.dead.wait(BOOT_SECONDS):
                         failures.append("the machine wrote no more")
                 running.kill()
-                # What it said until then was acknowledged, too.
-                acked = max(acked, listen(running.console)[2])
+                acked |= listen(running.console)[2]  # what it had said until then, too
             server.idle.wait()
             where = f"{engine}, real kernel, cut {number - 1}"
             outcome.failures += [f"{where}: {failure}" for failure in failures]
             for before, count in acknowledged.items():
                 if found.get(before, -1) < count:
-                    text = f"{count} entries acknowledged in round {before}"
+                    text = f"{count} entries acknowledged to round and writer {before}"
                     outcome.failures.append(f"{where}: {text}, {found.get(before)} are there")
             acknowledged |= found  # what is there stays there from now on
             if failures or last:
                 break
-            acknowledged[number] = acked
+            acknowledged |= acked
             lost += disk.cut(chance)
             outcome.points += 1
     total = sum(acknowledged.values())
@@ -100,24 +101,25 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
 
 def listen(
     console: Iterable[str], until: int | None = None
-) -> tuple[dict[int, int], list[str], int]:
+) -> tuple[dict[str, int], list[str], dict[str, int]]:
     """What the machine says until so many entries were acknowledged: found, failures, how many."""
-    found: dict[int, int] = {}
+    found: dict[str, int] = {}
     failures: list[str] = []
-    acked = 0
+    acked: dict[str, int] = {}
     for line in console:
         said = re.match(r"@ (\w+) ?(.*) \.\s*$", line)
         if said is None:
             continue
         word, rest = said.groups()
         if word == "FOUND":
-            of, count = map(int, rest.split())
-            found[of] = count
+            of, count = rest.split()
+            found[of] = int(count)
         elif word == "ACK":
-            acked = int(rest)
+            of, count = rest.split()
+            acked[of] = int(count)
         elif word == "FAILED":
             failures.append(rest)
-        if word == "END" or (until is not None and acked >= until):
+        if word == "END" or (until is not None and sum(acked.values()) >= until):
             return found, failures, acked
     return found, [*failures, "the machine ended, or did not answer in time"], acked
 
@@ -176,7 +178,17 @@ def accelerator(kernel: Kernel) -> str:
 
 def qemu(kernel: Kernel, accelerator: str) -> list[str]:
     return [
-        *("qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none", "-m", "1024"),
+        *(
+            "qemu-system-x86_64",
+            "-nodefaults",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-m",
+            "1024",
+            "-smp",
+            "2",
+        ),
         *("-accel", accelerator, "-cpu", CPUS[accelerator]),
         *("-kernel", str(kernel.image), "-serial", "stdio"),
     ]

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from faults.guest import look, work
+from faults.guest import look, write
 from faults.machine import listen
 from faults.volatile import SECTOR, Server, VolatileDisk
 
@@ -111,19 +111,19 @@ def test_the_host_understands_what_the_machine_says(
 
     def tell_and_cut(text: str) -> None:
         tell(text)
-        if text == "ACK 12":
+        if text == "ACK 1.0 12":
             raise Cut
 
     monkeypatch.setattr(guest, "tell", tell_and_cut)
     address = f"files:{tmp_path / 's'}"
     with pytest.raises(Cut):
-        work(address, "relaxed", 1)
+        write(address, "relaxed", 1, 0)
     said = capfd.readouterr().out.splitlines()
-    assert listen(iter(said), 5) == ({}, [], 5)
+    assert listen(iter(said), 5) == ({}, [], {"1.0": 5})
     with clew.open(address, durability="relaxed") as store:
-        store.get("t").append("event", {"n": 14}, id="r1-14")
-        look(store, 2)
+        store.get("t0").append("event", {"n": 14}, id="r1-14")
+    look(address, "relaxed", 2, 1)
     found, failures, acked = listen(iter(capfd.readouterr().out.splitlines()), 1)
-    assert (found, acked) == ({1: 14}, 0)
+    assert (found, acked) == ({"1.0": 14}, {})
     assert "r1-14 comes after 12" in failures[0]
     assert "ended" in failures[1]

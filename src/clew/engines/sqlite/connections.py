@@ -249,6 +249,9 @@ class Connections:
                 self.sync_log()
             finally:
                 self._late.end()
+            if self.log.is_long and not self.log.is_nearly_copied:
+                # While others write. What is left takes but a moment, the next time at the front.
+                self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE, to_its_end=False)
 
     def sync_log(self) -> None:
         """What can be read now is on disk when this returns. Unavailable: it is not known."""
@@ -303,10 +306,24 @@ class Connections:
         if db is not None:
             db.close()
 
-    def checkpoint(self, db: StoreConnection, mode: int) -> None:
-        """Bring the log back into the file; called at the front of the queue."""
-        self.confirm(db)
-        self.log.copied(*db.wal_checkpoint(mode=mode))
+    def copy_log(self, db: StoreConnection, mode: int, *, to_its_end: bool = True) -> None:
+        """Bring the log back into the file; at the front, or others write and it has no end.
+
+        Whatever becomes of it: what was committed before is safe in the log.
+        """
+        try:
+            self.confirm(db)
+            pages, copied = db.wal_checkpoint(mode=mode)
+            if to_its_end:
+                self.log.copied(pages, copied)
+            else:
+                self.log.is_nearly_copied = True
+        except (apsw.BusyError, apsw.LockedError):
+            pass  # readers are in the way, or another process is at it: the next one will do it
+        except Unavailable:
+            pass  # the store was replaced under us, which the next call will say
+        except apsw.Error as error:
+            self.poisoned_by(error)  # only this handle does not know the file's state
 
     # --- opening ---
 
@@ -463,9 +480,12 @@ class Log:
     def __init__(self) -> None:
         self._pages = 0
         self._limit = CHECKPOINT_PAGES
+        self.is_nearly_copied = False  # all but what was written meanwhile
 
     def grown(self, db: apsw.Connection, name: str, pages: int) -> int:
         """SQLite's hook after each commit. It holds no reference to the connection's owner."""
+        if pages < self._pages:
+            self.is_nearly_copied = False  # it has begun anew
         self._pages = pages
         return apsw.SQLITE_OK
 
@@ -473,6 +493,7 @@ class Log:
         # While a reader keeps the log from starting anew, trying at every commit would be waste.
         self._limit = CHECKPOINT_PAGES + (0 if copied >= pages else pages)
         self._pages = 0
+        self.is_nearly_copied = False
 
     @property
     def is_long(self) -> bool:

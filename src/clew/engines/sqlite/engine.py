@@ -345,10 +345,11 @@ class SQLiteEngine:
     def _commit(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
         self._commits.admit(batch)
         self._run(db, batch)
-        if self._connections.log.is_long:
+        log = self._connections.log
+        if log.is_long and (log.is_nearly_copied or not db.is_late):
             # Before others go on: while they write, the log would not be copied to its end, and
             # could not start anew.
-            self._copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._connections.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _run(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -396,19 +397,7 @@ class SQLiteEngine:
             if not connections.usable:
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
             with suppress(Unavailable):  # it cannot be opened again: the next call will say so
-                connections.at_front(lambda db: self._copy_log(db, mode))
-
-    def _copy_log(self, db: StoreConnection, mode: int) -> None:
-        """Whatever becomes of it: what was committed before is safe in the log."""
-        try:
-            self._connections.checkpoint(db, mode)
-        except (apsw.BusyError, apsw.LockedError):
-            pass  # readers are in the way: the next one will do it
-        except Unavailable:
-            pass  # the store was replaced under us, which the next call will say
-        except apsw.Error as error:
-            # Only this handle does not know the file's state.
-            self._connections.poisoned_by(error)
+                connections.at_front(lambda db: connections.copy_log(db, mode))
 
     # --- reading ---
 
