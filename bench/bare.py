@@ -19,8 +19,8 @@ from clew.engines.files.disk import Disk
 
 
 class BareTable:
-    def __init__(self, path: Path) -> None:
-        self._db = apsw.Connection(str(path))
+    def __init__(self, path: Path, vfs: str | None = None) -> None:
+        self._db = apsw.Connection(str(path), vfs=vfs)
         self._db.pragma("journal_mode", "wal")
         self._db.pragma("synchronous", "FULL")
         self._db.pragma("cache_size", -16384)  # as large as that of Clew's connections
