@@ -218,6 +218,30 @@ def test_what_is_not_on_disk_is_synced_by_who_reads_it(
             assert syncs.count == counted, "it is on disk by now"
 
 
+def test_a_reader_who_may_not_write_any_of_the_files_syncs_too(
+    path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_to_read(name: object, flags: int, *arguments: int, **options: int) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return open_file(name, flags, *arguments, **options)  # type: ignore[arg-type]
+
+    open_file = os.open
+    with clew.open(path) as store:
+        store.get("t").append("event", "old")
+
+        def meanwhile() -> None:
+            syncs.meanwhile = lambda: None
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "open", only_to_read)
+                with clew.open(path, readonly=True) as reader:
+                    assert len(reader.get("t").path()) == 2
+            assert syncs.count > 1
+
+        syncs.meanwhile = meanwhile
+        append_in_queue(store.get("t"), path, "new")
+
+
 def test_a_read_by_the_handle_that_writes_waits_for_its_sync(path: Path, syncs: Syncs) -> None:
     found: list[list[object]] = []
     with clew.open(path) as store:

@@ -110,8 +110,8 @@ class LateSync:
                 return
             self._is_open = True
             if sys.platform == "linux":
-                self._holder = place.open_lock(self._lock, self._store)
-                self._asker = place.open_lock(self._lock, self._store)
+                self._holder = place.open_lock(self._lock, self._store, os.O_RDONLY)
+                self._asker = place.open_lock(self._lock, self._store, os.O_RDONLY)
 
     def _find_log(self) -> int | None:
         """The log that there is now. It stays open from the first time on: a file that is opened

@@ -215,7 +215,7 @@ class HostLock:
             self._descriptor = None
 
 
-def open_lock(path: str, store: str) -> int:
+def open_lock(path: str, store: str, mode: int) -> int:
     """The file of the host's lock once more, for other locks in it; -1: it is done without.
 
     It is there already, and is only ever locked: one that is missing, a link, no file, or another
@@ -225,8 +225,7 @@ def open_lock(path: str, store: str) -> int:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return -1
         owner = os.stat(store).st_uid
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return -1
     found = os.fstat(descriptor)

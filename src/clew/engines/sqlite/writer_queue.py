@@ -201,7 +201,7 @@ class _Lock:
         self._thread: threading.Thread | None = None
         if sys.platform != "linux":
             return
-        self.descriptor = place.open_lock(path, store)
+        self.descriptor = place.open_lock(path, store, os.O_RDWR)
         if self.descriptor >= 0:
             found = os.fstat(self.descriptor)
             self.identity = found.st_dev, found.st_ino
