@@ -124,8 +124,8 @@ class Projection:
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Go on with the entries that follow: neither a compaction nor an edit."""
-        # In runs: what the reader made of some is still near the processor when the builder asks for
-        # it, and gone before the next. Ten thousand at once would be fetched from memory twice.
+        # In runs: what the reader made of some is still near the processor when the builder asks
+        # for it, and gone before the next. Ten thousand at once are fetched from memory twice.
         for begin in range(0, len(entries), _RUN):
             self._builder.take(self._reader.items(entries[begin : begin + _RUN]))
         self._entries += len(entries)
@@ -249,7 +249,9 @@ class _Reader:
         self._options = options
         self._edits = _edits(entries)
         self._signals: set[str] = set()
-        self._readers: dict[str, Callable[[Any], list[Message]]] = {}  # by the format, once known
+        self._readers: dict[
+            str | None, Callable[[Any], list[Message]]
+        ] = {}  # by the format, once known
         # How often something came between two replies of the model, and the turn of the last one.
         self._step = 0
         self._turn: str | None = None
@@ -307,10 +309,10 @@ class _Reader:
         return self._read(entry, body, entry.format)
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
-        known = format if format in self._readers else messages.known_format(format, body)
-        read = self._readers.get(known)
+        read = self._readers.get(format)
         if read is None:
-            read = self._readers[known] = messages.reader(known)
+            format = messages.known_format(format, body)
+            read = self._readers[format] = messages.reader(format)
         try:
             found = read(body)
         except ClewError as error:
@@ -320,7 +322,7 @@ class _Reader:
             found = [Message(role=role, parts=(Text(text=_as_text(body)),))]
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
-        reply = self._reply(body, known) if entry.kind in _REPLIES else None
+        reply = self._reply(body, format) if entry.kind in _REPLIES else None
         meta = entry.meta_data
         partial = meta is not None and b'"partial"' in meta and bool(entry.meta.get("partial"))
         if len(found) == 1:
@@ -329,7 +331,7 @@ class _Reader:
             Item(entry.id, message, entry.turn, reply, self._step, partial) for message in found
         ]
 
-    def _reply(self, body: Any, format: str) -> str | None:
+    def _reply(self, body: Any, format: str | None) -> str | None:
         """What the pieces of one reply have in common, if it may have been stored in pieces.
 
         Items of the Responses API do not tell which response they are of. Those that are stored

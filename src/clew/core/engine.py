@@ -370,7 +370,7 @@ class PathSize:
         size = self._size
         for entry in entries:
             # What `_bytes_of` says, written out: every entry of a path comes through here.
-            if type(entry) is Entry:
+            if isinstance(entry, Entry):
                 size += len(entry.data)
                 if entry.meta_data is not None:
                     size += len(entry.meta_data)
