@@ -144,6 +144,10 @@ class Builder:
         """How many blocks of the dialogue no longer change."""
         return len(self._blocks)
 
+    def since(self, known: int) -> list[Block]:
+        """The blocks that no longer change, but for so many at the beginning."""
+        return self._blocks[known:]
+
     def take(self, items: Iterable[Item]) -> None:
         for item in items:
             if item.message.role == "assistant":

@@ -118,16 +118,22 @@ class Projection:
         self._writer = messages.writer(self.target)
         self._settled = Settled()
         self._entries = 0
+        # Others write a part of it, or what was cut, when it is known which.
+        self._is_written_whole = (
+            options.purpose == "provider_request" and options.budget_tokens is None
+        )
         self._boundary = None if window.compaction is None else window.compaction.entry
         self._builder.take(self._reader.beginning(window))
         self.take(window.entries)
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Go on with the entries that follow: neither a compaction nor an edit."""
-        # In runs: what the reader made of some is still near the processor when the builder asks
-        # for it, and gone before the next. Ten thousand at once are fetched from memory twice.
+        # In runs: what one stage made of some is still near the processor when the next one asks
+        # for it. Ten thousand at once would be fetched from memory again by each.
         for begin in range(0, len(entries), _RUN):
             self._builder.take(self._reader.items(entries[begin : begin + _RUN]))
+            if self._is_written_whole:
+                self._write_settled()
         self._entries += len(entries)
 
     def context(self, options: Options, entries: Sequence[Entry] = ()) -> Context:
@@ -172,6 +178,10 @@ class Projection:
             segments=segments,
         )
 
+    def _write_settled(self) -> None:
+        known = len(self._writer.places)
+        self._writer.take_all(_messages(self._builder.since(known)), unicode=True)
+
     def _fitted(
         self, blocks: list[Block], budget_tokens: int, count: Count
     ) -> tuple[list[Block], list[Repair]]:
@@ -182,10 +192,9 @@ class Projection:
 
     def _written(self, blocks: list[Block]) -> tuple[Written, int]:
         """The request, and how many of its messages will be the same in every later one."""
-        known, settled = len(self._writer.places), self._builder.settled
-        self._writer.take_all(_messages(blocks[known:settled]), unicode=True)
+        self._write_settled()
         ended = self._writer.branch()
-        ended.take_all(_messages(blocks[settled:]), unicode=True)
+        ended.take_all(_messages(blocks[self._builder.settled :]), unicode=True)
         written = ended.finished()
         # The last one may grow, and the end of a request may have changed any.
         count = max(len(self._writer.messages) - 1, 0)
