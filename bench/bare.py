@@ -16,6 +16,7 @@ import msgspec
 
 from clew.core.codec import new_id
 from clew.engines.files.disk import Disk
+from clew.engines.sqlite.connections import CACHE_KIB
 
 
 class BareTable:
@@ -23,7 +24,7 @@ class BareTable:
         self._db = apsw.Connection(str(path), vfs=vfs)
         self._db.pragma("journal_mode", "wal")
         self._db.pragma("synchronous", "FULL")
-        self._db.pragma("cache_size", -16384)  # as large as that of Clew's connections
+        self._db.pragma("cache_size", -CACHE_KIB)  # as large as that of Clew's connections
         self._db.execute("CREATE TABLE rows (no INTEGER PRIMARY KEY, body BLOB NOT NULL)")
 
     def append(self, body: bytes) -> None:

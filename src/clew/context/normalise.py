@@ -144,6 +144,10 @@ class Builder:
         """How many blocks of the dialogue no longer change."""
         return len(self._blocks)
 
+    def since(self, known: int) -> list[Block]:
+        """The blocks that no longer change, but for so many at the beginning."""
+        return self._blocks[known:]
+
     def take(self, items: Iterable[Item]) -> None:
         for item in items:
             if item.message.role == "assistant":
@@ -163,10 +167,10 @@ class Builder:
     # --- the model's side ---
 
     def _take_reply(self, item: Item) -> None:
-        if self._is_repeated(item):
+        if self._source is not None and self._is_repeated(self._source, item):
             self._report("duplicate_message", "it was written twice", item.entry)
             return
-        if not self._is_continued(item):
+        if item.reply is None or not self._is_continued(item.reply):
             self._begin_reply()
         self._source, self._is_partial = item, item.is_partial
         before = len(self._parts)
@@ -191,30 +195,27 @@ class Builder:
         for result in results:
             self._answer(result, item.entry)
 
-    def _is_repeated(self, item: Item) -> bool:
+    def _is_repeated(self, last: Item, item: Item) -> bool:
         """Whether a writer that did not know its message was stored has written it again."""
-        last = self._source
-        if last is None or last.step != item.step:
-            return False
-        return last.message.parts == item.message.parts
+        return last.step == item.step and last.message.parts == item.message.parts
 
-    def _is_continued(self, item: Item) -> bool:
+    def _is_continued(self, reply: str) -> bool:
         """Whether a message is another piece of the open reply."""
-        last = self._source
-        return last is not None and item.reply is not None and item.reply == last.reply
+        return self._source is not None and reply == self._source.reply
 
     def _begin_reply(self) -> None:
         # The model was asked with all that is here, also if there is nothing left of its reply.
         self._close()
         self._let_user_speak()
-        self._report_orphans(self._early)
-        self._early, self._unclaimed = self._unclaimed, []
+        if self._early or self._unclaimed:
+            self._report_orphans(self._early)
+            self._early, self._unclaimed = self._unclaimed, []
 
     def _called(self, call: ToolCall, entry: str | None) -> ToolCall | None:
         """The call with an id that no other has; None if this very call was written twice."""
         id = call.id
         twins = self._calls_by_id.setdefault(id, [])
-        if any(pair.call == call or _same(pair.call.raw, call.raw) for pair in twins):
+        if twins and any(pair.call == call or _same(pair.call.raw, call.raw) for pair in twins):
             self._report("duplicate_call", f"call {id} was written twice", entry, id)
             return None
         made = self._ids.get(id, 0) + 1
@@ -268,6 +269,7 @@ class Builder:
     def _take_input(self, item: Item) -> None:
         """A message of the user, of a tool or of the host."""
         parts: list[Part] = []
+        answered = False
         for part in item.message.parts:
             kind = type(part)
             if kind is Text:
@@ -275,11 +277,12 @@ class Builder:
                     parts.append(part)
             elif kind is ToolResult:
                 self._answer(part, item.entry)  # type: ignore[arg-type]
+                answered = True
             elif self._keeps(part, item.entry):
                 parts.append(part)
         if parts:
             self._take_words(item, tuple(parts))
-        else:
+        elif not answered:
             self._report_empty(item)
 
     def _take_words(self, item: Item, parts: tuple[Part, ...]) -> None:
@@ -360,9 +363,9 @@ class Builder:
         if source is None:
             return
         parts, entries, calls, behind = self._parts, self._entries, self._calls, self._behind
-        self._source, self._parts, self._entries, self._behind = None, [], [], []
-        self._calls, self._calls_by_id, self._waiting = [], {}, 0
-        self._cut_thinking(parts, entries)
+        self._source, self._parts, self._entries = None, [], []
+        if parts and type(parts[-1]) is Thinking:
+            self._cut_thinking(parts, entries)
         if parts:
             whole = tuple(parts)
             # Tuples compare their items by identity first.
@@ -370,13 +373,16 @@ class Builder:
             message = source.message if same else replace(source.message, parts=whole)
             self._add(Block(message, entries))
         if calls:
+            self._calls, self._calls_by_id, self._waiting = [], {}, 0
             results = tuple([self._result(pair) for pair in calls])
             sources = dict.fromkeys([pair.answered_by for pair in calls if pair.answered_by])
             self._add(Block(Message(role="tool", parts=results), list(sources)))
             for pair in calls:
                 self._settled.setdefault(pair.id, []).append(pair)
-        for other in behind:
-            self._add(other)
+        if behind:
+            self._behind = []
+            for other in behind:
+                self._add(other)
 
     def _cut_thinking(self, parts: list[Part], entries: Sequence[str | None]) -> None:
         """Cut thinking that led to nothing from the end."""

@@ -8,7 +8,7 @@ The journal is not touched, and every difference between it and the result stand
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
@@ -23,7 +23,7 @@ from clew.context.normalise import Block, Builder, Dialogue, Item, Repair, norma
 from clew.context.request import Context, ContextReport, ContextSegment, Made, Settled
 from clew.context.tokens import Count, count_message, estimate, shorten
 from clew.context.window import MESSAGE_KINDS, GivenPath, Window, read_window
-from clew.core.codec import decode, render
+from clew.core.codec import REFUSALS, decode, decode_unicode, render
 from clew.core.drafts import check_number
 from clew.core.errors import ClewError, InvalidInput
 from clew.core.model import Entry
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
 _REPLIES = frozenset({"assistant_message", "tool_call"})
+_RUN = 256  # entries
 RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
 
 _ROLES: dict[str, Any] = {
@@ -117,13 +118,22 @@ class Projection:
         self._writer = messages.writer(self.target)
         self._settled = Settled()
         self._entries = 0
+        # Others write a part of it, or what was cut, when it is known which.
+        self._is_written_whole = (
+            options.purpose == "provider_request" and options.budget_tokens is None
+        )
         self._boundary = None if window.compaction is None else window.compaction.entry
         self._builder.take(self._reader.beginning(window))
         self.take(window.entries)
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Go on with the entries that follow: neither a compaction nor an edit."""
-        self._builder.take(self._reader.items(entries))
+        # In runs: what one stage made of some is still near the processor when the next one asks
+        # for it. Ten thousand at once would be fetched from memory again by each.
+        for begin in range(0, len(entries), _RUN):
+            self._builder.take(self._reader.items(entries[begin : begin + _RUN]))
+            if self._is_written_whole:
+                self._write_settled()
         self._entries += len(entries)
 
     def context(self, options: Options, entries: Sequence[Entry] = ()) -> Context:
@@ -168,6 +178,10 @@ class Projection:
             segments=segments,
         )
 
+    def _write_settled(self) -> None:
+        known = len(self._writer.places)
+        self._writer.take_all(_messages(self._builder.since(known)), unicode=True)
+
     def _fitted(
         self, blocks: list[Block], budget_tokens: int, count: Count
     ) -> tuple[list[Block], list[Repair]]:
@@ -178,10 +192,9 @@ class Projection:
 
     def _written(self, blocks: list[Block]) -> tuple[Written, int]:
         """The request, and how many of its messages will be the same in every later one."""
-        known, settled = len(self._writer.places), self._builder.settled
-        self._writer.take_all(_messages(blocks[known:settled]), unicode=True)
+        self._write_settled()
         ended = self._writer.branch()
-        ended.take_all(_messages(blocks[settled:]), unicode=True)
+        ended.take_all(_messages(blocks[self._builder.settled :]), unicode=True)
         written = ended.finished()
         # The last one may grow, and the end of a request may have changed any.
         count = max(len(self._writer.messages) - 1, 0)
@@ -245,6 +258,9 @@ class _Reader:
         self._options = options
         self._edits = _edits(entries)
         self._signals: set[str] = set()
+        self._readers: dict[
+            str | None, Callable[[Any], list[Message]]
+        ] = {}  # by the format, once known
         # How often something came between two replies of the model, and the turn of the last one.
         self._step = 0
         self._turn: str | None = None
@@ -263,19 +279,17 @@ class _Reader:
     def items(self, entries: Sequence[Entry]) -> list[Item]:
         found: list[Item] = []
         for entry in entries:
-            if entry.kind in MESSAGE_KINDS:
-                self._count(entry)
-                found += self._message(entry)
-            else:
+            kind = entry.kind
+            if kind not in MESSAGE_KINDS:
                 found += self._aside(entry)
+                continue
+            if kind not in _REPLIES:
+                self._step += 1
+            elif entry.turn != self._turn:
+                self._step += 1
+                self._turn = entry.turn
+            found += self._message(entry)
         return found
-
-    def _count(self, entry: Entry) -> None:
-        if entry.kind not in _REPLIES:
-            self._step += 1
-        elif entry.turn != self._turn:
-            self._step += 1
-            self._turn = entry.turn
 
     def _message(self, entry: Entry) -> list[Item]:
         if entry.kind == "system_message" and not self._options.system:
@@ -291,21 +305,25 @@ class _Reader:
             # It does not say what it answers, so it is none: its call is answered as interrupted.
             self._report("erased", "the result of a tool was erased", entry.id)
             return []
-        body = decode(entry.data)
-        # How lone surrogates are spelled, and little else: a look at the bytes is much cheaper
-        # than one at every text of every message.
-        if b"\\ud" in entry.data:
-            mended = _mended(body)
-            if mended != body:
+        try:
+            # To be told of lone surrogates by the decoder is much cheaper than a look at every
+            # text of every message, and even than one at the bytes for how they are spelled.
+            body = decode_unicode(entry.data)
+        except REFUSALS:
+            found = decode(entry.data)
+            body = _mended(found)
+            if body != found:
                 text = "half a character cannot be sent; it became U+FFFD"
                 self._report("text_mended", text, entry.id)
-            body = mended
         return self._read(entry, body, entry.format)
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
-        known = messages.known_format(format, body)
+        read = self._readers.get(format)
+        if read is None:
+            format = messages.known_format(format, body)
+            read = self._readers[format] = messages.reader(format)
         try:
-            found = messages.reader(known)(body)
+            found = read(body)
         except ClewError as error:
             self._report("unreadable", str(error), entry.id)
             # A result that cannot be read names no call, so the user tells what it says.
@@ -313,14 +331,16 @@ class _Reader:
             found = [Message(role=role, parts=(Text(text=_as_text(body)),))]
         if self._options.signal_tools:
             found = [self._unsignalled(message) for message in found]
-        reply = self._reply(body, known) if entry.kind in _REPLIES else None
-        partial = entry.meta_data is not None and b'"partial"' in entry.meta_data
-        partial = partial and bool(entry.meta.get("partial"))
+        reply = self._reply(body, format) if entry.kind in _REPLIES else None
+        meta = entry.meta_data
+        partial = meta is not None and b'"partial"' in meta and bool(entry.meta.get("partial"))
+        if len(found) == 1:
+            return [Item(entry.id, found[0], entry.turn, reply, self._step, partial)]
         return [
             Item(entry.id, message, entry.turn, reply, self._step, partial) for message in found
         ]
 
-    def _reply(self, body: Any, format: str) -> str | None:
+    def _reply(self, body: Any, format: str | None) -> str | None:
         """What the pieces of one reply have in common, if it may have been stored in pieces.
 
         Items of the Responses API do not tell which response they are of. Those that are stored

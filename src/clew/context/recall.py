@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from operator import attrgetter
 from threading import Lock
 from typing import Protocol
 
@@ -151,7 +152,10 @@ def _owners(window: Window) -> set[str]:
     shown = [*window.entries, *window.kept, *window.carried]
     if window.compaction is not None:
         shown.append(window.compaction.entry)
-    return {entry.thread for entry in shown}
+    return set(map(_thread_of, shown))
+
+
+_thread_of = attrgetter("thread")
 
 
 def _is_found(window: Window) -> bool:
@@ -165,4 +169,7 @@ def _is_found(window: Window) -> bool:
 
 
 def _size(entries: Sequence[Entry]) -> int:
-    return sum([len(entry.data) + _ENTRY_BYTES for entry in entries])
+    return sum(map(len, map(_data_of, entries))) + _ENTRY_BYTES * len(entries)
+
+
+_data_of = attrgetter("data")

@@ -28,6 +28,7 @@ _pack_into = msgspec.msgpack.Encoder().encode_into
 _decode_at_once = msgspec.json.Decoder().decode
 _LARGE_BYTES = 1024 * 1024
 _TEXT = frozenset({str})
+REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def decode(data: bytes) -> Any:
     try:
         # Nearly all are small, and a call less is felt where thousands are decoded.
         return _decode_at_once(data) if len(data) < _LARGE_BYTES else _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except REFUSALS:
         # The fast decoder refuses lone surrogates, which are legitimate tool output.
         import json  # here and below: most programs never need the slow roads
 
@@ -125,6 +126,11 @@ def decode(data: bytes) -> Any:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
             raise Corrupt("stored JSON", str(error)) from error
+
+
+def decode_unicode(data: bytes) -> Any:
+    """The value of canonical bytes without a lone surrogate; others raise one of `REFUSALS`."""
+    return _decode_at_once(data) if len(data) < _LARGE_BYTES else _decode(data)
 
 
 def render(value: Any) -> str:

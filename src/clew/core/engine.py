@@ -363,19 +363,25 @@ class PathSize:
         self._thread = thread
         self._size = 0
 
-    def count(self, entry: R) -> R:
-        """The entry again. TooLarge if it is too much with this one."""
-        # What `_bytes_of` says, written out: every entry of a path that is read comes through here.
-        if isinstance(entry, Entry):
-            self._size += len(entry.data)
-            if entry.meta_data is not None:
-                self._size += len(entry.meta_data)
-        else:
-            self._size += _bytes_of(entry)
-        if self._size > PATH_BYTES_MAX:
-            what = f"the path of thread {self._thread!r:.200} as a whole"
-            raise TooLarge(what, size=self._size, limit=PATH_BYTES_MAX)
-        return entry
+    def count(self, entries: Iterable[R]) -> list[R]:
+        """The entries as a list. TooLarge as soon as they are too much with one of them."""
+        found: list[R] = []
+        add = found.append
+        size = self._size
+        for entry in entries:
+            # What `_bytes_of` says, written out: every entry of a path comes through here.
+            if isinstance(entry, Entry):
+                size += len(entry.data)
+                if entry.meta_data is not None:
+                    size += len(entry.meta_data)
+            else:
+                size += _bytes_of(entry)
+            if size > PATH_BYTES_MAX:
+                what = f"the path of thread {self._thread!r:.200} as a whole"
+                raise TooLarge(what, size=size, limit=PATH_BYTES_MAX)
+            add(entry)
+        self._size = size
+        return found
 
 
 def _bytes_of(record: Record) -> int:

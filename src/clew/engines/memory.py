@@ -239,8 +239,7 @@ class MemoryEngine:
             for given in (end, after):
                 if given is not None:
                     state.entry(given)
-            size = PathSize(thread)
-            return [size.count(entry) for entry in state.path(end, after=after, limit=limit)]
+            return PathSize(thread).count(state.path(end, after=after, limit=limit))
 
     def segments(self, thread: str) -> list[Segment]:
         with self._changed:

@@ -301,7 +301,7 @@ class OpenStore:
             with journal.mutex:
                 if journal is not own:
                     journal.refresh()
-                found += map(size.count, journal.each_record(places[at:end]))
+                found += size.count(journal.each_record(places[at:end]))
             at = end
         return found
 

@@ -76,8 +76,7 @@ def path(
     else:
         found = _path_between(wire, book, thread, leaf, after, limit)
     found.reverse()
-    size = PathSize(thread)
-    return [size.count(rows.to_record(row)) for row in found]  # type: ignore[misc]
+    return PathSize(thread).count(map(rows.to_record, found))  # type: ignore[arg-type]
 
 
 def _path_between(

@@ -35,12 +35,14 @@ HAND_OVER_SECONDS = 0.2
 # What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
 UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
 
+CACHE_KIB = 8192  # of pages, a connection
+
 _PRAGMAS = {
     "fullfsync": 1,  # macOS: its fsync alone does not reach the disk
     "checkpoint_fullfsync": 1,
     "secure_delete": 1,  # what is purged is overwritten
     "temp_store": 2,  # in memory: nothing of a store lies in a temporary file
-    "cache_size": -8192,  # KiB, a connection
+    "cache_size": -CACHE_KIB,
     "wal_autocheckpoint": 0,  # the engine decides when
 }
 

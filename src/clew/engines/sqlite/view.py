@@ -29,12 +29,18 @@ from clew.engines.shared.file_system import refuse_network
 from clew.engines.shared.migrations import migrations
 from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.connections import SIDES, Connections, StoreConnection, translate
+from clew.engines.sqlite.connections import (
+    CACHE_KIB,
+    SIDES,
+    Connections,
+    StoreConnection,
+    translate,
+)
 from clew.engines.sqlite.schema import harden, is_older, recognise, refuse_foreign
 
 _LOG_HEADER_BYTES = 32  # a log that is no longer holds nothing
 _LEAVING_SECONDS = 1.0  # that a writer may need from the removal of -shm to that of -wal
-_PRAGMAS = {"temp_store": 2, "cache_size": -8192}
+_PRAGMAS = {"temp_store": 2, "cache_size": -CACHE_KIB}
 
 
 class View(Struct, frozen=True):

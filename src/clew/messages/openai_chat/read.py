@@ -118,13 +118,11 @@ def _read_message(body: Any, usage: Usage | None = None, model: str | None = Non
         parts = _read_assistant(body, parts)
     elif role == "tool":
         parts = (_read_result(body, parts),)
-    extra: Block = {"role": "developer"} if body["role"] == "developer" else {}
+    extra: Block | None = {"role": "developer"} if body["role"] == "developer" else None
     # Of a speaker. In a result it names the tool, and is read as such.
     if role != "tool" and isinstance(body.get("name"), str):
-        extra["name"] = body["name"]
-    return Message(
-        role=role, parts=parts, format=NAME, extra=extra or None, usage=usage, model=model
-    )
+        extra = {**(extra or {}), "name": body["name"]}
+    return Message(role=role, parts=parts, format=NAME, extra=extra, usage=usage, model=model)
 
 
 def _read_content(body: Block) -> tuple[Part, ...]:
@@ -136,6 +134,9 @@ def _read_content(body: Block) -> tuple[Part, ...]:
 
 def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
     """Beside the content: reasoning as several servers give it, a refusal, sound, calls."""
+    if _SELDOM.isdisjoint(body):
+        calls = elements(body, "tool_calls")
+        return content + each(calls, _read_call, ".tool_calls") if calls else content
     parts: list[Part] = []
     # No field of the API: servers of open models add it, and do not agree on its name.
     reasoning = body.get("reasoning_content") or body.get("reasoning")
@@ -157,6 +158,9 @@ def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
         arguments, unparsed = parse_arguments(function.get("arguments"))
         parts.append(ToolCall(f"call_{tool}", tool, arguments, unparsed, made_id=True))
     return tuple(parts)
+
+
+_SELDOM = frozenset({"reasoning_content", "reasoning", "refusal", "audio", "function_call"})
 
 
 def _read_call(block: Block) -> Part:

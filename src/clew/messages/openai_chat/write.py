@@ -33,31 +33,43 @@ class Writer(Writing):
                 else:
                     self.drop(part)
         elif message.role == "assistant":
-            calls = [self._call(part) for part in message.parts if isinstance(part, ToolCall)]
-            rest = [part for part in message.parts if not isinstance(part, ToolCall)]
-            blocks = self._blocks(rest, media=False)
-            if blocks or calls:
-                self._add(message, blocks, calls)
+            calls: list[Block] = []
+            rest: list[Part] = []
+            for part in message.parts:
+                if isinstance(part, ToolCall):
+                    calls.append(self._call(part))
+                else:
+                    rest.append(part)
+            content = self._content(rest, media=False)
+            if content is not None or calls:
+                self._add(message, content, calls)
         else:
-            blocks = self._blocks(message.parts, media=message.role == "user")
-            self._add(message, blocks or [_text(LEFT_OUT)])
+            content = self._content(message.parts, media=message.role == "user")
+            self._add(message, LEFT_OUT if content is None else content)
         return place if len(self.messages) > place else None
 
-    def _add(self, message: Message, blocks: list[Block], calls: Sequence[Block] = ()) -> None:
-        extra = message.extra or {}
-        role = "developer" if extra.get("role") == "developer" else message.role
-        written: Block = {"role": role, "content": self._content(message, blocks)}
-        if message.format == self.NAME and _NAME.fullmatch(extra.get("name") or ""):
-            written["name"] = extra["name"]
+    def _add(
+        self, message: Message, content: str | list[Block] | None, calls: Sequence[Block] = ()
+    ) -> None:
+        extra = message.extra
+        written: Block = {"role": message.role, "content": content}
+        if extra is not None:
+            if extra.get("role") == "developer":
+                written["role"] = "developer"
+            if message.format == self.NAME and _NAME.fullmatch(extra.get("name") or ""):
+                written["name"] = extra["name"]
         if calls:
             written["tool_calls"] = calls
         self.messages.append(written)
 
-    def _content(self, message: Message, blocks: list[Block]) -> str | list[Block] | None:
+    def _content(self, parts: Sequence[Part], *, media: bool) -> str | list[Block] | None:
         """One text that was no block of this format is written as a text, not as a list."""
+        if len(parts) == 1 and type(parts[0]) is Text and not self.owns(parts[0]):
+            return parts[0].text  # as most messages are
+        blocks = self._blocks(parts, media=media)
         if len(blocks) != 1 or blocks[0].keys() != _BARE:
             return blocks or None
-        own = any(isinstance(part, Text) and self.owns(part) for part in message.parts)
+        own = any(isinstance(part, Text) and self.owns(part) for part in parts)
         return blocks if own else blocks[0]["text"]
 
     def _blocks(self, parts: Sequence[Part], *, media: bool) -> list[Block]:
@@ -90,7 +102,8 @@ class Writer(Writing):
 
     def _call(self, part: ToolCall) -> Block:
         id, name = self.call_id(part.id), self.tool_name(part.name)
-        self.note_changes(part, id, name)
+        if id != part.id or name != part.name:
+            self.note_changes(part, id, name)
         if not self.owns(part):
             function = {"name": name, "arguments": dump(self.arguments(part))}
             return {"id": id, "type": "function", "function": function}

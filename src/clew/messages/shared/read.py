@@ -57,9 +57,10 @@ def string(block: dict[str, Any], key: str, within: str = "") -> str:
 
 def name(block: dict[str, Any], key: str, within: str = "") -> str:
     """A string that is not empty: what is paired or looked up by it needs one."""
-    value = string(block, key, within)
-    if value:
+    value = block.get(key)
+    if isinstance(value, str) and value:
         return value
+    string(block, key, within)
     raise Malformed(f"{key} is empty", _path(within, key))
 
 

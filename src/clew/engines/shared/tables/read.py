@@ -53,7 +53,7 @@ def path(
         return _read_newest(db, spans, limit, size)
     entries: list[Entry] = []
     for span in reversed(list(spans)):
-        entries.extend(map(size.count, rows.scan(db, span, entries_only=True)))
+        entries += size.count(rows.scan(db, span, entries_only=True))
     return entries
 
 
@@ -105,7 +105,7 @@ def _read_newest(
         if left <= 0:
             break
         newest = rows.scan(db, span, entries_only=True, limit=left, newest_first=True)
-        entries.extend(map(size.count, newest))
+        entries += size.count(newest)
     entries.reverse()
     return entries
 

@@ -63,7 +63,9 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
     """Rows as records. A file that others made may hold anything in any column, so that is looked
     at first, whatever its schema says.
     """
-    # All in one loop, and each look written out: this is what loading a thread costs.
+    # All in one loop, and each look written out: this is what loading a thread costs. Rows have
+    # a few kinds and formats in common: each text is kept once, and hashed once by who looks it up.
+    shared = dict[Any, Any]().setdefault
     try:
         for row in found:
             no, what, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = (
@@ -87,14 +89,13 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
                 and type(what) is int
             ):
                 raise _odd(thread, row)
-            seq = no & SEQ_MAX
             if what == MOVE:
-                yield Move(thread, seq, id, time_us, hash, parent)
+                yield Move(thread, no & SEQ_MAX, id, time_us, hash, parent)
                 continue
             tombstone = None
             if body is None:
                 if blob is None:
-                    place = f"record {seq} of {thread!r}"
+                    place = f"record {no & SEQ_MAX} of {thread!r}"
                     if what != ENTRY:
                         raise Corrupt(place, "its value is missing")
                     tombstone = from_stored(meta, format, place)
@@ -102,15 +103,16 @@ def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterat
                 else:
                     body = fetch_blob(db, blob)
             if what == FACT and kind is not None:
-                yield Fact(thread, seq, id, time_us, hash, kind, body)
+                yield Fact(thread, no & SEQ_MAX, id, time_us, hash, kind, body)
                 continue
             if kind is None or own is None:
-                raise Corrupt(f"record {seq} of {thread!r}", "its kind or its hash is missing")
-            used = () if uses is None else tuple(uses.split(","))
+                place = f"record {no & SEQ_MAX} of {thread!r}"
+                raise Corrupt(place, "its kind or its hash is missing")
             # One by one: to put the arguments together from tuples would take twice the time.
             yield Entry(
-                thread, seq, id, time_us, hash, parent, kind, body, own, turn,
-                format, meta, used, tombstone,
+                thread, no & SEQ_MAX, id, time_us, hash, parent, shared(kind, kind), body, own,
+                turn, shared(format, format), meta, () if uses is None else tuple(uses.split(",")),
+                tombstone,
             )  # fmt: skip
     except UnicodeDecodeError as error:
         raise garbled(db, error) from error
