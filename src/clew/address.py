@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
 from clew.core.maintenance import Maintenance
+from clew.core.parts import loading
 from clew.engines.shared.swap import note_of, refuse_half_done
 from clew.store import Store
 
@@ -74,11 +75,13 @@ def open_engine(
         case _:
             found = _sqlite(Path(place), {**options})
     if checks:
-        from clew.core.checked_reads import check_reads
+        with loading("clew.core"):
+            from clew.core.checked_reads import check_reads
 
         found = check_reads(found)
     if options.get("readonly"):
-        from clew.core.wrapper import read_only
+        with loading("clew.core"):
+            from clew.core.wrapper import read_only
 
         return read_only(found)
     return found
@@ -93,7 +96,7 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
     engine, place = _recognise(address)
     match engine:
         case "postgres":
-            with _postgres_installed():
+            with loading("clew.engines.postgres"), _postgres_installed():
                 from clew.engines.postgres import doctor
             return doctor.PostgresMaintenance(place)
         case "memory":
@@ -102,12 +105,14 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
                 "repair, or to bring up to date"
             )
         case "files":
-            from clew.engines.files.doctor import FilesMaintenance
+            with loading("clew.engines.files"):
+                from clew.engines.files.doctor import FilesMaintenance
 
             _refuse_strange(Path(place).absolute())
             return FilesMaintenance(place)
         case _:
-            from clew.engines.sqlite.doctor import SQLiteMaintenance
+            with loading("clew.engines.sqlite"):
+                from clew.engines.sqlite.doctor import SQLiteMaintenance
 
             return SQLiteMaintenance(place)
 
@@ -228,7 +233,8 @@ def _folder_text(path: Path) -> str:
 
 def _is_marked(path: Path) -> bool:
     """Whether a folder says that it is a store of files."""
-    from clew.core.lines import MARKER
+    with loading("clew.core"):
+        from clew.core.lines import MARKER
 
     return (path / MARKER).exists()
 
@@ -248,7 +254,8 @@ _LOCAL = ("durability", "busy_seconds", "create", "namespace", "readonly")
 
 
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
-    from clew.engines.sqlite import SQLiteEngine
+    with loading("clew.engines.sqlite"):
+        from clew.engines.sqlite import SQLiteEngine
 
     _check_options("sqlite", options, (*_LOCAL, "vfs"))
     refuse_half_done(path)
@@ -256,7 +263,8 @@ def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
 
 
 def _files(path: Path, options: dict[str, Any]) -> Engine:
-    from clew.engines.files import FilesEngine
+    with loading("clew.engines.files"):
+        from clew.engines.files import FilesEngine
 
     _check_options("files", options, (*_LOCAL, "disk"))
     refuse_half_done(path)
@@ -264,7 +272,7 @@ def _files(path: Path, options: dict[str, Any]) -> Engine:
 
 
 def _postgres(address: str, options: dict[str, Any]) -> Engine:
-    with _postgres_installed():
+    with loading("clew.engines.postgres"), _postgres_installed():
         from clew.engines.postgres import PostgresEngine
 
     known = (
@@ -276,7 +284,8 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
 
 
 def _memory(options: dict[str, Any]) -> Engine:
-    from clew.engines.memory import MemoryEngine
+    with loading("clew.engines.memory"):
+        from clew.engines.memory import MemoryEngine
 
     _check_options("memory", options, ("create", "namespace", "readonly"))
     options.pop("readonly", None)  # an empty one, to look at
