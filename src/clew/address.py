@@ -162,7 +162,10 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
     if not address:
         raise InvalidInput("address", "is empty; leave it out to open the default store")
     if re.match(r"postgres(ql)?://", address, re.I):
-        return "postgres", address
+        return "postgres", _legible(address)
+    if _DATABASE.match(address):
+        # A file or a folder would be made of it, with the password in its name.
+        raise _unknown(address)
     scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", address)  # two letters: C: is a drive
     if scheme is None:
         return "sqlite", str(Path(address).expanduser())
@@ -173,18 +176,35 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
         case "sqlite:" | "files:" as name if rest.removeprefix("///"):
             return name[:-1], str(Path(rest.removeprefix("///")).expanduser())
         case _:
-            known = "; ".join(_SCHEMES.values())
-            shown = _without_secrets(address)
-            told = f" A file of that name: ./{address}" if shown == address else ""
-            raise Unsupported(
-                f"{shown!r} is not an address that Clew can open. Known are: {known}.{told}"
-            )
+            raise _unknown(address)
+
+
+# The address of a server that is not known, or misspelt, or written as libpq also takes it. A path
+# that looks like one begins with ./ or /.
+_DATABASE = re.compile(
+    r"(?i)(?!(?:sqlite|files):///)[^./~].*?(?:\w://|\b(?:dbname|host|password)\s*=)"
+)
+
+
+def _unknown(address: str) -> Unsupported:
+    known = "; ".join(_SCHEMES.values())
+    shown = _without_secrets(address)
+    told = f" A file of that name: ./{address}" if shown == address else ""
+    return Unsupported(f"{shown!r} is not an address that Clew can open. Known are: {known}.{told}")
+
+
+def _legible(address: str) -> str:
+    try:
+        address.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput("address", "has a character that is no text") from None
+    return address
 
 
 def _without_secrets(address: str) -> str:
     """An address for a message: databases that Clew does not know have passwords too."""
-    shown = re.sub(r"(?s)://.*@", "://…@", address)
-    return re.sub(r"(?i)([a-z_]*(?:pass|pwd|secret|token|key)[a-z_]*=)[^&]*", r"\1…", shown)
+    shown = re.sub(r"(?s)(:/*)[^:/].*@", r"\1…@", address)
+    return re.sub(r"(?i)([a-z_]*(?:pass|pwd|secret|token|key)[a-z_]*\s*=)[^&]*", r"\1…", shown)
 
 
 # --- what lies at a path: every way in, and so every command, says the same about it ---
