@@ -105,6 +105,7 @@ PARTS |= {
     "usage": "clew.usage.report",
     "Searcher": "clew.search.searcher",
     "StreamedReply": "clew.stream",
+    "Recall": "clew.context.recall",
     "unfinished_turns": "clew.open_turns",
     "forget_usage": "clew.usage.cache",
     "forget_turns": "clew.open_turns",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from clew.core.engine import Engine
 from clew.core.errors import InvalidInput, NotFound, Unavailable, Unsupported
 from clew.core.maintenance import Maintenance
+from clew.core.parts import loading
 from clew.engines.shared.swap import note_of, refuse_half_done
 from clew.store import Store
 
@@ -74,11 +75,13 @@ def open_engine(
         case _:
             found = _sqlite(Path(place), {**options})
     if checks:
-        from clew.core.checked_reads import check_reads
+        with loading("clew.core"):
+            from clew.core.checked_reads import check_reads
 
         found = check_reads(found)
     if options.get("readonly"):
-        from clew.core.wrapper import read_only
+        with loading("clew.core"):
+            from clew.core.wrapper import read_only
 
         return read_only(found)
     return found
@@ -93,7 +96,7 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
     engine, place = _recognise(address)
     match engine:
         case "postgres":
-            with _postgres_installed():
+            with loading("clew.engines.postgres"), _postgres_installed():
                 from clew.engines.postgres import doctor
             return doctor.PostgresMaintenance(place)
         case "memory":
@@ -102,12 +105,14 @@ def maintenance(address: str | os.PathLike[str] | None = None) -> Maintenance:
                 "repair, or to bring up to date"
             )
         case "files":
-            from clew.engines.files.doctor import FilesMaintenance
+            with loading("clew.engines.files"):
+                from clew.engines.files.doctor import FilesMaintenance
 
             _refuse_strange(Path(place).absolute())
             return FilesMaintenance(place)
         case _:
-            from clew.engines.sqlite.doctor import SQLiteMaintenance
+            with loading("clew.engines.sqlite"):
+                from clew.engines.sqlite.doctor import SQLiteMaintenance
 
             return SQLiteMaintenance(place)
 
@@ -157,7 +162,10 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
     if not address:
         raise InvalidInput("address", "is empty; leave it out to open the default store")
     if re.match(r"postgres(ql)?://", address, re.I):
-        return "postgres", address
+        return "postgres", _legible(address)
+    if _DATABASE.match(address):
+        # A file or a folder would be made of it, with the password in its name.
+        raise _unknown(address)
     scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", address)  # two letters: C: is a drive
     if scheme is None:
         return "sqlite", str(Path(address).expanduser())
@@ -168,18 +176,35 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
         case "sqlite:" | "files:" as name if rest.removeprefix("///"):
             return name[:-1], str(Path(rest.removeprefix("///")).expanduser())
         case _:
-            known = "; ".join(_SCHEMES.values())
-            shown = _without_secrets(address)
-            told = f" A file of that name: ./{address}" if shown == address else ""
-            raise Unsupported(
-                f"{shown!r} is not an address that Clew can open. Known are: {known}.{told}"
-            )
+            raise _unknown(address)
+
+
+# The address of a server that is not known, or misspelt, or written as libpq also takes it. A path
+# that looks like one begins with ./ or /.
+_DATABASE = re.compile(
+    r"(?i)(?!(?:sqlite|files):///)[^./~].*?(?:\w://|\b(?:dbname|host|password)\s*=)"
+)
+
+
+def _unknown(address: str) -> Unsupported:
+    known = "; ".join(_SCHEMES.values())
+    shown = _without_secrets(address)
+    told = f" A file of that name: ./{address}" if shown == address else ""
+    return Unsupported(f"{shown!r} is not an address that Clew can open. Known are: {known}.{told}")
+
+
+def _legible(address: str) -> str:
+    try:
+        address.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput("address", "has a character that is no text") from None
+    return address
 
 
 def _without_secrets(address: str) -> str:
     """An address for a message: databases that Clew does not know have passwords too."""
-    shown = re.sub(r"(?s)://.*@", "://…@", address)
-    return re.sub(r"(?i)([a-z_]*(?:pass|pwd|secret|token|key)[a-z_]*=)[^&]*", r"\1…", shown)
+    shown = re.sub(r"(?s)(:/*)[^:/].*@", r"\1…@", address)
+    return re.sub(r"(?i)([a-z_]*(?:pass|pwd|secret|token|key)[a-z_]*\s*=)[^&]*", r"\1…", shown)
 
 
 # --- what lies at a path: every way in, and so every command, says the same about it ---
@@ -228,7 +253,8 @@ def _folder_text(path: Path) -> str:
 
 def _is_marked(path: Path) -> bool:
     """Whether a folder says that it is a store of files."""
-    from clew.core.lines import MARKER
+    with loading("clew.core"):
+        from clew.core.lines import MARKER
 
     return (path / MARKER).exists()
 
@@ -248,7 +274,8 @@ _LOCAL = ("durability", "busy_seconds", "create", "namespace", "readonly")
 
 
 def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
-    from clew.engines.sqlite import SQLiteEngine
+    with loading("clew.engines.sqlite"):
+        from clew.engines.sqlite import SQLiteEngine
 
     _check_options("sqlite", options, (*_LOCAL, "vfs"))
     refuse_half_done(path)
@@ -256,7 +283,8 @@ def _sqlite(path: Path, options: dict[str, Any]) -> Engine:
 
 
 def _files(path: Path, options: dict[str, Any]) -> Engine:
-    from clew.engines.files import FilesEngine
+    with loading("clew.engines.files"):
+        from clew.engines.files import FilesEngine
 
     _check_options("files", options, (*_LOCAL, "disk"))
     refuse_half_done(path)
@@ -264,7 +292,7 @@ def _files(path: Path, options: dict[str, Any]) -> Engine:
 
 
 def _postgres(address: str, options: dict[str, Any]) -> Engine:
-    with _postgres_installed():
+    with loading("clew.engines.postgres"), _postgres_installed():
         from clew.engines.postgres import PostgresEngine
 
     known = (
@@ -276,7 +304,8 @@ def _postgres(address: str, options: dict[str, Any]) -> Engine:
 
 
 def _memory(options: dict[str, Any]) -> Engine:
-    from clew.engines.memory import MemoryEngine
+    with loading("clew.engines.memory"):
+        from clew.engines.memory import MemoryEngine
 
     _check_options("memory", options, ("create", "namespace", "readonly"))
     options.pop("readonly", None)  # an empty one, to look at

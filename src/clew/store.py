@@ -79,9 +79,8 @@ class Store:
     @cached_property
     def recall(self) -> Recall:
         """What the last contexts were made of, so that the next ones cost what is new."""
-        from clew.context.recall import Recall  # when the first context is asked for
-
-        return Recall(self.engine)
+        made: Recall = part("Recall")(self.engine)
+        return made
 
     @property
     def properties(self) -> Properties:

@@ -27,7 +27,7 @@ from clew.core.model import (
     to_us,
 )
 from clew.core.names import check_name
-from clew.core.parts import part
+from clew.core.parts import loading, part
 from clew.core.removal import Receipt
 from clew.exchange import Outputs, Reply
 from clew.messages.incoming import message_draft
@@ -418,7 +418,8 @@ class Thread:
         `signal_tools` are tools whose calls only tell the host something. `segments=True` says
         where each entry went.
         """
-        from clew.context.projection import Options  # with all that makes a context of a path
+        with loading("clew.context"):  # with all that makes a context of a path
+            from clew.context.projection import Options
 
         options = Options(
             format=format,
@@ -454,7 +455,8 @@ class Thread:
         Conflict. Nothing is deleted. `notes`: trigger, reason, phase, usage_before, usage_after,
         details.
         """
-        from clew.context import compaction
+        with loading("clew.context"):
+            from clew.context import compaction
 
         return compaction.compact(
             self,
@@ -472,13 +474,15 @@ class Thread:
 
     def uncompact(self, *, fence: int | None = None) -> Entry | None:
         """Undo the compaction in force; the entry that it was, or None. Loses nothing."""
-        from clew.context import compaction
+        with loading("clew.context"):
+            from clew.context import compaction
 
         return compaction.uncompact(self, fence=fence)
 
     def compaction(self) -> Compacted | None:
         """What the summary that is in force stands for: the entries that it replaces."""
-        from clew.context import compaction
+        with loading("clew.context"):
+            from clew.context import compaction
 
         return compaction.explain(self)
 

@@ -230,3 +230,20 @@ def test_a_new_handle_sees_a_file_that_was_changed_by_hand(change: str, root: Pa
         if change == "grown":
             assert store.get("a").info.seq == 2
             assert next(i for i in store.list().items if i.id == "a").seq == 2
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE records SET type = 1 WHERE id = 'e2'",
+        "DELETE FROM records WHERE id = 'e2'",
+        "UPDATE records SET no = no + 64 WHERE id = 'e2'",
+    ],
+)
+def test_a_fork_begins_where_its_file_says(sql: str, root: Path) -> None:
+    fill(root)
+    tamper(root, sql)
+    with opened(root) as store:
+        assert [e.id for e in store.get("f").path()] == ["first", "e1", "e2", "in-fork"]
+    with opened(root) as store:
+        assert store.verify() == []

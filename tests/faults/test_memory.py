@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import clew
+
 _APPEND = """
 import resource, sys
 import clew
@@ -35,3 +37,60 @@ def test_a_large_body_without_memory_for_it_does_not_end_the_process(
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ("appended", "MemoryError", "Unavailable")
     assert more_mb < 200 or done.stdout.strip() == "appended"
+
+
+_READ = """
+import resource, sys
+import clew
+with clew.open(sys.argv[1], check_reads=True) as store:
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[2]) << 20),) * 2)
+    try:
+        print(len(store.get("t").path()[0].body["text"]))
+    except (MemoryError, clew.Unavailable) as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+@pytest.mark.parametrize("engine", ["sqlite", "files"])
+@pytest.mark.parametrize("more_mb", [2, 20, 40, 64, 200])
+def test_a_large_body_is_not_called_damaged_because_it_cannot_be_held(
+    tmp_path: Path, engine: str, more_mb: int
+) -> None:
+    address = ("files:" if engine == "files" else "") + str(tmp_path / "threads")
+    with clew.open(address) as store:
+        store.create("t").append("event", {"text": "x" * (30 << 20)})
+    command = [sys.executable, "-c", _READ, address, str(more_mb)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in (str(30 << 20), "MemoryError", "Unavailable")
+    assert more_mb < 200 or done.stdout.strip() == str(30 << 20)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "files", "memory"])
+def test_no_memory_to_unpack_a_blob_leaves_it_as_it_is(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clew.engines.shared import compression
+
+    class Starved:
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            raise MemoryError
+
+    address = {"sqlite": "", "files": "files:", "memory": "memory:"}[engine]
+    with clew.open(address + (str(tmp_path / "threads") if engine != "memory" else "")) as store:
+        hash = store.blobs.put(b"blob" * 100_000)
+        store.create("t").append("event", "x" * 100_000)
+        if engine != "memory":  # which keeps them as they are
+            with monkeypatch.context() as patch:
+                patch.setattr(compression._zstd(), "ZstdDecompressor", Starved)
+                for call in (
+                    lambda: store.blobs.get(hash),
+                    lambda: store.get("t").path()[0].body,
+                    lambda: store.verify(),
+                ):
+                    with pytest.raises(MemoryError):
+                        call()
+        assert store.verify() == []
+        assert store.blobs.get(hash) == b"blob" * 100_000

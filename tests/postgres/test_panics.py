@@ -35,6 +35,10 @@ LAST_WORDS = {
     "an administrator": ("FATAL", "57P01"),
     "a time-out of the server": ("FATAL", "57P05"),
     "a state that Clew does not know": ("FATAL", "99999"),
+    "what a server says before it takes clients": ("FATAL", "57P03"),
+    "what a server says that has too many": ("FATAL", "53300"),
+    "what a standby says": ("FATAL", "25006"),
+    "a commit that the server knows nothing of": ("ERROR", "40003"),
 }
 dying = pytest.mark.parametrize("words", LAST_WORDS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,15 @@ SECRETS = [
     "postgresql://u:secret@h/db?no_such_setting=1",
     "POSTGRESQL://u:secret%@h/db",
     "Postgres://u:secret@[h/db",
+    " postgresql://u:secret@h/db",
+    "postgres ql://u:secret@h/db",
+    "postgresql:/u:secret@h/db",
+    "postgresql:u:secret@h/db",
+    "postgresql://u:secret\ud800@h/db",
+    "sqlite://u:secret@h/db",
+    "files://u:secret@h/db",
+    "other:u:secret@h/db",
+    "host=h dbname=db password=secret",
 ]
 
 
@@ -55,6 +65,14 @@ def test_a_password_shows_in_no_error(opening: Callable[[str], Any], address: st
         if not seen.__suppress_context__ or seen is caught.value:
             assert "secret" not in f"{seen} {seen!r} {vars(seen)}"
         seen = None if seen.__suppress_context__ else seen.__cause__ or seen.__context__
+
+
+def test_a_path_that_looks_like_a_database_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clew.open("./host=h.db").close()
+    assert (tmp_path / "host=h.db").is_file()
 
 
 def test_a_scheme_in_capitals_is_the_same_scheme() -> None:

@@ -46,6 +46,7 @@ from clew.core.model import (
     Stats,
     ThreadInfo,
 )
+from clew.core.parts import loading
 from clew.core.removal import Purged, Receipt, Swept
 from clew.exchange import Outputs, Reply
 from clew.store import SWEEP_GRACE_SECONDS, Blobs, Problems, Relatives, Store
@@ -166,19 +167,22 @@ class AsyncStore:
 
     @cached_property
     def conversations(self) -> AsyncConversations:
-        from clew.aio.facets import AsyncConversations
+        with loading("clew.aio.facets"):
+            from clew.aio.facets import AsyncConversations
 
         return AsyncConversations(self)
 
     @cached_property
     def runs(self) -> AsyncRuns:
-        from clew.aio.facets import AsyncRuns
+        with loading("clew.aio.facets"):
+            from clew.aio.facets import AsyncRuns
 
         return AsyncRuns(self)
 
     @cached_property
     def sessions(self) -> AsyncSessions:
-        from clew.aio.facets import AsyncSessions
+        with loading("clew.aio.facets"):
+            from clew.aio.facets import AsyncSessions
 
         return AsyncSessions(self)
 
@@ -487,7 +491,8 @@ class AsyncThread:
 
     @property
     def snapshots(self) -> AsyncSnapshots:
-        from clew.aio.snapshots import AsyncSnapshots
+        with loading("clew.aio.snapshots"):
+            from clew.aio.snapshots import AsyncSnapshots
 
         return AsyncSnapshots(self)
 

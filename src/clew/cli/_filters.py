@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from clew.cli._arguments import moment
 from clew.cli._stores import resolve
+from clew.core.drafts import before
 from clew.core.model import PAGE_MAX, ThreadInfo
 from clew.store import Store
 
@@ -63,4 +64,4 @@ def filtered(
 
 
 def _time(given: timedelta | datetime | None, now: datetime) -> datetime | None:
-    return now - given if isinstance(given, timedelta) else given
+    return before(now, given, "time") if isinstance(given, timedelta) else given

@@ -24,6 +24,7 @@ from clew.cli._json import json_value
 from clew.cli._screen import Part, Screen
 from clew.cli._stores import open_to_look, resolve, short_id
 from clew.cli._text import ago, one_line, plural
+from clew.core.drafts import before
 from clew.core.model import rfc3339
 from clew.search.searcher import Hit, SearchPage
 from clew.store import Store
@@ -112,7 +113,7 @@ def page_value(page: SearchPage) -> dict[str, Any]:
 
 
 def _time(store: Store, given: timedelta | datetime | None) -> datetime | None:
-    return store.now() - given if isinstance(given, timedelta) else given
+    return before(store.now(), given, "time") if isinstance(given, timedelta) else given
 
 
 def _context(screen: Screen) -> int:

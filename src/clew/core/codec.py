@@ -18,6 +18,7 @@ import msgspec
 from blake3 import blake3
 
 from clew.core.errors import Corrupt, InvalidInput, TooLarge
+from clew.core.parts import loading
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 NESTING_MAX = 200
@@ -120,10 +121,8 @@ def decode(data: bytes) -> Any:
         return _decode_at_once(data) if len(data) < _LARGE_BYTES else _decode(data)
     except REFUSALS:
         # The fast decoder refuses lone surrogates, which are legitimate tool output.
-        import json  # here and below: most programs never need the slow roads
-
         try:
-            return json.loads(data)
+            return _json().loads(data)
         except (ValueError, RecursionError) as error:
             raise Corrupt("stored JSON", str(error)) from error
 
@@ -143,15 +142,13 @@ def render_bytes(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        import json
-
-        return json.dumps(value).encode("ascii")
+        text: str = _json().dumps(value)
+        return text.encode("ascii")
 
 
 def _encode_with_care(value: Any, field: str) -> bytes:
     """The slow road: find what is wrong and name its place, or encode lone surrogates."""
-    import json
-
+    json = _json()
     _check(value, field)
     try:
         return _encode(value)
@@ -162,7 +159,14 @@ def _encode_with_care(value: Any, field: str) -> bytes:
     try:
         return _encode(joined)
     except UnicodeEncodeError:
-        return json.dumps(joined, separators=(",", ":")).encode("ascii")
+        text: str = json.dumps(joined, separators=(",", ":"))
+        return text.encode("ascii")
+
+
+def _json() -> Any:
+    with loading("json"):  # most programs never need the slow roads
+        import json
+    return json
 
 
 def _check(value: Any, field: str) -> None:
@@ -204,8 +208,7 @@ def _check_scalar(item: Any, field: str, path: str) -> None:
 
 
 def _parse_with_care(data: bytes, field: str) -> Any:
-    import json
-
+    json = _json()
     try:
         text = data.decode("utf-8", "surrogatepass")
         return json.loads(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time as wall
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType, to_builtins
@@ -177,6 +177,14 @@ def seconds(value: Any, field: str) -> float:
     if type(value) not in (int, float) or not 0 <= value <= SECONDS_MAX:
         raise InvalidInput(field, f"must be a number of seconds, not {_short(value)}")
     return float(value)
+
+
+def before(now: datetime, span: timedelta, field: str) -> datetime:
+    """So long ago. InvalidInput: there was no such year."""
+    try:
+        return now - span
+    except OverflowError:
+        raise InvalidInput(field, "must lie in the years 1 to 9999") from None
 
 
 def _short(value: Any) -> str:

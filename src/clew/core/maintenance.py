@@ -25,6 +25,7 @@ from clew.core.model import (
     ThreadDraft,
 )
 from clew.core.names import check_name, check_namespace
+from clew.core.parts import loading
 
 
 class Maintenance(Protocol):
@@ -100,7 +101,8 @@ def maintenance_class(properties: Properties) -> type[Maintenance]:
     if properties.maintenance is None:
         raise Unsupported(f"the engine {properties.engine!r} offers no maintenance of its stores")
     module, _, name = properties.maintenance.partition(":")
-    found: type[Maintenance] = getattr(import_module(module), name)
+    with loading(module):
+        found: type[Maintenance] = getattr(import_module(module), name)
     return found
 
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from clew.core.engine import Engine, innermost
+from clew.core.parts import loading
 
 COLUMNS = 4  # of a document: what PostgreSQL can tell apart
 EVERY = "\u2042"  # a word that stands in every document, so that there is something to leave from
@@ -222,5 +223,6 @@ def open_text_index(engine: Engine, version: int, *, existing: bool = False) -> 
 
 def _maker(name: str) -> Callable[..., TextIndex | None]:
     module, _, function = name.partition(":")
-    found: Callable[..., TextIndex | None] = getattr(import_module(module), function)
+    with loading(module):
+        found: Callable[..., TextIndex | None] = getattr(import_module(module), function)
     return found

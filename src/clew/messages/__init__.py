@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import InvalidInput
+from clew.core.parts import loading
 from clew.messages.detection import detect
 from clew.messages.neutral import About, Message, Usage, Violation, Written
 from clew.messages.sdk_objects import as_body
@@ -212,4 +213,5 @@ def _part(format: str, part: str) -> Any:
     """The module of a format that reads, writes or judges; small formats have one for all."""
     name = format.replace("-", "_")
     whole = format == "plain" or format in FRAMEWORKS
-    return import_module(f"clew.messages.{name}" + ("" if whole else f".{part}"))
+    with loading(f"clew.messages.{name}"):
+        return import_module(f"clew.messages.{name}" + ("" if whole else f".{part}"))

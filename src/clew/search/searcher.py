@@ -511,7 +511,9 @@ def _wanted(
         if value is not None:
             narrow.append(Words((mark(key, check_name(value, key)),)))
     if kind is not None:
-        narrow.append(Words((mark("title") if kind == "title" else mark("kind", kind),)))
+        narrow.append(
+            Words((mark("title") if kind == "title" else mark("kind", check_name(kind, "kind")),))
+        )
     if model is not None:
         own, named = Words((mark("model", check_name(model, "model")),)), Words((mark("model"),))
         narrow.append(Or((own, And((), (named,)))))
@@ -519,10 +521,11 @@ def _wanted(
         parts = tuple(words(check_name(path, "path")))
         narrow.append(Words(parts, column=CALL) if parts else Or((Words((mark("never"),)),)))
     given = {"agent": agent, "workspace": workspace, "model": model, "tag": tag}
-    marks = [(key, value) for key, value in given.items() if value is not None]
+    marks = [(key, check_name(value, key)) for key, value in given.items() if value is not None]
     threads = None
     if thread is not None:
         threads = (thread,) if isinstance(thread, str) else tuple(several(thread, "thread"))
+        threads = tuple(check_name(id, "thread") for id in threads)
     return Wanted(
         text=text,
         filter=Filter(

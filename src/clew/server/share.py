@@ -58,7 +58,7 @@ def make(ask: Ask) -> Response:
     """A link to a thread that ends after some hours, or with this viewer."""
     thread = ask.thread()
     text = ask.form.get("hours") or "24"
-    if not text.isdecimal() or not 0 < int(text[:6]) <= HOURS_MAX:
+    if not text.isdecimal() or len(text) > 6 or not 0 < int(text) <= HOURS_MAX:
         raise InvalidInput("hours", f"must be a number from 1 to {HOURS_MAX}")
     until = ask.store.now() + timedelta(hours=int(text))
     key = ask.site.shares.add(thread.id, until)

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from clew.core.codec import digest_fields
 from clew.core.errors import InvalidInput
+from clew.core.parts import loading
 
 IGNORE_FILES = (".gitignore", ".clewignore")  # the later one has the last word
 IGNORE_FILE_BYTES_MAX = 1024 * 1024
@@ -137,7 +138,8 @@ def _compiled(lines: list[str]) -> Any:
 
 def _spec(lines: list[str]) -> Any:
     """The patterns, ready to be asked; None if there is one among them that cannot be."""
-    import pathspec
+    with loading("pathspec"):
+        import pathspec
 
     try:
         with warnings.catch_warnings():

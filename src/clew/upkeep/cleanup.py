@@ -143,7 +143,7 @@ def cleanup(
 def _cutoff(store: Store, older_than: timedelta | datetime) -> int:
     now_us = store.clock()
     if isinstance(older_than, timedelta):
-        cutoff_us = now_us - older_than // timedelta(microseconds=1)
+        cutoff_us = to_us(drafts.before(to_time(now_us), older_than, "older_than"))
     elif isinstance(older_than, datetime):
         cutoff_us = to_us(older_than, "older_than")
     else:

@@ -34,6 +34,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
+from clew.core.parts import loading
 from clew.core.tombstones import PREFIX, used_blobs
 
 BATCH_RECORDS = 500
@@ -193,7 +194,8 @@ def files_of(engine: Engine, snapshot: Entry) -> list[str]:
 
     An entry names the tree only, and each folder in it the next ones.
     """
-    from clew.snapshots.tree import Trees
+    with loading("clew.snapshots"):
+        from clew.snapshots.tree import Trees
 
     body = snapshot.body
     tree = body.get("tree") if isinstance(body, dict) else None

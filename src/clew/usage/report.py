@@ -13,7 +13,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from clew.core.drafts import several
+from clew.core.drafts import before, several
 from clew.core.engine import Progress
 from clew.core.errors import InvalidInput
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN
@@ -71,7 +71,7 @@ def usage(
     if id is not None:
         store.engine.thread(check_name(id, "thread"))  # NotFound, rather than a report of nothing
     if isinstance(since, timedelta):
-        since = store.now() - since
+        since = before(store.now(), since, "since")
     given = {"model": model, "workspace": workspace, "agent": agent}
     asked = _Asked(
         by=_checked(by if by is not None else ("day" if id is None else "model")),

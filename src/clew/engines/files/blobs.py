@@ -210,7 +210,9 @@ def _read(path: str, size: int = -1) -> bytes:
         with os.fdopen(os.open(path, flags), "rb") as file:
             if size < 0:
                 refuse_hollow(file.fileno(), path)
-                size = BLOB_BYTES_MAX + 1  # what is larger is no blob of ours
+                # Room is made for as much as is said here, before anything is read: so it is no
+                # more than the file has. What is larger than the most is no blob of ours.
+                size = min(os.fstat(file.fileno()).st_size, BLOB_BYTES_MAX) + 1
             return file.read(size)
     except Unsupported as error:
         raise Corrupt(path, f"the blob {NOT_A_FILE}") from error

@@ -21,6 +21,7 @@ from clew.core.errors import (
 )
 from clew.core.lines import MARKER
 from clew.core.maintenance import Examined, Grant, Migration
+from clew.core.parts import loading
 from clew.engines.files import place
 from clew.engines.files.engine import FilesEngine
 from clew.engines.files.place import VERSION, Place, read_marker
@@ -74,7 +75,8 @@ class FilesMaintenance(OneByOne):
         return state
 
     def repair(self) -> AbstractContextManager[FilesWorkshop]:
-        from clew.engines.files.repair.workshop import FilesWorkshop
+        with loading("clew.engines.files.repair"):
+            from clew.engines.files.repair.workshop import FilesWorkshop
 
         return workshop(self._path, FilesWorkshop)
 

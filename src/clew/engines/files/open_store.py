@@ -195,6 +195,8 @@ class OpenStore:
             self._refresh(line, afresh=True)  # the index may have been made anew behind our back
         if not husk and not self._has(source):
             text = f"record {source.seq}, which a fork begins at, is not there"
+            if b'\n{"seq":%d,"type":"entry",' % source.seq in line[0][1].contents():
+                raise Untrue(self.index.file, text)  # but in the file it is
             raise Corrupt(f"thread {source.thread!r}", text)
 
     def _has(self, source: Source) -> bool:

@@ -31,6 +31,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace
+from clew.core.parts import loading
 from clew.core.removal import Erased, Purged, Swept
 from clew.engines.postgres import blobs, listen, read, write
 from clew.engines.postgres.address import Sql, parse
@@ -310,13 +311,15 @@ class PostgresEngine:
             raise ReadOnly(self.properties.place, operation="pack")
         if not shrink:
             return PackResult(left_rows=None)
-        from clew.engines.postgres import pack  # loaded when it is asked for: most never do
+        with loading("clew.engines.postgres.pack"):  # when it is asked for: most never do
+            from clew.engines.postgres import pack
 
         lock_seconds = None if self.pooler else self._patience_seconds
         return pack.shrink(self._address, lock_seconds=lock_seconds, max_seconds=max_seconds)
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.postgres import verify  # loaded when it is asked for: most never do
+        with loading("clew.engines.postgres.verify"):  # when it is asked for: most never do
+            from clew.engines.postgres import verify
 
         yield from verify.check(self._connections, self._book, quick=quick, progress=progress)
 

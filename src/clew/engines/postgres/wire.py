@@ -32,7 +32,7 @@ PROBE_SECONDS = 2  # for each server that is asked that; the least that libpq ta
 BLOB_MISSING, NO_SEGMENT, NOT_ON_PATH = "CL001", "CL003", "CL004"
 
 READ_ONLY = "25006"  # the server was a primary, and is a standby now
-_LOST_STATES = frozenset(("57P01", "57P02", "57P03", "57P05", "25P03"))
+_LOST_STATES = frozenset(("57P01", "57P02", "57P03", "57P05", "25P03", "40003"))
 _AGAIN_STATES = frozenset(("40001", "40P01", "55P03"))
 _BEFORE_ANYTHING = frozenset(("57P03", "53300", "53400", READ_ONLY))
 # A commit that a synchronous standby did not confirm comes back as a success with one of these.
@@ -221,7 +221,11 @@ def is_transient(error: BaseException) -> bool:
 
 def leaves_doubt(error: BaseException) -> bool:
     """Whether what was sent may have been done all the same."""
-    return is_lost(error) and getattr(error, "sqlstate", None) not in _BEFORE_ANYTHING
+    if not is_lost(error) or not isinstance(error, psycopg.Error):
+        return False
+    # What ends the connection may come behind the commit, whatever its code means elsewhere.
+    ended = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return ended or error.sqlstate not in _BEFORE_ANYTHING
 
 
 def text_of(error: BaseException) -> str:

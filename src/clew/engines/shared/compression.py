@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from msgspec import Struct
 from clew.core.codec import digest
 from clew.core.errors import Corrupt, TooLarge
 from clew.core.model import Draft, MoveDraft
+from clew.core.parts import loading
 
 _LEVEL = 3
 _RUN_LEVEL = 19  # packing is done once, in idle time, and reading costs the same at every level
@@ -76,8 +78,15 @@ def _decompress(hash: str, size: int, data: bytes) -> bytes:
     try:
         # One byte over the size that was recorded is enough to tell a bomb from a blob.
         return bytes(zstd.ZstdDecompressor().decompress(data, max_length=size + 1))
-    except (zstd.ZstdError, OverflowError, MemoryError) as error:
+    except (zstd.ZstdError, OverflowError) as error:
+        _refuse_exhausted(error)
         raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
+
+
+def _refuse_exhausted(error: Exception) -> None:
+    """Nothing is damaged because there is no room to look at it. zstd only says so in its text."""
+    if "not enough memory" in str(error):
+        raise MemoryError(str(error)) from error
 
 
 # --- packs: runs of entries ---
@@ -102,7 +111,8 @@ def decompress_run(data: bytes, most: int) -> bytes:
             raise Corrupt("a pack", f"it says that it has {size} bytes")
         frame = zstd.ZstdDecompressor()
         found = bytes(frame.decompress(data, max_length=size + 1))
-    except (zstd.ZstdError, OverflowError, MemoryError, ValueError) as error:
+    except (zstd.ZstdError, OverflowError, ValueError) as error:
+        _refuse_exhausted(error)
         raise Corrupt("a pack", f"it cannot be decompressed: {error}") from error
     # The checksum stands at the end of the frame: without the end there was no look at it.
     if len(found) != size or not frame.eof or frame.unused_data:
@@ -119,8 +129,9 @@ _last: list[Any] = []
 @cache
 def _zstd() -> Any:
     # Loaded with the first large body: most processes never need it.
-    try:
-        from compression import zstd  # Python 3.14 has it
-    except ImportError:
-        from backports import zstd
+    with loading("zstd"):
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
     return zstd

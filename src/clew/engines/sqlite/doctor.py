@@ -13,6 +13,7 @@ from clew.core.engine import Engine, Progress
 from clew.core.errors import Corrupt, InvalidInput, NotFound, ReadOnly, Unsupported
 from clew.core.maintenance import Examined, Grant, Migration
 from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
+from clew.core.parts import loading
 from clew.engines.shared.file_system import examine_disk, examine_rights, file_system
 from clew.engines.shared.migrations import migrations
 from clew.engines.shared.swap import refuse_half_done, workshop
@@ -53,7 +54,8 @@ class SQLiteMaintenance:
         quick: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[Problem]:
-        from clew.engines.sqlite import verify
+        with loading("clew.engines.sqlite.verify"):
+            from clew.engines.sqlite import verify
 
         with self._opened().reader() as db:
             yield from verify.check(db, _space(db, namespace), quick=quick, progress=progress)
@@ -83,7 +85,8 @@ class SQLiteMaintenance:
         return state
 
     def repair(self) -> AbstractContextManager[SQLiteWorkshop]:
-        from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
+        with loading("clew.engines.sqlite.repair"):
+            from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
 
         return workshop(self._path, SQLiteWorkshop)
 

@@ -38,6 +38,7 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.core.names import check_namespace, file_stem
+from clew.core.parts import loading
 from clew.core.removal import Erased, Purged, Swept
 from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
@@ -474,7 +475,8 @@ class SQLiteEngine:
             return set(blobs.numbers(db, self._space.no, hashes))
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
-        from clew.engines.sqlite import verify  # loaded when it is asked for: most never do
+        with loading("clew.engines.sqlite.verify"):  # when it is asked for: most never do
+            from clew.engines.sqlite import verify
 
         # One snapshot for as long as it takes: writers go on, only the log cannot start anew.
         with self._connections.reader() as db:

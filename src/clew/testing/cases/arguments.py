@@ -102,6 +102,19 @@ def values_that_no_lease_can_have_are_refused(place: Place) -> None:
 
 
 @CASES
+def values_that_no_question_can_have_are_refused(place: Place) -> None:
+    store, _ = _thread(place)
+    for key in ("thread", "tag", "agent", "workspace", "model", "tool", "role", "kind", "path"):
+        for value in (TEXT, b"x", 1, 1.5, True):
+            with refused(InvalidInput):
+                store.search("x", **{key: value})  # type: ignore[arg-type]
+    _refused(lambda v: store.search("x", thread=v), ([TEXT], [1], [None]))
+    _refused(lambda v: store.cleanup(older_than=v), (timedelta.max, *NO_TIMES))
+    _refused(lambda v: store.usage(since=v), (timedelta.max, timedelta.min, *NO_TIMES))
+    assert [info.id for info in store.threads()] == ["t"]
+
+
+@CASES
 def values_that_no_thread_can_have_are_refused(place: Place) -> None:
     store, _ = _thread(place)
     for make in (store.create, lambda v: store.fork("t", id=v), lambda v: store.create(parent=v)):
