@@ -415,7 +415,12 @@ class ClewSessionService(BaseSessionService):
         of_app = self._shared(states.app_thread(app))
         of_users: dict[str, dict[str, Any]] = {}
         found: list[Session] = []
-        for info in page.items:
+        # Each is let go of as soon as it was made into a session: of two objects for each of many
+        # sessions, Python's collector of garbage would look through both again and again.
+        infos, cursor = page.items[::-1], page.cursor
+        del page
+        while infos:
+            info = infos.pop()
             known = states.session_fact(info)
             if known is None or known.app != app or user not in (None, known.user):
                 continue
@@ -435,7 +440,7 @@ class ClewSessionService(BaseSessionService):
                     last_update_time=info.updated_us / 1e6,
                 )
             )
-        return found, page.cursor
+        return found, cursor
 
     # --- forks ---
 
