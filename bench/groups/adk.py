@@ -187,11 +187,14 @@ def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
         assert len(made) == _SESSIONS
 
     ways = (page, lambda: runner.run(every(ours)), objects, lambda: runner.run(every(theirs)))
-    first, whole, bare, slow = in_rounds(_ROUNDS, lambda: tuple(map(_alone, ways)))
+    spans = in_rounds(_ROUNDS, lambda: tuple(map(_alone, ways)))
+    first, whole, bare, slow = ([1 / one.per_second for one in side] for side in spans)
+    _, worked, _, theirs_worked = ([one.processor_seconds for one in side] for side in spans)
     name = f"adk: list {_SESSIONS:,} sessions"
     page_name = f"Clew's first page of {_PAGE}"
     yield ratio(f"{name}, SqliteSessionService / {page_name}, time", slow, first)
     yield ratio(f"{name} whole, SqliteSessionService / Clew, time", slow, whole, at_least=10)
+    yield ratio(f"{name} whole, … / Clew, processor time", theirs_worked, worked)
     limit = "limit: the objects of ADK alone"
     yield ratio(f"{name} whole, SqliteSessionService / {limit}, time", slow, bare)
     yield milliseconds(f"{name}, {page_name}", first)
@@ -199,14 +202,14 @@ def _lists(workshop: Workshop, runner: asyncio.Runner) -> Iterable[Figure]:
     yield milliseconds(f"{name} whole, SqliteSessionService", slow)
 
 
-def _alone(way: Callable[[], object]) -> float:
-    """The seconds that something takes that leaves tens of thousands of objects behind.
+def _alone(way: Callable[[], object]) -> Spent:
+    """What something takes that leaves tens of thousands of objects behind.
 
     To look for garbage among them takes longer than to make them. So what others have left is
     collected before, and each way pays for its own.
     """
     gc.collect()
-    return seconds(way)
+    return spent(1, way)
 
 
 def _built(workshop: Workshop, runner: asyncio.Runner, fill: Any) -> tuple[Any, Any]:

@@ -271,9 +271,8 @@ class ClewSessionService(BaseSessionService):
     # --- events ---
 
     def _append(self, session: Session, event: Event) -> Event:
-        thread = Thread(
-            self.store, states.session_thread(session.app_name, session.user_id, _stripped(session.id))
-        )
+        owner = session.app_name, session.user_id
+        thread = Thread(self.store, states.session_thread(*owner, _stripped(session.id)))
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         body = event.model_dump(mode="json", exclude_none=True)
@@ -297,7 +296,6 @@ class ClewSessionService(BaseSessionService):
                 batch.append(FactDraft(id=id, key=states.STATE_AT, data=fact, time_us=time_us))
             entries = self._write(thread, batch, leaf, session, event)
             if of_app or of_user:
-                owner = session.app_name, session.user_id
                 self._share(thread.id, *owner, of_app, of_user, cause=entries[0].hash)
             stored_before = entries[0].parent != leaf
             if stored_before and any(known.id == event.id for known in session.events):
@@ -422,12 +420,7 @@ class ClewSessionService(BaseSessionService):
         of_app = self._shared(states.app_thread(app))
         of_users: dict[str, dict[str, Any]] = {}
         found: list[Session] = []
-        # Each is let go of as soon as it was made into a session: of two objects for each of many
-        # sessions, Python's collector of garbage would look through both again and again.
-        infos, cursor = page.items[::-1], page.cursor
-        del page
-        while infos:
-            info = infos.pop()
+        for info in page.items:
             known = states.session_fact(info)
             if known is None or known.app != app or user not in (None, known.user):
                 continue
@@ -447,7 +440,7 @@ class ClewSessionService(BaseSessionService):
                     last_update_time=info.updated_us / 1e6,
                 )
             )
-        return found, cursor
+        return found, page.cursor
 
     # --- forks ---
 
