@@ -65,7 +65,7 @@ class ClewSession:
         self.session_id = check_name(session_id, "session_id")
         self.session_settings = coerce_session_settings(session_settings or {})
         if store is None:
-            store = "memory:" if str(db_path) == ":memory:" else db_path
+            store = ":memory:" if str(db_path) == ":memory:" else db_path
         elif str(db_path) != ":memory:":
             raise InvalidInput("db_path", "give either db_path or store, not both")
         self.store, self._opened_here = open_store(store)
