@@ -104,3 +104,25 @@ def test_a_file_that_is_damaged_is_told_from_one_of_something_else(
     file.write_bytes(data)
     assert main(["import", kind, str(file), str(tmp_path / "threads.db")]) == 1
     assert "cannot be read to its end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("openai", "openai-sqlite"),
+        ("openai-agents", "openai-sqlite"),
+        ("google-adk", "adk-sqlite"),
+        ("langgraph", "langgraph-sqlite"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_put_right(
+    said: str,
+    meant: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", said, "theirs.db", "threads.db"]) == 2
+    assert f"clew import {meant} FILE [STORE]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
