@@ -37,7 +37,7 @@ def open(address: str | os.PathLike[str] | None = None, **options: Unpack[OpenOp
     No address: the user's own default store. A path, or `sqlite:///path.db` (relative) and
     `sqlite:////path.db` (absolute): a SQLite file. `files:path`: a folder of JSONL files, one
     for each thread. `postgresql://user@host/database`: a PostgreSQL server, for many machines
-    (needs `clew[postgres]`). `memory:`: gone with the process.
+    (needs `clew[postgres]`). `memory:`, or `:memory:` as SQLite calls it: gone with the process.
 
     SQLite and files take `durability="full"` (every acknowledged append survives loss of power)
     or `"relaxed"` (faster on slow disks, survives only the death of the process), and
@@ -161,6 +161,8 @@ def _locate(address: str | os.PathLike[str] | None) -> tuple[str, str]:
         return "sqlite", str(Path(address).expanduser())
     if not address:
         raise InvalidInput("address", "is empty; leave it out to open the default store")
+    if address.removeprefix("sqlite:").removeprefix("///") == ":memory:":
+        return "memory", "memory:"  # as SQLite calls it; a file of that name is ./:memory:
     if re.match(r"postgres(ql)?://", address, re.I):
         return "postgres", _legible(address)
     if _DATABASE.match(address):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from clew.store import Store
 
 _BUSY_MS = 5_000
+_LOG_BYTES_MAX = 256 * 1024  # of a log that stays: whoever opens the file next reads all of it
 _log = logging.getLogger("clew")
 
 T = TypeVar("T")
@@ -110,6 +111,18 @@ def step(db: apsw.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
+
+
+def leave_log(db: apsw.Connection) -> None:
+    """Let what was added stay in a short log when the file is closed, for a later question to sync.
+
+    Moving it into the file and making a new log takes a sync or three, which is most of what a
+    question costs that finds little new. After rows were removed this is not for use: they would
+    still be in the file.
+    """
+    with suppress(OSError):
+        if os.stat(db.filename_wal).st_size <= _LOG_BYTES_MAX:
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 # --- what has changed ---

@@ -393,7 +393,7 @@ class Store:
         `common` is the last entry that both share by reference, None if there is none; `left` is
         what `a` has after it, `right` what `b` has. Reads as far back as that, not further.
         """
-        one, other = (self.get(given) if isinstance(given, str) else given for given in (a, b))
+        one, other = (one if isinstance(one, Thread) else self.get(one) for one in (a, b))
         return tree.compare((one, UNSET), (other, UNSET))
 
     def tree(self, thread: str) -> Relatives:

@@ -150,7 +150,8 @@ class Thread:
         `thread` says whose entry `right` is, if it is not one of this thread: a fork's, the
         origin's. `Store.compare` compares two threads as they stand.
         """
-        other = self.store.get(thread) if isinstance(thread, str) else thread or self
+        given = self if thread is None else thread
+        other = given if isinstance(given, Thread) else self.store.get(given)
         return tree.compare((self, left), (other, right))
 
     def adopt(
@@ -164,7 +165,7 @@ class Thread:
         no fork of this thread. If the thread has moved on since, that is a Conflict, and nothing is
         written; with `force` what it has of its own stays as a branch. A `move` takes it back.
         """
-        other = self.store.get(fork) if isinstance(fork, str) else fork
+        other = fork if isinstance(fork, Thread) else self.store.get(fork)
         return tree.adopt(self, other, force=force, fence=fence)
 
     # --- appending ---

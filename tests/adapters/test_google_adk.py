@@ -634,23 +634,30 @@ def _other(path: Path) -> None:
 
 
 def _old(path: Path) -> None:
-    sqlite3.connect(path).execute("CREATE TABLE events (id, actions BLOB)")
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE sessions (id)")
+        db.execute("CREATE TABLE events (id, actions BLOB)")
+    db.close()
 
 
 @pytest.mark.parametrize(
-    ("make", "error"),
+    ("make", "error", "told"),
     [
-        (lambda path: None, clew.NotFound),
-        (_text, clew.InvalidInput),
-        (_other, clew.InvalidInput),
-        (_old, clew.Unsupported),
+        (lambda path: None, clew.NotFound, "was not found"),
+        (_text, clew.Unsupported, "is no file of ADK: file is not a database"),
+        (_other, clew.Unsupported, "is no file of ADK: it has no table 'sessions'"),
+        (_old, clew.Unsupported, "old tables, which hold pickles"),
     ],
 )
 def test_a_file_that_is_not_adks_is_refused(
-    make: Callable[[Path], None], error: type[Exception], store: clew.Store, tmp_path: Path
+    make: Callable[[Path], None],
+    error: type[Exception],
+    told: str,
+    store: clew.Store,
+    tmp_path: Path,
 ) -> None:
     make(tmp_path / "file.db")
-    with pytest.raises(error):
+    with pytest.raises(error, match=told):
         import_sqlite(tmp_path / "file.db", store)
     assert store.stats().threads == 0
 

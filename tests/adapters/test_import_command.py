@@ -84,5 +84,45 @@ def test_a_file_of_something_else_is_named(
         db.execute("CREATE TABLE mine (x)")
     db.close()
     for file in (text, other):
-        assert main(["import", kind, str(file), target]) not in (0, 70)
-        assert "mistake in Clew" not in capsys.readouterr().err
+        assert main(["import", kind, str(file), target]) == 6
+        assert f"{file} is no file of " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_damaged_is_told_from_one_of_something_else(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "theirs.db"
+    FILES[kind](file)
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        size = db.execute("PRAGMA page_size").fetchone()[0]
+    db.close()
+    data = bytearray(file.read_bytes())
+    for page in range(1, len(data) // size):  # all but the first, which has the schema
+        data[page * size] = 0x77  # no kind of page has this byte
+    file.write_bytes(data)
+    assert main(["import", kind, str(file), str(tmp_path / "threads.db")]) == 1
+    assert "cannot be read to its end" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("openai", "openai-sqlite"),
+        ("openai-agents", "openai-sqlite"),
+        ("google-adk", "adk-sqlite"),
+        ("langgraph", "langgraph-sqlite"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_put_right(
+    said: str,
+    meant: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["import", said, "theirs.db", "threads.db"]) == 2
+    assert f"clew import {meant} FILE [STORE]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

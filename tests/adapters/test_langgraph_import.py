@@ -122,5 +122,5 @@ def test_a_file_that_is_none_is_told(store: clew.Store, tmp_path: Path) -> None:
     with pytest.raises(clew.NotFound):
         import_sqlite(tmp_path / "nowhere", store)
     (tmp_path / "text").write_text("this is no database " * 100)
-    with pytest.raises(clew.Corrupt):
+    with pytest.raises(clew.Unsupported, match="is no file of LangGraph's SqliteSaver"):
         import_sqlite(tmp_path / "text", store)

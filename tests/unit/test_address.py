@@ -79,3 +79,17 @@ def test_a_scheme_in_capitals_is_the_same_scheme() -> None:
     with pytest.raises(clew.Unavailable) as caught:
         clew.open("POSTGRESQL://u:secret@127.0.0.1:1/db", busy_seconds=1)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", [":memory:", "sqlite::memory:", "sqlite:///:memory:"])
+def test_memory_as_sqlite_calls_it_makes_no_file_of_that_name(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with clew.open(address) as one, clew.open(address) as other:
+        one.create("mine")
+        assert other.find("mine") is None
+    assert list(tmp_path.iterdir()) == []
+    with clew.open("./:memory:") as store:  # a file of that name, for who insists
+        assert store.properties.processes
+    assert {path.name for path in tmp_path.iterdir()} >= {":memory:"}

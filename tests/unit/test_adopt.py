@@ -78,6 +78,18 @@ def test_a_thread_that_is_no_fork_of_this_one_is_refused(store: Store) -> None:
         thread.adopt("nobody")
 
 
+@pytest.mark.parametrize("given", [None, 5, ""])
+def test_what_is_neither_a_thread_nor_its_id_is_refused(store: Store, given: Any) -> None:
+    thread = grown(store, "a")
+    with pytest.raises(InvalidInput, match="id: must be a non-empty string"):
+        thread.adopt(given)
+    with pytest.raises(InvalidInput, match="id: must be a non-empty string"):
+        store.compare(thread, given)
+    if given is not None:
+        with pytest.raises(InvalidInput, match="id: must be a non-empty string"):
+            thread.compare("a", "a", thread=given)
+
+
 def test_a_fork_of_a_fork_and_one_from_before_the_root_can_be_adopted(store: Store) -> None:
     thread = grown(store, "a")
     fork = store.fork("thread", id="fork")

@@ -82,6 +82,39 @@ def test_asking_again_reads_what_is_new(
     assert reads.take() == 4
 
 
+def test_what_is_added_waits_in_a_short_log_for_a_later_question_to_sync(
+    durable: Store, file: Path, caches: Path
+) -> None:
+    durable.usage()
+    tables = only(caches)
+    before = tables.read_bytes()
+    durable.get("t3").append_response(anthropic("msg_new"))
+    assert durable.usage().total.replies == 16
+    assert tables.read_bytes() == before  # so nothing of it was synced
+    with clew.open(file) as other:
+        assert other.usage().total.replies == 16  # and it is there all the same
+    for number in range(40):
+        durable.get("t3").append_response(anthropic(f"msg_later_{number}"))
+        assert durable.usage().total.replies == 17 + number
+        assert sum(found.stat().st_size for found in caches.glob("*-wal")) <= 300_000
+    assert tables.read_bytes() != before  # the log became too long, and was taken in
+
+
+def test_what_was_removed_elsewhere_is_gone_from_the_file_after_the_next_question(
+    durable: Store, file: Path, caches: Path
+) -> None:
+    secret = "the-name-of-a-project"
+    durable.create(secret).append_response(anthropic("msg_secret"))
+    assert durable.usage().total.replies == 16
+    durable.get("t3").append_response(anthropic("msg_new"))
+    assert durable.usage().total.replies == 17
+    with clew.open(file) as other:
+        other.engine.purge(secret)  # as an older release does, which knows of no cache
+    assert durable.usage().total.replies == 16
+    held = b"".join(found.read_bytes() for found in caches.iterdir())
+    assert secret.encode() not in held
+
+
 def test_a_store_in_memory_is_read_once_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     with clew.open("memory:") as store:
         thread = store.create("t")

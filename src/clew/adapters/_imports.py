@@ -1,8 +1,16 @@
-"""What the import of another store's file tells when it is done."""
+"""The import of another store's file: how it is opened, and what is told when it is done."""
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
 from msgspec import Struct, field
+
+from clew.core.errors import Corrupt, NotFound, Unsupported
 
 
 class Imported(Struct, kw_only=True):
@@ -15,3 +23,29 @@ class Imported(Struct, kw_only=True):
     threads: int = 0
     entries: int = 0
     left: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def reading(
+    path: str | os.PathLike[str], owner: str, tables: tuple[str, ...]
+) -> Iterator[sqlite3.Connection]:
+    """A SQLite file of a framework, to be read, and never made or changed.
+
+    NotFound: there is no file. Unsupported: it is none of the owner's. Corrupt: its pages are
+    damaged.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise NotFound("file", str(file))
+    try:
+        # `mode=ro` reads a log that a running program has left, and makes no file.
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            found = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+            for name in tables:
+                if name not in found:
+                    raise Unsupported(f"{file} is no file of {owner}: it has no table {name!r}")
+            yield db
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_CORRUPT:
+            raise Corrupt(str(file), f"it cannot be read to its end: {error}") from error
+        raise Unsupported(f"{file} is no file of {owner}: {error}") from error

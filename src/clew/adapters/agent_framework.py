@@ -16,17 +16,7 @@ from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Any
 
-from clew.adapters._stores import AnyStore, open_store
 from clew.adapters._versions import require
-from clew.aio.hop import hop
-from clew.context.window import MESSAGE_KINDS
-from clew.core import drafts
-from clew.core.errors import InvalidInput, NotFound, TooLarge
-from clew.core.model import Draft, Entry, ThreadInfo, to_us
-from clew.core.names import check_name
-from clew.messages.agent_framework import NAME as FORMAT
-from clew.messages.incoming import message_drafts
-from clew.thread import Thread
 
 require("agent-framework-core", extra="agent-framework", at_least="1.23", below="2")
 
@@ -37,6 +27,17 @@ from agent_framework._workflows._checkpoint_encoding import (
     encode_checkpoint_value,
 )
 from agent_framework.exceptions import WorkflowCheckpointException
+
+from clew.adapters._stores import AnyStore, open_store
+from clew.aio.hop import hop
+from clew.context.window import MESSAGE_KINDS
+from clew.core import drafts
+from clew.core.errors import InvalidInput, NotFound, TooLarge
+from clew.core.model import Draft, Entry, ThreadInfo, to_us
+from clew.core.names import check_name
+from clew.messages.agent_framework import NAME as FORMAT
+from clew.messages.incoming import message_drafts
+from clew.thread import Thread
 
 __all__ = ["ClewCheckpointStorage", "ClewHistoryProvider"]
 

@@ -23,9 +23,14 @@ from typing import Any, Self
 
 from msgspec import Struct, UnsetType
 
+from clew.adapters._versions import require
+
+require("claude-agent-sdk", extra="claude-agent-sdk", at_least="0.2.180", below="0.3")
+
+from claude_agent_sdk import SessionStore, fold_session_summary
+
 from clew.adapters._ownership import Owner, Ownership
 from clew.adapters._stores import AnyStore, open_store
-from clew.adapters._versions import require
 from clew.aio.hop import hop
 from clew.context import project
 from clew.context.window import MESSAGE_KINDS
@@ -54,10 +59,6 @@ from clew.messages.claude_code import (
     title_of,
 )
 from clew.thread import Thread
-
-require("claude-agent-sdk", extra="claude-agent-sdk", at_least="0.2.180", below="0.3")
-
-from claude_agent_sdk import SessionStore, fold_session_summary
 
 __all__ = ["ClewSessionStore", "thread_id"]
 

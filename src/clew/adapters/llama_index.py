@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from clew.adapters._versions import require
+
+require("llama-index-core", extra="llama-index", at_least="0.14.25", below="0.15")
+
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import ChatMessage
+from llama_index.core.storage.chat_store.base import BaseChatStore
+
 from clew.adapters._histories import Said, history, last_message
 from clew.adapters._stores import AnyStore, open_store
-from clew.adapters._versions import require
 from clew.aio.hop import hop
 from clew.core import drafts
 from clew.core.errors import Conflict
@@ -21,12 +28,6 @@ from clew.messages.incoming import message_draft
 from clew.messages.llama_index import NAME as FORMAT
 from clew.store import Store
 from clew.thread import Thread
-
-require("llama-index-core", extra="llama-index", at_least="0.14.25", below="0.15")
-
-from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.llms import ChatMessage
-from llama_index.core.storage.chat_store.base import BaseChatStore
 
 __all__ = ["ClewChatStore"]
 

@@ -21,10 +21,18 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from clew import messages
 from clew.adapters._versions import require
+
+require("opentelemetry-api", extra="opentelemetry", at_least="1.30", below="2")
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+
+from clew import messages
+from clew.adapters._stores import check_thread
 from clew.context.window import MESSAGE_KINDS
 from clew.core.codec import decode, render
+from clew.core.errors import InvalidInput
 from clew.core.model import Entry, EntryDraft, MoveDraft
 from clew.core.wrapper import Call, wrap
 from clew.messages.neutral import (
@@ -40,11 +48,6 @@ from clew.messages.neutral import (
 from clew.messages.usage import in_note
 from clew.store import Store
 from clew.thread import Thread
-
-require("opentelemetry-api", extra="opentelemetry", at_least="1.30", below="2")
-
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
 __all__ = ["export_thread", "traced"]
 
@@ -87,7 +90,8 @@ def export_thread(
     `content` adds what was said and what tools were given and gave. `agent` is the agent's name,
     `provider` that of the model's provider, where a message's format does not tell it.
     """
-    recorder = _Recorder(thread.id, _options(tracer_provider, content, agent, provider))
+    options = _options(tracer_provider, content, agent, provider)
+    recorder = _Recorder(check_thread(thread).id, options)
     for entry in thread.path(leaf):
         recorder.take(entry)
     recorder.finish()
@@ -109,6 +113,8 @@ def traced(
     are children of the span that is current where the turn begins. A failure in making spans is
     logged, and fails no write. To close it is to close the store that was given.
     """
+    if not isinstance(store, Store):
+        raise InvalidInput("store", f"must be an open store, not {store!r}")
     live = _Live(_options(tracer_provider, content, agent, provider))
     return Store(wrap(store.engine, live.around), clock=store.clock)
 

@@ -16,22 +16,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from clew import messages
-from clew.adapters._histories import last_message
-from clew.adapters._stores import AnyStore, open_store
 from clew.adapters._versions import require
-from clew.aio.hop import hop
-from clew.context.window import MESSAGE_KINDS
-from clew.core import drafts
-from clew.core.codec import digest, encode
-from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
-from clew.core.model import Draft, Entry, FactDraft, ThreadInfo, to_us
-from clew.core.options import ContextOptions
-from clew.messages.incoming import message_draft
-from clew.messages.neutral import Message, Text, ToolResult, calls_of
-from clew.messages.pydantic_ai import NAME as FORMAT
-from clew.messages.shared.media import dump
-from clew.thread import Thread
 
 require("pydantic-ai-slim", extra="pydantic-ai", at_least="2.66", below="3")
 
@@ -46,6 +31,22 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_ai.usage import RunUsage
+
+from clew import messages
+from clew.adapters._histories import last_message
+from clew.adapters._stores import AnyStore, open_store
+from clew.aio.hop import hop
+from clew.context.window import MESSAGE_KINDS
+from clew.core import drafts
+from clew.core.codec import digest, encode
+from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from clew.core.model import Draft, Entry, FactDraft, ThreadInfo, to_us
+from clew.core.options import ContextOptions
+from clew.messages.incoming import message_draft
+from clew.messages.neutral import Message, Text, ToolResult, calls_of
+from clew.messages.pydantic_ai import NAME as FORMAT
+from clew.messages.shared.media import dump
+from clew.thread import Thread
 
 __all__ = ["ClewConversationStore", "append_messages", "message_history"]
 

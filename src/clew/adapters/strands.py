@@ -11,19 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clew.adapters._histories import history
-from clew.adapters._ownership import Owner, Ownership
-from clew.adapters._stores import AnyStore, open_store
 from clew.adapters._versions import require
-from clew.context.bodies import read_edit
-from clew.context.window import MESSAGE_KINDS
-from clew.core import drafts
-from clew.core.codec import encode
-from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, TooLarge
-from clew.core.model import Entry, EntryDraft, FactDraft
-from clew.messages.converse import NAME as FORMAT
-from clew.messages.incoming import kind_for, message_draft
-from clew.thread import Thread
 
 require("strands-agents", extra="strands", at_least="1.62", below="2")
 
@@ -43,6 +31,19 @@ from strands.types.session import (
     decode_bytes_values,
     encode_bytes_values,
 )
+
+from clew.adapters._histories import history
+from clew.adapters._ownership import Owner, Ownership
+from clew.adapters._stores import AnyStore, open_store
+from clew.context.bodies import read_edit
+from clew.context.window import MESSAGE_KINDS
+from clew.core import drafts
+from clew.core.codec import encode
+from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, TooLarge
+from clew.core.model import Entry, EntryDraft, FactDraft
+from clew.messages.converse import NAME as FORMAT
+from clew.messages.incoming import kind_for, message_draft
+from clew.thread import Thread
 
 __all__ = ["ClewSessionRepository", "message_history"]
 

@@ -21,10 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, Unpack
 
-from clew.aio.handles import AsyncStore
-from clew.aio.hop import hop
+from clew.adapters._stores import check_thread, sync_store
 from clew.context.request import Context
 from clew.core.codec import digest, encode
 from clew.core.drafts import check_place
@@ -37,11 +36,15 @@ from clew.store import Store
 from clew.thread import Thread
 
 if TYPE_CHECKING:
+    from clew.aio.handles import AsyncStore
     from clew.core.options import ContextOptions, EntryFields
 
 __all__ = ["Claim"]
 
-AnyHandle: TypeAlias = Store | AsyncStore
+AnyHandle: TypeAlias = "Store | AsyncStore"
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Claim:
     @classmethod
     def of(cls, thread: Thread) -> Claim:
         """The place where a thread stands now."""
-        return cls(thread.id, thread.leaf)
+        return cls(check_thread(thread).id, thread.leaf)
 
     def to_json(self) -> dict[str, str | None]:
         """An object of two texts, for engines and languages that do not know the class."""
@@ -184,27 +187,28 @@ class Claim:
         self, store: AnyHandle, format: str | None = None, **options: Unpack[ContextOptions]
     ) -> Context:
         """See `context`."""
-        return await hop(self.context, _sync(store), format, **options)
+        return await _hop(self.context, sync_store(store), format, **options)
 
     async def aafter(self, store: AnyHandle, step: str) -> Claim | None:
         """See `after`."""
-        return await hop(self.after, _sync(store), step)
+        return await _hop(self.after, sync_store(store), step)
 
     async def aappend(
         self, store: AnyHandle, messages: Iterable[Any], *, step: str, format: str | None = None
     ) -> Claim:
         """See `append`."""
-        return await hop(self.append, _sync(store), messages, step=step, format=format)
+        return await _hop(self.append, sync_store(store), messages, step=step, format=format)
 
     async def aappend_response(
         self, store: AnyHandle, response: Any, *, step: str, format: str | None = None
     ) -> Claim:
         """See `append_response`."""
-        return await hop(self.append_response, _sync(store), response, step=step, format=format)
+        given = sync_store(store)
+        return await _hop(self.append_response, given, response, step=step, format=format)
 
     async def aappend_results(self, store: AnyHandle, outputs: Outputs, *, step: str) -> Claim:
         """See `append_results`."""
-        return await hop(self.append_results, _sync(store), outputs, step=step)
+        return await _hop(self.append_results, sync_store(store), outputs, step=step)
 
     async def afork(
         self,
@@ -215,8 +219,13 @@ class Claim:
         facts: Mapping[str, Any] | None = None,
     ) -> Claim:
         """See `fork`."""
-        return await hop(self.fork, _sync(store), step=step, title=title, facts=facts)
+        return await _hop(self.fork, sync_store(store), step=step, title=title, facts=facts)
 
 
-def _sync(store: AnyHandle) -> Store:
-    return store.sync if isinstance(store, AsyncStore) else store
+async def _hop(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """In a worker thread. Only this needs anyio, so steps that are not asynchronous do without."""
+    try:
+        from clew.aio.hop import hop
+    except ModuleNotFoundError as error:
+        raise ImportError("asynchronous steps need anyio: pip install 'clew[async]'") from error
+    return await hop(call, *args, **options)

@@ -65,6 +65,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if options.paths and options.paths[0] in _ADAPTERS:
         return _bring_framework(options, screen)
     paths = [Path(path) for path in options.paths]
+    for kind, adapter in _ADAPTERS.items():
+        names = (kind.removesuffix("-sqlite"), adapter.replace("_", "-"))
+        if paths and options.paths[0] in names and not paths[0].exists():
+            raise _exits.UsageError(f"say clew import {kind} FILE [STORE] for a file of that")
     if not paths:
         paths = _find(options, screen)
         if not paths:

@@ -39,12 +39,13 @@ def record_anthropic(client: C, thread: Thread | Turn | AsyncThread | AsyncTurn)
     in place of the thread to write under its lease.
     """
     recorder = Recorder(_sync(thread), "anthropic")
+    _check_client(client, "Anthropic", "copy", "messages", "beta")
 
     def hook(copied: Any) -> None:
         for resource in (copied.messages, copied.beta.messages):
             _hook(resource, recorder, "/v1/messages", _messages_request)
 
-    return _copied(client, "Anthropic", hook)
+    return _copied(client, hook)
 
 
 def record_openai(client: C, thread: Thread | Turn | AsyncThread | AsyncTurn) -> C:
@@ -53,13 +54,14 @@ def record_openai(client: C, thread: Thread | Turn | AsyncThread | AsyncTurn) ->
     `client` itself stays as it is. See `record_anthropic`.
     """
     target = _sync(thread)
+    _check_client(client, "OpenAI", "copy", "chat", "responses")
     chat, responses = Recorder(target, "openai-chat"), Recorder(target, "openai-responses")
 
     def hook(copied: Any) -> None:
         _hook(copied.chat.completions, chat, "/chat/completions", _chat_request)
         _hook(copied.responses, responses, "/responses", _responses_request)
 
-    return _copied(client, "OpenAI", hook)
+    return _copied(client, hook)
 
 
 def record_gemini(client: C, thread: Thread | Turn | AsyncThread | AsyncTurn) -> C:
@@ -67,9 +69,14 @@ def record_gemini(client: C, thread: Thread | Turn | AsyncThread | AsyncTurn) ->
 
     `client` itself stays as it is. Functions that the SDK calls by itself are recorded as well.
     """
-    if not hasattr(client, "models"):
-        raise InvalidInput("client", f"must be a client of the Google Gen AI SDK, not {client!r}")
+    _check_client(client, "Google Gen AI", "models", "chats", "aio")
     return _Gemini(client, Recorder(_sync(thread), "gemini"))  # type: ignore[return-value]
+
+
+def _check_client(client: Any, sdk: str, *parts: str) -> None:
+    """InvalidInput for what is no client of an SDK: one of another SDK, or the class itself."""
+    if isinstance(client, type) or not all(hasattr(client, part) for part in parts):
+        raise InvalidInput("client", f"must be a client of the {sdk} SDK, not {client!r}")
 
 
 def _sync(thread: Any) -> Thread | Turn:
@@ -84,19 +91,16 @@ def _sync(thread: Any) -> Thread | Turn:
 Begin = Callable[[Recorder, dict[str, Any]], "str | None"]
 
 
-def _copied(client: C, sdk: str, hook: Callable[[Any], None]) -> C:
+def _copied(client: C, hook: Callable[[Any], None]) -> C:
     """A client over the same connections, with resources of its own that are hooked.
 
     So are those of the copies that are made of it: `client.with_options(timeout=5)` is one.
     """
-    copy_once = getattr(client, "copy", None)
-    if not callable(copy_once):
-        raise InvalidInput("client", f"must be a client of the {sdk} SDK, not {client!r}")
-    copied: Any = copy_once()
+    copied: Any = client.copy()  # type: ignore[attr-defined]
     hook(copied)
 
     def copy_again(**options: Any) -> Any:
-        return _copied(type(copied).copy(copied, **options), sdk, hook)
+        return _copied(type(copied).copy(copied, **options), hook)
 
     copied.copy = copied.with_options = copy_again
     return copied  # type: ignore[no-any-return]

@@ -84,6 +84,8 @@ class Replay:
     """See `replay`. Its clients and tools may be used from several threads and tasks."""
 
     def __init__(self, thread: Thread, *, decode: Callable[[str], Any] | None = None) -> None:
+        if not isinstance(thread, Thread):
+            raise InvalidInput("thread", f"must be a thread, not {thread!r}")
         self.thread = thread
         self._decode = decode or (lambda text: text)
         self._mutex = threading.Lock()

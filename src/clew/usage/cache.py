@@ -137,12 +137,14 @@ def _catch_up(db: apsw.Connection, engine: Engine, progress: Told | None) -> lis
     damaged: list[str] = []
     batch: list[News] = []
     size = 0
+    is_longer = bool(known) and not changes.gone  # whether it has only grown since, as mostly
     for done, head in enumerate(behind):
         if progress is not None:
             progress(done, len(behind))
         try:
             for news in _read_on(db, engine, head, known.get(head.thread)):
                 news.info = infos.get(head.thread)
+                is_longer &= not news.is_fresh or head.thread not in known
                 batch.append(news)
                 size += len(news.found) + 1
                 if size > _STEP:
@@ -154,6 +156,8 @@ def _catch_up(db: apsw.Connection, engine: Engine, progress: Told | None) -> lis
             _log.warning("usage of thread %r is not complete: %s", head.thread, error)
             damaged.append(head.thread)
     _write(db, engine, batch)
+    if is_longer:
+        derived.leave_log(db)
     return damaged
 
 

@@ -36,7 +36,14 @@ from clew.adapters.google_adk.state import SessionFact
 from clew.aio.hop import hop
 from clew.core import drafts
 from clew.core.codec import decode, digest, encode, new_id
-from clew.core.errors import AlreadyExists, Conflict, Corrupt, NotFound, ReadOnly
+from clew.core.errors import (
+    AlreadyExists,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+)
 from clew.core.model import (
     PAGE_MAX,
     Entry,
@@ -90,7 +97,7 @@ class ClewSessionService(BaseSessionService):
 
         One that was deleted makes room: what was left of it is removed for good.
         """
-        name = (session_id or "").strip() or platform_uuid.new_uuid()
+        name = _stripped(session_id or "") or platform_uuid.new_uuid()
         return await hop(self._create, app_name, user_id, name, state or {})
 
     async def get_session(
@@ -106,7 +113,7 @@ class ClewSessionService(BaseSessionService):
         Reads as many events as it gives. What others appended to the thread is there as events.
         """
         config = config or GetSessionConfig()
-        return await hop(self._get, app_name, user_id, session_id.strip(), config)
+        return await hop(self._get, app_name, user_id, _stripped(session_id), config)
 
     async def list_sessions(
         self, *, app_name: str, user_id: str | None = None
@@ -129,7 +136,7 @@ class ClewSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Delete a session. `store.restore` brings it back, `store.purge` ends it."""
-        await hop(self._delete, app_name, user_id, session_id.strip())
+        await hop(self._delete, app_name, user_id, _stripped(session_id))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """What the sessions of a user share; keys without `user:`."""
@@ -166,8 +173,8 @@ class ClewSessionService(BaseSessionService):
         Its state is the one after that event. From the last event it costs the same at any length;
         from an earlier one the events up to it are read for the state.
         """
-        name = (new_session_id or "").strip() or platform_uuid.new_uuid()
-        return await hop(self._fork, app_name, user_id, session_id.strip(), at, name)
+        name = _stripped(new_session_id or "", "new_session_id") or platform_uuid.new_uuid()
+        return await hop(self._fork, app_name, user_id, _stripped(session_id), at, name)
 
     async def adopt_thread(
         self,
@@ -182,12 +189,12 @@ class ClewSessionService(BaseSessionService):
 
         `agent` becomes the author of what the model said. The history is shared by reference.
         """
-        name = (session_id or "").strip() or platform_uuid.new_uuid()
+        name = _stripped(session_id or "") or platform_uuid.new_uuid()
         return await hop(self._adopt, thread, app_name, user_id, name, agent)
 
     def thread(self, *, app_name: str, user_id: str, session_id: str) -> Thread:
         """The thread of a session: its context, its forks, its export. NotFound."""
-        return self.store.get(states.session_thread(app_name, user_id, session_id.strip()))
+        return self.store.get(states.session_thread(app_name, user_id, _stripped(session_id)))
 
     # --- sessions ---
 
@@ -264,9 +271,8 @@ class ClewSessionService(BaseSessionService):
     # --- events ---
 
     def _append(self, session: Session, event: Event) -> Event:
-        thread = Thread(
-            self.store, states.session_thread(session.app_name, session.user_id, session.id.strip())
-        )
+        owner = session.app_name, session.user_id
+        thread = Thread(self.store, states.session_thread(*owner, _stripped(session.id)))
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         body = event.model_dump(mode="json", exclude_none=True)
@@ -290,7 +296,6 @@ class ClewSessionService(BaseSessionService):
                 batch.append(FactDraft(id=id, key=states.STATE_AT, data=fact, time_us=time_us))
             entries = self._write(thread, batch, leaf, session, event)
             if of_app or of_user:
-                owner = session.app_name, session.user_id
                 self._share(thread.id, *owner, of_app, of_user, cause=entries[0].hash)
             stored_before = entries[0].parent != leaf
             if stored_before and any(known.id == event.id for known in session.events):
@@ -563,6 +568,13 @@ def _last_update(info: ThreadInfo, newest: Entry | None, body: Any) -> float:
         if isinstance(timestamp, float):
             return timestamp
     return info.updated_us / 1e6
+
+
+def _stripped(name: str, field: str = "session_id") -> str:
+    """The id of a session as ADK takes it: without spaces around it."""
+    if not isinstance(name, str):
+        raise InvalidInput(field, f"must be text, not {name!r}")
+    return name.strip()
 
 
 def _us(timestamp: float) -> int:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from clew.adapters._imports import Imported
+from clew.adapters._imports import Imported, reading
 from clew.adapters._stores import AnyStore, open_store
 from clew.adapters.google_adk import state as states
 from clew.adapters.google_adk.events import FORMAT, event_time, kind_of
 from clew.core import drafts
 from clew.core.codec import decode, digest, encode, parse
 from clew.core.engine import Progress
-from clew.core.errors import ClewError, InvalidInput, NotFound, Unsupported
+from clew.core.errors import ClewError, InvalidInput, Unsupported
 from clew.core.model import Draft, FactDraft, to_us
 from clew.store import Store
 
@@ -34,36 +32,22 @@ def import_sqlite(
 
     Events are taken as they stand in the file. A second import brings what is new. An event that
     is no JSON, or that cannot be written, is named in `left`; the others are there. `progress`
-    is told how many sessions are done, of how many.
+    is told how many sessions are done, of how many. NotFound: there is no file. Unsupported: it is
+    none of ADK's, or has its old tables.
     """
-    opened, here = open_store(store)
-    try:
-        with closing(_open(Path(path))) as file:
-            return _Import(file, opened).run(progress)
-    except sqlite3.DatabaseError as error:
-        raise InvalidInput("path", f"{path} cannot be read: {error}") from error
-    finally:
-        if here:
-            opened.close()
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise NotFound("file", str(path))
-    file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    try:
+    with reading(path, "ADK", ("sessions", "events")) as file:
         columns = {row[1] for row in file.execute("PRAGMA table_info(events)")}
-        if not columns:
-            raise InvalidInput("path", f"{path} has no table of events; is it ADK's?")
         if "event_data" not in columns:
             raise Unsupported(
                 f"{path} has ADK's old tables, which hold pickles, and those are not opened here. "
                 "Migrate it with `adk migrate session`, then import what that makes"
             )
-    except BaseException:
-        file.close()
-        raise
-    return file
+        opened, here = open_store(store)
+        try:
+            return _Import(file, opened).run(progress)
+        finally:
+            if here:
+                opened.close()
 
 
 class _Import:

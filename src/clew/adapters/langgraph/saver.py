@@ -37,6 +37,7 @@ from clew.adapters.langgraph.memory import Memory
 from clew.adapters.langgraph.sightings import Sightings
 from clew.adapters.langgraph.values import Allowed, Values, is_plain_dict
 from clew.aio.hop import hop
+from clew.core.drafts import several
 from clew.core.errors import InvalidInput, NotFound
 from clew.core.names import check_name
 from clew.tree import children_of
@@ -71,7 +72,7 @@ class ClewSaver(BaseCheckpointSaver[Any]):
         super().__init__(serde=values)
         self._values = values
         self.store, self._opened_here = open_store(store)
-        self._messages = messages
+        self._messages = check_name(messages, "messages")
         self._owner = Owner(self.store, ownership, ttl_seconds=lease_seconds)
         self._memory = Memory()
         self._sightings = Sightings(values)
@@ -149,6 +150,8 @@ class ClewSaver(BaseCheckpointSaver[Any]):
         """
         wanted = _checked_filter(filter)
         end = None if before is None else _configurable(before).get("checkpoint_id")
+        if limit is not None and type(limit) is not int:
+            raise InvalidInput("limit", f"must be a whole number or None, not {limit!r}")
         if limit is not None and limit <= 0:
             return iter(())
         return islice(self._listed(config, wanted, end), limit)
@@ -338,7 +341,7 @@ class ClewSaver(BaseCheckpointSaver[Any]):
 
         A checkpoint stays if a later one, of another run, cannot be told without it (DeltaChannel).
         """
-        gone = {check_name(run, "run_id") for run in run_ids}
+        gone = {check_name(run, "run_id") for run in several(run_ids, "run_ids")}
         for name in self._runs.threads(gone):
             found = self.store.find(name)
             journal = None if found is None else self._journal_of(found.facts)
@@ -359,7 +362,7 @@ class ClewSaver(BaseCheckpointSaver[Any]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise InvalidInput("strategy", f"must be 'keep_latest' or 'delete', not {strategy!r}")
-        for thread_id in thread_ids:
+        for thread_id in several(thread_ids, "thread_ids"):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue

@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import ormsgpack
@@ -20,12 +18,12 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
 
-from clew.adapters._imports import Imported
+from clew.adapters._imports import Imported, reading
 from clew.adapters._stores import AnyStore
 from clew.adapters.langgraph.saver import ClewSaver
 from clew.adapters.langgraph.values import Foreign
 from clew.core.engine import Progress
-from clew.core.errors import Corrupt, InvalidInput, NotFound
+from clew.core.errors import InvalidInput
 
 _CONSTRUCTORS = range(6)  # the codes whose bytes begin with a module and a name
 
@@ -40,20 +38,15 @@ def import_sqlite(
 
     The file is only read. What is there already stays as it is, so that an import that was
     interrupted, or a file that has grown, is imported by doing it once more. `progress` is told of
-    checkpoints.
+    checkpoints. NotFound: there is no file. Unsupported: it is none of SqliteSaver's.
     """
-    if not Path(path).is_file():
-        raise NotFound("file", os.fspath(path))
-    saver = store if isinstance(store, ClewSaver) else ClewSaver(store)
-    uri = f"file:{os.path.abspath(path)}?mode=ro".replace("#", "%23")
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as file:
+    with reading(path, "LangGraph's SqliteSaver", ("checkpoints", "writes")) as file:
+        saver = store if isinstance(store, ClewSaver) else ClewSaver(store)
+        try:
             return _File(file).into(saver, progress)
-    except sqlite3.DatabaseError as error:
-        raise Corrupt(os.fspath(path), f"is no file of SqliteSaver: {error}") from error
-    finally:
-        if saver is not store:
-            saver.close()
+        finally:
+            if saver is not store:
+                saver.close()
 
 
 class _File:

@@ -65,7 +65,7 @@ class ClewSession:
         self.session_id = check_name(session_id, "session_id")
         self.session_settings = coerce_session_settings(session_settings or {})
         if store is None:
-            store = "memory:" if str(db_path) == ":memory:" else db_path
+            store = ":memory:" if str(db_path) == ":memory:" else db_path
         elif str(db_path) != ":memory:":
             raise InvalidInput("db_path", "give either db_path or store, not both")
         self.store, self._opened_here = open_store(store)
@@ -96,6 +96,8 @@ class ClewSession:
     async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[Any]:
         """The items of a branch (default: the current one), or the newest `limit` of them."""
         count = resolve_session_limit(limit, self.session_settings)
+        if count is not None and type(count) is not int:
+            raise InvalidInput("limit", f"must be a whole number or None, not {count!r}")
         if count is not None and count < 0:
             count = None  # as SQLite understands it
         return await hop(self._read, branch_id, lambda thread: read_items(thread, count), [])

@@ -11,22 +11,20 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.adapters._imports import Imported
+from clew.adapters._imports import Imported, reading
 from clew.adapters._stores import AnyStore, open_store
 from clew.adapters.openai_agents.items import FORMAT, item_draft
 from clew.adapters.openai_agents.session import MAIN, TAG, branch_facts, branch_thread
 from clew.adapters.openai_agents.turns import usage_body
 from clew.core.drafts import draft
 from clew.core.engine import Progress
-from clew.core.errors import InvalidInput, NotFound, Unsupported
+from clew.core.errors import InvalidInput
 from clew.core.model import EntryDraft, to_us
 from clew.store import Store
 from clew.thread import Thread
@@ -62,15 +60,12 @@ def import_sqlite(
     `progress(done, total)` is told of sessions. NotFound: there is no file. Unsupported: it is
     none of the SDK.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise NotFound("file", str(file))
-    opened, is_ours = open_store(store)
     done = Imported()
-    try:
-        # `mode=ro` reads a log that a running program has left, and makes no file.
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            source = _Source(db, sessions_table, messages_table)
+    tables = (sessions_table, messages_table)
+    with reading(path, "the Agents SDK's sessions", tables) as db:
+        opened, is_ours = open_store(store)
+        try:
+            source = _Source(db, *tables)
             sessions = source.sessions()
             for number, session in enumerate(sessions):
                 if progress is not None:
@@ -78,11 +73,9 @@ def import_sqlite(
                 _import_session(source, session, opened, done)
             if progress is not None:
                 progress(len(sessions), len(sessions))
-    except sqlite3.DatabaseError as error:
-        raise Unsupported(f"{file} is no file of the Agents SDK's sessions: {error}") from error
-    finally:
-        if is_ours:
-            opened.close()
+        finally:
+            if is_ours:
+                opened.close()
     return done
 
 
@@ -94,9 +87,6 @@ class _Source:
         self._sessions, self._messages = (_quoted(name) for name in (sessions, messages))
         tables = "SELECT name FROM sqlite_master WHERE type = 'table'"
         self._tables = {name for (name,) in db.execute(tables)}
-        for name in (sessions, messages):
-            if name not in self._tables:
-                raise Unsupported(f"the file has no table {name!r}; the SDK keeps sessions in it")
 
     def sessions(self) -> list[str]:
         query = f"SELECT session_id FROM {self._sessions} ORDER BY created_at, session_id"
