@@ -82,8 +82,14 @@ AREAS: dict[str, list[str]] = {
     "core/codec": [*WAIST, "unit/test_codec.py", "messages", "docs/test_format.py"],
     "core/maintenance": ["unit", "cli/test_cli_migrate.py", "migrations"],
     "core/names": [*WAIST, "unit", "model/test_namespaces.py", "faults/test_namespace_faults.py"],
-    "core/tombstones": [*WAIST, "unit", "model/test_purges.py", "docs/test_format_files.py"],
-    "core/lines": ["docs/test_format_files.py", *WAIST, "faults/test_files_faults.py"],
+    "core/tombstones": [
+        *(*WAIST, "unit", "context/test_logs.py"),
+        *("model/test_purges.py", "docs/test_format_files.py"),
+    ],
+    "core/lines": [
+        *("unit/test_lines.py", "docs/test_format_files.py", *WAIST),
+        "faults/test_files_faults.py",
+    ],
     "core/text_index": ["search/test_text_index.py", "search/test_search.py"],
     "core/checked_reads": ["conformance/test_wrappers.py", "unit/test_scrub.py"],
     "core/lease_rules": ["unit/test_lease_rules.py", *WAIST],
