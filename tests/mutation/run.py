@@ -4,11 +4,11 @@
                                  [--jobs N] [--patience N] [--left FILE]
 
 All mutants are tried, or with --sample some of each module, or with --amount some of all of them
-together: the same ones for the same seed. A mutant is tried with the tests of its module's area, on engines that need no server, that run the
-line with the mistake: which ones do is found out once. If the line runs on import, as a default
-does, they are the fastest ones that take a minute together. Those that have noticed most come
-first, then the fast ones, up to the first failure. Survivors are listed, with the reason if
-survivors.py has one. Exit code 1: fewer than 85 % were noticed.
+together: the same ones for the same seed. A mutant is tried with the tests of its module's area, on
+engines that need no server, that run the line with the mistake: which ones do is found out once. If
+the line runs on import, as a default does, they are the fastest ones that take a minute together.
+Those that have noticed most come first, then the fast ones, up to the first failure. Survivors are
+listed, with the reason if survivors.py has one. Exit code 1: fewer than 85 % were noticed.
 
 What takes ten times as long as without a mistake is noticed too, as a loop without end would be.
 On a busy machine it may only be slow: such mutants are told and counted apart, and --patience 5
