@@ -291,9 +291,12 @@ class Engine(Protocol):
         that no writer waits for long, and every step is as durable as an append; it stops with a
         step after `max_seconds`, and goes on when it is called again: from the beginning, or with
         `after` from where an earlier one `stopped`, so that what is packed already is not looked at
-        again ("" is the beginning). Only then time counts in which nothing was packed. With `shrink` room that
-        became free goes back to the file system, and with it all that was removed and is still in
-        the files; writers may wait for as long as that takes. That is about all namespaces.
+        again ("" is the beginning). Only then time counts in which nothing was packed.
+
+        With `shrink` room that became free goes back to the file system, and with it all that was
+        removed and is still in the files; writers may wait for as long as that takes. That is
+        about all namespaces.
+
         An engine that packs nothing says so in `properties.packs`, and at most shrinks.
         """
         ...
