@@ -206,4 +206,19 @@ REASONS: dict[tuple[str, str, str], str] = {
         "entries: int = 0",
         "0 is 1",
     ): "every report that is made says how many",
+    (
+        "context/normalise",
+        "self._is_partial = False",
+        "False is True",
+    ): "it is said anew with each reply, and asked for behind one alone",
+    (
+        "context/normalise",
+        "if len(parts) < len(message.parts):",
+        "Lt is LtE",
+    ): "the message, or an equal copy of it",
+    (
+        "context/normalise",
+        "same = len(entries) == 1 and whole == source.message.parts",
+        "1 is 2",
+    ): "the message, or an equal copy of it",
 }
