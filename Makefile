@@ -42,10 +42,15 @@ test-agents: $(VENV)/.test $(VENV)/.agents ## let agents themselves open the ses
 torture: $(VENV)/.torture $(VENV)/.etcd $(VENV)/.machine ## break the stores on purpose, in every way, and try in full what 'make test' samples
 	@$(BIN)/python tests/faults/torture.py $(ARGS)
 
+# Folders: to find a package by its name, coverage imports it, and then msgspec is there twice.
+COMMA := ,
+SPACE := $(subst ,, )
+COVERED := $(subst $(SPACE),$(COMMA),$(addprefix $(CURDIR)/src/clew/,core engines context messages))
+
 # The tests as they are, only slower; the second list is of branches that no test took.
 coverage: $(VENV)/.coverage ## which branches of core, engines, context and messages the tests take
 	@rm -f $(VENV)/coverage*
-	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage run -m pytest -n logical --maxprocesses 4 --dist worksteal \
+	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage run --source=$(COVERED) -m pytest -n logical --maxprocesses 4 --dist worksteal \
 		--ignore tests/adapters --ignore tests/browser --ignore tests/agents --ignore tests/docs $(ARGS) || echo "== some tests failed"
 	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage combine -q
 	@COVERAGE_FILE=$(CURDIR)/$(VENV)/coverage $(BIN)/coverage report

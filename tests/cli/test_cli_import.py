@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -114,10 +115,36 @@ def test_the_service_of_a_watch_names_the_store_and_nothing_of_it_is_run(
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
     done = run("watch", "--install", "--store", "my store 100%.db")
     unit = (tmp_path / "config" / "systemd" / "user" / "clew-watch.service").read_text()
-    assert "watch --store 'my store 100%%.db'" in unit
+    assert f"watch --store 'sqlite:{tmp_path}/my store 100%%.db'" in unit
     assert "systemctl --user enable --now clew-watch" in done.out
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        (["--no-scrub"], ["--every", "60", "--no-scrub"]),
+        (["--no-pack"], ["--every", "60", "--no-pack"]),
+        (["--every", "5", "--redact-at-import"], ["--every", "5", "--redact-at-import"]),
+        (["--store", "files:kept"], ["--store", "files:{here}/kept", "--every", "60"]),
+        (["--store", "postgresql://h/d"], ["--store", "postgresql://h/d", "--every", "60"]),
+        (["--agent", "codex", "a"], ["{here}/a", "--agent", "codex", "--every", "60"]),
+    ],
+)
+def test_the_service_of_a_watch_does_what_was_asked_for_wherever_it_is_started(
+    given: list[str], passed: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("CLEW_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert run("watch", "--install", *given).code == 0
+    unit = (tmp_path / "config" / "systemd" / "user" / "clew-watch.service").read_text()
+    (command,) = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    words = shlex.split(command)
+    assert words[words.index("watch") + 1 :] == [word.format(here=tmp_path) for word in passed]
 
 
 def test_a_bomb_and_what_no_agent_knows_are_named_and_the_rest_is_done(

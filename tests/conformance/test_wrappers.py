@@ -276,6 +276,21 @@ PARTS: dict[str, tuple[str, Callable[[Any], Any], Callable[[Engine], object]]] =
         lambda records: [r for r in records if r.seq > 20],
         lambda engine: engine.path("t"),
     ),
+    "one of many facts": (
+        "read",
+        lambda records: [r for r in records if r.seq != 30],
+        lambda engine: engine.read("t", limit=50),
+    ),
+    "a record of another thread": (
+        "read",
+        lambda records: [replace(r, thread="other") if r.seq == 3 else r for r in records],
+        lambda engine: engine.read("t", after=2, limit=1),
+    ),
+    "an entry that is no longer behind many facts": (
+        "read",
+        changed(5, data=b'"x"'),
+        lambda engine: engine.thread("t"),
+    ),
 }
 
 
@@ -295,6 +310,33 @@ def test_a_part_of_a_thread_is_checked_against_what_lies_before_it(lie: str) -> 
         ask(store.engine)
     with pytest.raises(AttributeError):
         store.engine.no_operation  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_was_asked_for_alone_is_no_damage() -> None:
+    """A path that begins behind its own end, and one of which only the end was asked for."""
+    engine = check_reads(MemoryEngine())
+    engine.create(thread())
+    assert engine.path("t") == []
+    grow(engine, "t", "a", "b", "c", "d")
+    assert engine.path("t", "b", after="b") == []
+    assert ids(engine.path("t", after="a", limit=1)) == ["d"]
+    assert ids(engine.path("t", after="a", limit=3)) == ["b", "c", "d"]
+
+
+def test_a_thread_that_another_one_replaces_between_two_looks_is_no_damage() -> None:
+    lying = Lying(MemoryEngine())
+    engine = check_reads(cast(Engine, lying))
+    engine.create(thread())
+    grow(engine, "t", "a", "b", "c")
+    before = [engine.thread("t")]
+    engine.purge("t")
+    engine.create(thread())
+    grow(engine, "t", "d")
+    lying.lies["thread"] = lambda info: before.pop() if before else info
+    assert engine.thread("t").leaf == "d"
+    lying.lies["thread"] = lambda info: replace(info, seq=3, leaf="c")
+    with pytest.raises(Corrupt, match="its log ends before record 3"):
+        engine.thread("t")
 
 
 def test_a_reader_beside_writers_is_told_of_no_damage(place: conformance.Place) -> None:

@@ -98,6 +98,19 @@ def test_a_cut_waits_until_every_call_has_its_result() -> None:
     assert planned(thread, keep_tokens=1).first_kept == "call c", "over the bound, but whole"
 
 
+def test_a_cut_is_not_made_before_a_reply_that_holds_the_result_of_an_earlier_call() -> None:
+    """As a provider's own tools write it: the result stands in the assistant's next message."""
+    thread = clew.open("memory:").create()
+    thread.append_message({"role": "user", "content": "r".ljust(WORDS, ".")}, id="r0")
+    used = {"type": "tool_use", "id": "a", "name": "run", "input": {"text": "x" * 200}}
+    answered = {"type": "tool_result", "tool_use_id": "a", "content": "x" * WORDS}
+    for id, block in (("asks", used), ("answers", answered)):
+        body = {"role": "assistant", "content": [block]}
+        thread.append("assistant_message", body, format="anthropic", id=id)
+    thread.append_message({"role": "assistant", "content": "said"}, id="says")
+    assert planned(thread, keep_tokens=150).first_kept == "says"
+
+
 def test_two_messages_of_a_user_in_a_row_are_one_turn() -> None:
     thread = thread_of("one", "two")
     thread.append_message({"role": "user", "content": "more".ljust(WORDS, ".")}, id="m1")

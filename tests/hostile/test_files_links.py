@@ -12,6 +12,7 @@ import pytest
 
 import clew
 from clew import ClewError, Unsupported
+from clew.cli import main
 from clew.engines.files.doctor import FilesMaintenance
 from clew.upkeep.repair import repair
 
@@ -133,6 +134,45 @@ def test_a_special_file_is_not_opened(part: str, what: str, root: Path, outside:
         (root / file).unlink()
         put[what](root / file)
     assert "must be a file" in use_everything(root) or part == "index"
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "device", "folder", "newer"])
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_in_the_place_of_one_thread_stops_no_other_one(
+    what: str, known: bool, tmp_path: Path, outside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"files:{tmp_path / 'store'}"
+    with clew.open(address) as store:
+        for id in ("bad", "good"):
+            store.create(id).append("user_message", {"role": "user", "content": "word"})
+    file = tmp_path / "store" / "threads" / "bad.jsonl"
+    newer = file.read_bytes().replace(b'"version":1', b'"version":9')
+    file.unlink()
+    put: dict[str, Callable[[Path], object]] = {
+        "link": lambda path: path.symlink_to(outside / "file"),
+        "pipe": os.mkfifo,
+        "device": lambda path: path.symlink_to("/dev/zero"),
+        "folder": Path.mkdir,
+        "newer": lambda path: path.write_bytes(newer),
+    }
+    put[what](file)
+    if not known:
+        shutil.rmtree(tmp_path / "store" / "index")
+    copied, out = str(tmp_path / "copied.db"), str(tmp_path / "out")
+    for command, code in {
+        ("list", address, "--json"): 0,
+        ("usage", "--store", address, "--json"): 0,
+        ("search", "word", "--store", address, "--json"): 0,
+        ("show", address, "good"): 0,
+        ("copy", address, copied): 1,
+        ("export", address, "--all", "--out", out): 1,
+    }.items():
+        assert main(list(command)) == code, command
+        assert "good" in capsys.readouterr().out or command[0] not in ("list", "search", "show")
+    with clew.open(copied) as store:
+        # An index that remembers it knows what it was made with, and so does the copy.
+        assert {info.id for info in store.threads()} == ({"bad", "good"} if known else {"good"})
+    assert [path.name for path in Path(out).iterdir()] == ["good.jsonl"]
 
 
 def test_a_rollback_journal_beside_the_index_is_not_played(root: Path, outside: Path) -> None:

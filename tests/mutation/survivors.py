@@ -59,4 +59,166 @@ REASONS: dict[tuple[str, str, str], str] = {
         "until_ns: int = 0  # the engine's clock, to be compared",
         "0 is 1",
     ): "of a thread that never had a lease: it has no owner, so that no time counts",
+    (
+        "core/checked_reads",
+        "if entry.parent != parent:",
+        "NotEq is Eq",
+    ): "the words of an error",
+    (
+        "core/checked_reads",
+        'place += "" if entry is None else f", entry {entry!r}"',
+        "turned round",
+    ): "the words of an error",
+    (
+        "core/codec",
+        "_LARGE_BYTES = 1024 * 1024",
+        "1024 is 1025",
+    ): "both ways give the same value",
+    (
+        "core/codec",
+        "_LARGE_BYTES = 1024 * 1024",
+        "Mult is FloorDiv",
+    ): "both ways give the same value",
+    (
+        "core/codec",
+        "if len(data) >= _LARGE_BYTES:",
+        "GtE is Gt",
+    ): "both ways give the same value",
+    (
+        "core/codec",
+        'bytearray(len(data) + 64 * (data.count(b\'"\') // 2 + data.count(b",")))',
+        "FloorDiv is Mult",
+    ): "memory that is asked for early: only a process that has none left can tell",
+    (
+        "core/codec",
+        'short = path if len(path) <= 60 else path[:60] + "…"',
+        "turned round",
+    ): "the words of an error",
+    (
+        "core/codec",
+        'self._time = (-1, "")  # the milliseconds last seen, and how they are written',
+        "1 is 2",
+    ): "it is no time either",
+    (
+        "core/drafts",
+        'return "one that is far too large" if is_huge else repr(value)',
+        "gives None",
+    ): "the words of an error",
+    (
+        "core/text_index",
+        "prefix: bool = False",
+        "False is True",
+    ): "every query says it; what does not looks for the word of every document",
+    (
+        "context/bodies",
+        "generation=generation if type(generation) is int and generation > 0 else 1,",
+        "0 is 1",
+    ): "of a generation of 1 it makes one of 1",
+    (
+        "context/budget",
+        "if all(a is b for a, b in zip(parts, block.message.parts, strict=True)):",
+        "True is False",
+    ): "the two are of one length",
+    (
+        "context/budget",
+        "last, repairs = _squeeze(turns.pop(), max(left, 0), count)",
+        "0 is 1",
+    ): "no message takes a single token",
+    (
+        "context/budget",
+        "worked = False  # whether the assistant has done something in the last of them",
+        "False is True",
+    ): "the first block that is no system message begins a turn anyway",
+    (
+        "context/budget",
+        "longest = max((len(t) for block in turn for t in texts(block.message.parts)), default=0)",
+        "0 is 1",
+    ): "both are shorter than the shortest that is cut",
+    (
+        "context/chunks",
+        "left = 0",
+        "0 is 1",
+    ): "the first piece is made whatever is left",
+    (
+        "context/chunks",
+        "longest = max("
+        "(_longest(part) for block in unit for part in block.message.parts), default=0)",
+        "0 is 1",
+    ): "both are shorter than the shortest that is cut",
+    (
+        "context/chunks",
+        "return max(map(len, budget.texts((value,))), default=0)",
+        "0 is 1",
+    ): "both are shorter than the shortest that is cut",
+    (
+        "context/chunks",
+        "return max(map(_longest, value), default=0) if isinstance(value, list) else 0",
+        "0 is 1",
+    ): "both are shorter than the shortest that is cut",
+    (
+        "context/cut",
+        "open_until = -1",
+        "1 is 2",
+    ): "every index is greater",
+    (
+        "context/cut",
+        "break",
+        "break is continue",
+    ): "what is left only falls, so that none of the others is kept",
+    (
+        "context/logs",
+        "last = engine.read(info.id, after=info.seq - 1, limit=1) if info.seq else []",
+        "1 is 2",
+    ): "of two the first counts",
+    (
+        "context/normalise",
+        "same = len(entries) == 1 and whole == source.message.parts",
+        "Eq is NotEq",
+    ): "the message, or an equal copy of it",
+    (
+        "context/projection",
+        "self._step = 0",
+        "0 is 1",
+    ): "only whether two are the same counts",
+    (
+        "context/projection",
+        "self._step += 1",
+        "1 is 2",
+    ): "only whether two are the same counts",
+    (
+        "context/projection",
+        "for block, place, size in zip(blocks, places, sizes, strict=True):",
+        "True is False",
+    ): "they are of one length",
+    (
+        "context/recall",
+        "SIZE_BYTES_MAX = 32 * 1024 * 1024"
+        "  # of the bodies, in all; what is made of them takes some more",
+        "1024 is 1025",
+    ): "about so much",
+    (
+        "context/recall",
+        "_ENTRY_BYTES = 1000  # what an entry takes beside its body, about",
+        "1000 is 1001",
+    ): "about so much",
+    (
+        "context/request",
+        "entries: int = 0",
+        "0 is 1",
+    ): "every report that is made says how many",
+    (
+        "context/normalise",
+        "self._is_partial = False",
+        "False is True",
+    ): "it is said anew with each reply, and asked for behind one alone",
+    (
+        "context/normalise",
+        "if len(parts) < len(message.parts):",
+        "Lt is LtE",
+    ): "the message, or an equal copy of it",
+    (
+        "context/normalise",
+        "same = len(entries) == 1 and whole == source.message.parts",
+        "1 is 2",
+    ): "the message, or an equal copy of it",
 }

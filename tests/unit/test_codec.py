@@ -258,9 +258,10 @@ def test_a_number_that_is_spelled_at_length_is_taken_if_it_is_exact() -> None:
         codec.parse(b"[ " + spelled + b"0 ]")
 
 
+@pytest.mark.parametrize("leaf", ["x", "\ud800"])  # the fast way, and the one with care
 @pytest.mark.parametrize("make", [lambda v: [v], lambda v: {"a": v}, lambda v: [v, 1.5]])
-def test_the_deepest_nesting_is_taken_and_one_more_is_refused(make: Any) -> None:
-    value: Any = "x"
+def test_the_deepest_nesting_is_taken_and_one_more_is_refused(make: Any, leaf: str) -> None:
+    value: Any = leaf
     for _ in range(codec.NESTING_MAX):
         value = make(value)
     data = codec.encode(value)

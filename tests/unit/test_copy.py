@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from places import PLACES
 import clew
 from clew.core import drafts
 from clew.core.engine import Engine
-from clew.core.errors import ClewError
+from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.model import Acquire, Entry, Origin, ThreadQuery
 from clew.engines.memory import MemoryEngine
 from clew.testing.cases.base import T0, entry, fork_of, grow, ids, move, thread, whole
+from clew.upkeep.backup import backup
 from clew.upkeep.copy import copy
 from clew.upkeep.transfer import MARK, everything
 
@@ -347,6 +349,40 @@ def test_a_thread_that_stops_half_way_is_said_to_be_there_in_part(
     (again,) = copy(source, target).threads
     assert (again.outcome, again.records) == ("damaged", 0)
     assert (again.reason or "").endswith("records added to what the target had: 0")
+
+
+@pytest.mark.parametrize("what", ["no header", "nothing", "a bad first line", "a newer format"])
+def test_a_thread_of_which_nothing_can_be_read_is_not_said_to_be_copied(
+    what: str, tmp_path: Path
+) -> None:
+    """Without an index it is not known how much it had: that is not the same as nothing."""
+    with clew.open(f"files:{tmp_path / 'from'}") as store:
+        for id in ("lost", "kept"):
+            store.create(id).append("event", "said")
+    file = tmp_path / "from" / "threads" / "lost.jsonl"
+    whole = file.read_bytes()
+    damaged = {
+        "no header": b"garbage\n",
+        "nothing": b"",
+        "a bad first line": whole.replace(b'"said"', b'"gone"'),
+        "a newer format": whole.replace(b'"version":1', b'"version":9'),
+    }
+    file.write_bytes(damaged[what])
+    shutil.rmtree(tmp_path / "from" / "index")
+    target = MemoryEngine()
+    with clew.open(f"files:{tmp_path / 'from'}") as store:
+        found = {done.thread: done for done in copy(store.engine, target).threads}
+        assert (found["lost"].outcome, found["kept"].outcome) == ("damaged", "copied")
+        assert (found["lost"].reason or "").endswith("nothing of it was copied")
+        with pytest.raises(NotFound):
+            target.thread("lost")
+    with pytest.raises(Corrupt, match="'lost'"):
+        backup(f"files:{tmp_path / 'from'}", tmp_path / "backup.db")
+    assert not (tmp_path / "backup.db").exists()
+    file.write_bytes(whole)
+    with clew.open(f"files:{tmp_path / 'from'}") as store:
+        outcomes = {done.thread: done.outcome for done in copy(store.engine, target).threads}
+    assert outcomes == {"lost": "copied", "kept": "same"}, "nothing is in its way"
 
 
 def test_a_missing_origin_stops_its_forks_and_no_other_thread(tmp_path: Path) -> None:

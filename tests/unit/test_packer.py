@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 from places import ADDRESSES
 
 import clew
+from clew.engines.sqlite import pack as packing
 from clew.upkeep import pack as module
 from clew.upkeep.pack import REST_SECONDS, Packer
 
@@ -66,12 +69,41 @@ def test_it_packs_a_step_at_a_time_and_rests_when_nothing_is_cold(
     done = rests.index(REST_SECONDS)
     assert done >= 4, "each step packs a run alone"
     assert all(50 <= rest <= 200 for rest in rests[:done]), "a hundred times what the step took"
-    assert set(rests[done:]) == {REST_SECONDS}
+    monkeypatch.undo()
+    assert Packer(path).step() == REST_SECONDS, "and then one step tells that nothing is cold"
     assert cold(path) == [0, 0]
     for namespace in NAMESPACES:
         with clew.open(path, namespace=namespace) as store:
             assert [one.body["n"] for one in store.get("resting").path()] == list(range(600))
             assert store.verify() == []
+
+
+def test_each_step_goes_on_where_the_one_before_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a store of many packed threads is looked through from the first one at every step."""
+    path = str(tmp_path / "s.db")
+    for namespace in NAMESPACES:
+        with clew.open(path, namespace=namespace) as store:
+            for n in range(50):
+                store.create(f"{n}", time=LONG_AGO).append("event", n, time=LONG_AGO)
+    fill(path)
+    looks: list[tuple[int, int]] = []
+    next_run = packing.next_run
+
+    def noted(db: apsw.Connection, thread: int, *rest: Any) -> Any:
+        looks.append((thread, rest[-1]))
+        return next_run(db, thread, *rest)
+
+    monkeypatch.setattr(packing, "next_run", noted)
+    monkeypatch.setattr(module, "STEP_SECONDS", 0)
+    time = Time(1000)
+    time.wait = lambda seconds: bool(time.rests.append(seconds)) or seconds == REST_SECONDS  # type: ignore[method-assign]
+    Packer(path, clock=time.clock, wait=time.wait).run()
+    assert len(time.rests) > 100, "a step is a thread or a run"
+    assert len(looks) == len(set(looks)), "none of them is looked at twice"
+    assert {thread for thread, _ in looks} == set(range(1, 105))
+    assert cold(path) == [0, 0]
 
 
 @pytest.mark.parametrize("name", ADDRESSES)

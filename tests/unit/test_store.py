@@ -516,6 +516,8 @@ def test_a_list_goes_on_behind_any_thread(store: Store, order: Any) -> None:
     now = store.now()
     for n in range(7):
         store.create(f"t{n}", time=now)
+    for n in (5, 2):  # those that were written to lately, though they were all made at one time
+        store.get(f"t{n}").append("event", n)
     every = list(store.threads(order=order))
     for n, info in enumerate(every):
         rest = store.list(order=order, cursor=info).items

@@ -22,7 +22,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import clew
-from clew.address import state_folder
+from clew.address import place_of, placed, state_folder
 from clew.cli import _exits
 from clew.cli._arguments import add_namespace, add_redact_at_import, add_store_option, count
 from clew.cli._screen import Screen
@@ -30,6 +30,7 @@ from clew.cli._stores import named
 from clew.cli._text import plural
 from clew.cli.verify import describe
 from clew.core.codec import digest
+from clew.core.errors import Unsupported
 from clew.interchange import tree
 from clew.interchange.registry import AGENTS
 from clew.interchange.report import FileReport
@@ -142,11 +143,17 @@ def _install(options: argparse.Namespace, screen: Screen) -> int:
     command = [sys.executable, "-m", "clew", "watch", *map(os.path.abspath, options.paths)]
     for name, value in (
         ("--agent", options.agent),
-        ("--store", options.store),
+        ("--store", _from_anywhere(options.store)),
         ("--namespace", options.namespace),
+        ("--every", str(options.every)),
     ):
         command += [] if value is None else [name, value]
-    command += ["--redact-at-import"] if options.redact_at_import else []
+    for name, given in (
+        ("--redact-at-import", options.redact_at_import),
+        ("--no-scrub", options.no_scrub),
+        ("--no-pack", options.no_pack),
+    ):
+        command += [name] if given else []
     if sys.platform == "darwin":
         path = Path.home() / "Library" / "LaunchAgents" / "clew.watch.plist"
         inner = "".join(f"<string>{_escaped(word)}</string>" for word in command)
@@ -161,6 +168,16 @@ def _install(options: argparse.Namespace, screen: Screen) -> int:
     screen.line(("written ", "bold"), str(path))
     screen.line("start it with: ", start)
     return _exits.OK
+
+
+def _from_anywhere(address: str | None) -> str | None:
+    """The same store for a service, which is started in another folder."""
+    if address is None:
+        return None
+    try:
+        return placed(address, str(place_of(address)))
+    except Unsupported:
+        return address  # a server
 
 
 def _escaped(word: str) -> str:

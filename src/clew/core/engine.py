@@ -65,7 +65,8 @@ class PackResult(Struct, frozen=True, kw_only=True):
 
     `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
     of the store's file are free for what is written next; it is `shrunk_bytes` shorter than before.
-    `complete`: nothing cold was left over. `left_rows`: so many rows that were removed from the
+    `complete`: nothing cold was left over; if not, the next call may go on `after` where this one
+    `stopped`. `left_rows`: so many rows that were removed from the
     store are still in its files, because a transaction may see them; None: it cannot be told.
     """
 
@@ -77,6 +78,7 @@ class PackResult(Struct, frozen=True, kw_only=True):
     shrunk_bytes: int = 0
     complete: bool = True
     left_rows: int | None = 0
+    stopped: str | None = None
 
 
 class Engine(Protocol):
@@ -280,15 +282,21 @@ class Engine(Protocol):
         idle_seconds: float = PACK_IDLE_SECONDS,
         max_seconds: float | None = None,
         shrink: bool = False,
+        after: str | None = None,
     ) -> PackResult:
         """Move cold entries into a compressed form. What is read afterwards is what was before.
 
         Cold is what lies behind the newest `tail` records of a thread and, in a thread that was
         not updated for `idle_seconds`, all but its last record. It is done a little at a time, so
         that no writer waits for long, and every step is as durable as an append; it stops with a
-        step after `max_seconds`, and goes on when it is called again. With `shrink` room that
-        became free goes back to the file system, and with it all that was removed and is still in
-        the files; writers may wait for as long as that takes. That is about all namespaces.
+        step after `max_seconds`, and goes on when it is called again: from the beginning, or with
+        `after` from where an earlier one `stopped`, so that what is packed already is not looked at
+        again ("" is the beginning). Only then time counts in which nothing was packed.
+
+        With `shrink` room that became free goes back to the file system, and with it all that was
+        removed and is still in the files; writers may wait for as long as that takes. That is
+        about all namespaces.
+
         An engine that packs nothing says so in `properties.packs`, and at most shrinks.
         """
         ...

@@ -326,6 +326,7 @@ class MemoryEngine:
         idle_seconds: float = PACK_IDLE_SECONDS,
         max_seconds: float | None = None,
         shrink: bool = False,
+        after: str | None = None,
     ) -> PackResult:
         with self._changed:
             self._check_open()

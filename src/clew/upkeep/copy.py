@@ -24,6 +24,7 @@ from clew.core.errors import (
     ClewError,
     Conflict,
     Corrupt,
+    FormatTooNew,
     InvalidInput,
     LeaseHeld,
     NotFound,
@@ -208,7 +209,8 @@ class _Copy:
         made = find_thread(self._target, info.id)
         if made is None or made.parent == MARK:
             return f"{done.reason}; nothing of it was copied"
-        return f"{done.reason}; {made.seq} of its {info.seq} records were copied"
+        number = "" if info.unreadable is not None else f" {info.seq}"  # which only its end tells
+        return f"{done.reason}; {made.seq} of its{number} records were copied"
 
     # --- one thread ---
 
@@ -216,9 +218,14 @@ class _Copy:
         try:
             for _ in range(ATTEMPTS):
                 try:
-                    return self._attempt(info)
+                    done = self._attempt(info)
                 except _MovedOn:
                     self._there[info.id] = self._target.thread(info.id)
+                    continue
+                # What it is said to have was there to be read, and that may be nothing at all.
+                if done.complete and info.unreadable is not None:
+                    return _stopped(info, "damaged", info.unreadable)
+                return done
             return _stopped(info, "held", "another writer keeps writing to it in the target")
         except (
             LeaseHeld,
@@ -228,12 +235,17 @@ class _Copy:
             AlreadyExists,
             Conflict,
             NotFound,
+            FormatTooNew,
         ) as error:  # InvalidInput: a record that no engine would take, so not one of Clew's
             return _stopped(info, _outcome_of(error), str(error))
 
     def _attempt(self, info: ThreadInfo) -> CopiedThread:
         theirs = self._there.get(info.id)
         if theirs is None:
+            if info.unreadable is not None and not info.seq:
+                # Not even when it was made can be believed: what the target had of that would be
+                # another thread, in the way of this one as soon as it is repaired.
+                return _stopped(info, "damaged", info.unreadable)
             self._provide(info)
             draft = ThreadDraft(
                 id=info.id, created_us=info.created_us, parent=info.parent, origin=info.origin
@@ -478,7 +490,7 @@ def _outcome_of(error: ClewError) -> Outcome:
     match error:
         case LeaseHeld():
             return "held"
-        case Corrupt() | InvalidInput() | NotFound(what="blob"):
+        case Corrupt() | InvalidInput() | FormatTooNew() | NotFound(what="blob"):
             return "damaged"
         case AlreadyExists() | Conflict():
             return "unrelated"

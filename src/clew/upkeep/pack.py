@@ -22,8 +22,8 @@ class Packer(Background):
     """Packs a store as `store.pack()` does, a run of entries or a few at a time.
 
     Each run is compressed without any lock, and put in a transaction of its own; appends wait for
-    that one alone. When nothing cold is left it rests for an hour. A kind of store that packs
-    nothing is left alone.
+    that one alone. Each step goes on where the one before it stopped. When nothing cold is left it
+    rests for an hour, and begins again. A kind of store that packs nothing is left alone.
     """
 
     name = "clew pack"
@@ -37,19 +37,27 @@ class Packer(Background):
     ) -> None:
         super().__init__(clock=clock, wait=wait)
         self._address = address
+        self._stopped: dict[str, str] = {}  # where, in each namespace that is not done yet
+        self._done: set[str] = set()  # the other namespaces that this round came by
 
     def step(self) -> float:
         until = self._clock() + STEP_SECONDS
         try:
-            for name in sorted(namespaces(self._address)):
+            for name in sorted(set(namespaces(self._address)) - self._done):
                 opened = open_engine(self._address, create=False, namespace=name)
                 with closing(opened) as engine:
                     if not engine.properties.packs:
                         return REST_SECONDS
                     left = max(0.0, until - self._clock())
-                    if not engine.pack(max_seconds=left).complete:
-                        return 0.0
+                    after = self._stopped.get(name, "")
+                    done = engine.pack(max_seconds=left, after=after)
+                if not done.complete:
+                    self._stopped[name] = done.stopped or ""
+                    return 0.0
+                self._stopped.pop(name, None)
+                self._done.add(name)
         except (ClewError, OSError) as error:
             _log.info("the store is not packed now: %s", error)
             return _BUSY_SECONDS
+        self._done.clear()
         return REST_SECONDS

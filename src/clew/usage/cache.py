@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from clew import derived
 from clew.core.engine import Engine
 from clew.core.engine import Progress as Told
-from clew.core.errors import Corrupt, NotFound
+from clew.core.errors import Corrupt, FormatTooNew, NotFound
 from clew.core.model import PAGE_MAX, ThreadHead, ThreadInfo, ThreadQuery, decode_cursor
 from clew.core.tombstones import is_erasure
 from clew.derived import Known, Tables, step
@@ -152,7 +152,7 @@ def _catch_up(db: apsw.Connection, engine: Engine, progress: Told | None) -> lis
                     batch, size = [], 0
         except NotFound:
             continue  # it was purged meanwhile
-        except Corrupt as error:
+        except (Corrupt, FormatTooNew) as error:
             _log.warning("usage of thread %r is not complete: %s", head.thread, error)
             damaged.append(head.thread)
     _write(db, engine, batch)

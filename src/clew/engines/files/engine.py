@@ -388,6 +388,7 @@ class FilesEngine:
         idle_seconds: float = PACK_IDLE_SECONDS,
         max_seconds: float | None = None,
         shrink: bool = False,
+        after: str | None = None,
     ) -> PackResult:
         self._enter()
         if self.properties.read_only:

@@ -117,8 +117,13 @@ def _header(path: str, line: bytes) -> Header:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file that must be a file: not a link, not a pipe, not a folder."""
-    refuse_special(path)
+    """Open a file that must be a file: not a link, not a pipe, not a folder.
+
+    Corrupt if it is not: that is damage of this thread, and no reason to refuse all others."""
+    try:
+        refuse_special(path)
+    except Unsupported as error:
+        raise Corrupt(path, NOT_A_FILE) from error
     try:
         descriptor = os.open(path, flags)
     except OSError as error:
@@ -126,7 +131,7 @@ def open_regular(path: str, flags: int) -> int:
         if error.errno in (errno.EACCES, errno.EROFS) and flags & os.O_RDWR:
             return open_regular(path, flags & ~os.O_RDWR)
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise Unsupported(f"{path} {NOT_A_FILE}") from error
+            raise Corrupt(path, NOT_A_FILE) from error
         text = f"{path} cannot be opened: {error.strerror}"
         raise Unavailable(text, retryable=error.errno in EXHAUSTED) from error
     return descriptor

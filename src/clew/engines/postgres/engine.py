@@ -304,6 +304,7 @@ class PostgresEngine:
         idle_seconds: float = PACK_IDLE_SECONDS,
         max_seconds: float | None = None,
         shrink: bool = False,
+        after: str | None = None,
     ) -> PackResult:
         # The server compresses by itself what is large, as its columns are set to.
         self._enter()

@@ -248,6 +248,7 @@ class SQLiteEngine:
         idle_seconds: float = PACK_IDLE_SECONDS,
         max_seconds: float | None = None,
         shrink: bool = False,
+        after: str | None = None,
     ) -> PackResult:
         cold = packing.Cold(tail, self._clock().wall_us - round(idle_seconds * 1e6))
         until = math.inf if max_seconds is None else time.monotonic() + max_seconds
@@ -255,7 +256,7 @@ class SQLiteEngine:
         if self.properties.read_only:
             raise ReadOnly(self.properties.place, operation="pack")
         done = PackResult()
-        for made in self._runs(cold):
+        for made, place in self._runs(cold, packing.Place.parse(after or "")):
             if made is not None and self._write(lambda db: packing.put(db, made)):  # noqa: B023
                 done = PackResult(
                     entries=done.entries + len(made.run),
@@ -265,9 +266,10 @@ class SQLiteEngine:
                 )
                 # Writers of other processes look now and then whether they can have the lock.
                 time.sleep(blobs.SWEEP_SECONDS)
-            # Not before the first pack: runs that gain nothing would be all that each call gets to.
-            if done.packs and time.monotonic() >= until:
-                done = replace(done, complete=False)
+            # From the beginning not before the first pack: what is packed or gains nothing would be
+            # all that each call gets to.
+            if (done.packs or after is not None) and time.monotonic() >= until:
+                done = replace(done, complete=False, stopped=str(place))
                 break
         size_bytes = self._file_bytes()
         if shrink:
@@ -279,23 +281,27 @@ class SQLiteEngine:
         with self._connections.reader() as db:
             return replace(done, free_bytes=packing.free_bytes(db), shrunk_bytes=shrunk_bytes)
 
-    def _runs(self, cold: packing.Cold) -> Iterator[packing.Made | None]:
-        """Pack after pack, ready to be put; None for a run that gains nothing as one."""
-        no = 0
+    def _runs(
+        self, cold: packing.Cold, place: packing.Place
+    ) -> Iterator[tuple[packing.Made | None, packing.Place]]:
+        """Pack after pack, ready to be put, and the place behind it; None for a run that gains
+        nothing as one, and at the end of a thread."""
+        no = place.thread - 1
         while True:
             with self._connections.reader() as db:
                 page = packing.threads(db, self._space.no, no)
             if not page:
                 return
             for no, updated_us in page:
-                after = 0
+                after = place.record if no == place.thread else 0
                 while True:
                     with self._connections.reader() as db:
                         run = packing.next_run(db, no, updated_us, cold, after)
                     if run is None:
                         break
                     after = run[-1][0]
-                    yield packing.make(run)
+                    yield packing.make(run), packing.Place(no, after)
+                yield None, packing.Place(no + 1)
 
     def _shrink(self) -> None:
         """Give the free pages of the file back. All of it is written anew, in one transaction."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import apsw
 from msgspec import Struct
 
+from clew.core.errors import InvalidInput
 from clew.engines.shared.tables import packs, rows
 from clew.engines.shared.tables.rows import Row, every, one, value
 
@@ -26,6 +27,27 @@ class Cold(Struct, frozen=True):
 
     tail: int
     rests_us: int
+
+
+class Place(Struct, frozen=True):
+    """How far a round of packing came: to this thread, and in it to this record."""
+
+    thread: int = 0
+    record: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """What `str` gave; the beginning, if it is empty."""
+        if not text:
+            return cls()
+        try:
+            thread, record = map(int, text.split(":"))
+        except (ValueError, AttributeError):
+            raise InvalidInput("after", f"must be where a pack stopped, not {text!r}") from None
+        return cls(thread, record)
+
+    def __str__(self) -> str:
+        return f"{self.thread}:{self.record}"
 
 
 class Made(Struct, frozen=True):

@@ -320,6 +320,24 @@ def packing_stops_and_goes_on(place: Place) -> None:
 
 
 @CASES
+def packing_goes_on_where_it_stopped(place: Place) -> None:
+    engine = _filled(place)
+    before = _seen(engine, "t", "f", "g")
+    stopped: str | None = ""
+    places: list[str] = []
+    entries = 0
+    while stopped is not None:
+        done = engine.pack(tail=1, idle_seconds=0, max_seconds=0, after=stopped)
+        assert done.complete == (done.stopped is None)
+        stopped, entries = done.stopped, entries + done.entries
+        places += [] if stopped is None else [stopped]
+        assert _seen(engine, "t", "f", "g") == before
+    assert len(set(places)) == len(places), "it is nowhere twice"
+    assert bool(entries) == engine.properties.packs
+    assert engine.pack(tail=1, idle_seconds=0).entries == 0, "and it came by everything"
+
+
+@CASES
 def what_is_packed_is_written_on_like_any_other(place: Place) -> None:
     engine = _filled(place)
     stored = engine.path("t", "e7", limit=1)[0]
