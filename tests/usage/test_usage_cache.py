@@ -100,6 +100,17 @@ def test_what_is_added_waits_in_a_short_log_for_a_later_question_to_sync(
     assert tables.read_bytes() != before  # the log became too long, and was taken in
 
 
+def test_a_log_whose_tables_were_deleted_tells_nothing(durable: Store, caches: Path) -> None:
+    durable.usage()
+    durable.get("t3").append_response(anthropic("msg_new"))
+    assert durable.usage().total.replies == 16
+    assert [found.stat().st_size > 0 for found in caches.glob("*-wal")] == [True]
+    only(caches).unlink()
+    assert durable.usage().total.replies == 16
+    durable.get("t3").append_response(anthropic("msg_newer"))
+    assert durable.usage().total.replies == 17
+
+
 def test_what_was_removed_elsewhere_is_gone_from_the_file_after_the_next_question(
     durable: Store, file: Path, caches: Path
 ) -> None:
