@@ -11,7 +11,13 @@ from context import dialogues as say
 import clew
 from clew.context import project
 from clew.context.normalise import CONTINUE, INTERRUPTED
-from clew.context.projection import Options, format_of, project_pieces, read_dialogue
+from clew.context.projection import (
+    Options,
+    Projection,
+    format_of,
+    project_pieces,
+    read_dialogue,
+)
 from clew.context.window import read_window
 from clew.messages.incoming import kind_for
 from clew.messages.neutral import Text, ToolResult, text_of
@@ -34,6 +40,30 @@ def told(thread: Thread, format: str = "plain", **options: Any) -> list[tuple[st
 
 def said(thread: Thread) -> list[tuple[str, Any]]:
     return [(one["role"], one["content"]) for one in thread.context("plain").messages]
+
+
+@pytest.mark.parametrize("format", say.FORMATS)
+def test_a_long_thread_at_once_is_the_same_as_entry_by_entry(format: str) -> None:
+    """It is read in runs of entries. Five do not divide them: they end everywhere in a turn."""
+    written: list[Any] = []
+    for n in range(130):
+        # Every third call has no result in its turn: its result comes after the next question.
+        on_time, late = (n, n - 2) if n % 3 else (-1, n - 1)
+        written += [
+            ("user_message", say.user(format, f"q{n}")),
+            ("assistant_message", say.calls(format, (f"c{n}", "run", {"n": n}))),
+            ("tool_result", say.result(format, f"c{on_time}", f"r{n}")),
+            ("tool_result", say.result(format, f"c{late}", "late")),
+            ("assistant_message", say.assistant(format, f"a{n}")),
+        ]
+    thread = thread_of(*written, format=format)
+    whole, entries = thread.context(format), thread.path()
+    options = Options(format=format)
+    grown = Projection(read_window(thread, entries[0].id), options)
+    for entry in entries[1:]:
+        grown.take([entry])
+    assert grown.context(options) == whole
+    assert {"late_result", "orphan_result"} <= {r.code for r in whole.report.repairs}
 
 
 # --- in which format ------------------------------------------------------------------------

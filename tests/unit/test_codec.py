@@ -151,6 +151,18 @@ def test_limits_hold_before_and_after_encoding() -> None:
     assert len(codec.encode("x" * 98, limit=100)) == 100
 
 
+def test_what_decodes_as_unicode_has_no_lone_surrogate() -> None:
+    """Contexts rely on it: they look for halves of characters only in what is refused."""
+    shapes = (r'"\u%04x"', r'"a\u%04xb"', r'"\u%04x\n"', r'"\u%04x\u0041"', r'{"\u%04x":1}')
+    for point in range(0xD800, 0xE000):
+        for shape in shapes:
+            data = (shape % point).encode()
+            with pytest.raises(codec.REFUSALS):
+                codec.decode_unicode(data)
+            assert codec.decode(data) == json.loads(data)
+    assert codec.decode_unicode(rb'"\ud83d\ude00"') == "\U0001f600"
+
+
 def test_a_joined_pair_of_surrogates_becomes_its_character() -> None:
     assert codec.encode(["\ud83d" + "\ude00"]) == codec.encode(["😀"])
     mixed = codec.encode("\ud83d\ude00 and \ud83d")
