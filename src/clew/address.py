@@ -364,6 +364,16 @@ def cache_folder() -> Path | None:
         return None
 
 
+def make_folders(folder: Path) -> None:
+    """Each one that is missing, for its owner alone; `mkdir` gives those in between other rights.
+
+    Who may write in one of them may put others in the place of those below.
+    """
+    if not folder.is_dir():
+        make_folders(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def _base(name: str, *usual: str) -> Path:
     if sys.platform == "win32":
         name, usual = "LOCALAPPDATA", ("AppData", "Local")

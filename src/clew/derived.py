@@ -23,7 +23,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from clew.address import cache_folder
+from clew.address import cache_folder, make_folders
 from clew.core.codec import digest
 from clew.core.engine import Engine
 from clew.core.errors import Corrupt, NotFound
@@ -184,9 +184,7 @@ def _file_of(store: Store, tables: Tables) -> Path | None:
 
 
 def _open(file: Path, tables: Tables) -> apsw.Connection:
-    if not file.parent.is_dir():
-        file.parent.parent.mkdir(parents=True, exist_ok=True)
-        file.parent.mkdir(mode=0o700, exist_ok=True)
+    make_folders(file.parent)
     db = apsw.Connection(str(file))
     try:
         db.set_busy_timeout(_BUSY_MS)

@@ -350,3 +350,10 @@ def test_ctrl_c_leaves_no_traceback_and_no_agent_behind(tmp_path: Path) -> None:
     assert (demo.returncode, complaints) == (130, "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(agent[1]), 0)
+
+
+@pytest.mark.parametrize("command", ["list", "search", "usage"])
+def test_a_span_that_leads_before_all_years_is_wrong_input(command: str, run: Run) -> None:
+    words = ["hello"] if command == "search" else []
+    assert run("new", "t").code == 0
+    assert run(command, *words, "--since", "999999w").code == 2

@@ -124,3 +124,13 @@ def test_a_system_without_locks_is_an_error_that_passes(
                     call()
                 assert (caught.value.retryable, caught.value.committed) == (True, False)
         thread.append("event", 1)
+
+
+def test_a_folder_that_cannot_be_opened_now_is_no_wrong_folder(tmp_path: Path) -> None:
+    with clew.open("memory:") as store:
+        thread = store.create("t")
+        thread.append_message({"role": "user", "content": "hello"}, format="anthropic")
+        thread.snapshots.take(tmp_path)  # so that nothing is imported below
+        with no_descriptors(), pytest.raises(Unavailable):
+            thread.snapshots.take(tmp_path)
+        thread.snapshots.take(tmp_path)

@@ -279,3 +279,29 @@ def test_a_purge_that_could_not_clear_up_says_that_it_happened(
         store.purge("origin")
     assert caught.value.committed is True
     assert "origin" not in [info.id for info in store.threads()]
+
+
+@pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError, apsw.BusyError])
+def test_an_index_that_was_given_up_before_a_purge_does_not_remember_the_thread(
+    error: type[apsw.Error], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with clew.open(f"files:{root}") as store:
+        for id in ("t", "u"):
+            store.create(id).append("event", id)
+        list(store.threads())
+    with clew.open(f"files:{root}") as store:
+        with monkeypatch.context() as patch:
+
+            def failing(*arguments: Any, **options: Any) -> Any:
+                if store.engine._store.index.is_shared:  # type: ignore[attr-defined]
+                    raise error("a test")
+                return inner(*arguments, **options)
+
+            inner = Index.asked
+            patch.setattr(Index, "asked", failing)
+            list(store.threads())
+        assert not store.engine._store.index.is_shared  # type: ignore[attr-defined]
+        store.purge("t")
+    with clew.open(f"files:{root}") as store:
+        assert store.verify() == []
+        assert [info.id for info in store.threads()] == ["u"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import clew
+from clew.upkeep.backup import backup
 
 
 @pytest.fixture
@@ -30,3 +31,27 @@ def test_a_new_store_can_be_read_by_nobody_else(engine: str, tmp_path: Path) -> 
         assert len(found) > 4
         modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in found}
     assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}
+
+
+@pytest.mark.usefixtures("careless")
+def test_what_is_remembered_of_a_store_can_be_exchanged_by_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name / "home"))
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").write_text("x")
+    address = str(tmp_path / "threads.db")
+    with clew.open(address) as store:
+        thread = store.create("t")
+        thread.append_message({"role": "user", "content": "hello"}, format="anthropic")
+        thread.snapshots.take(work)
+        store.usage()
+        store.unfinished_turns()
+    backup(address, str(tmp_path / "backup"))
+    for name in ("STATE", "CACHE"):
+        folders = [path for path in (tmp_path / name).rglob("*") if path.is_dir()]
+        assert len(folders) > 2
+        modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in folders}
+        assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}

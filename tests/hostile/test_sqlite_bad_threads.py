@@ -116,3 +116,37 @@ def test_an_error_that_is_kept_does_not_keep_the_log_from_being_emptied(path: Pa
         store.sweep(grace_seconds=0)
         log = path.with_name(path.name + "-wal")
         assert not log.exists() or log.stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE sqlite_sequence SET seq = 9223372036854775807 WHERE name = 'threads'",
+        "UPDATE sqlite_sequence SET seq = 2147483647 WHERE name = 'threads'",
+        "UPDATE sqlite_sequence SET seq = 'many' WHERE name = 'threads'",
+        "UPDATE threads SET no = 9223372036854775807 WHERE id = 'bad'",
+    ],
+)
+def test_a_store_that_has_no_number_for_another_thread_is_no_full_disk(
+    sql: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "threads.db"
+    with clew.open(file) as store:
+        for id in ("bad", "good"):
+            store.create(id).append("event", id)
+    db = apsw.Connection(str(file))
+    db.execute(sql)
+    db.close()
+    with clew.open(file) as store:
+        assert store.get("good").path()[0].body == "good"
+        try:
+            store.create("new")
+        except clew.Corrupt:  # and not Unavailable, for which one would make room
+            assert store.verify() != []
+        else:  # SQLite counts on from the largest number that is in use
+            assert "many" in sql
+    clew.repair(file)
+    with clew.open(file) as store:
+        store.get_or_create("new").append("event", 1)
+        assert store.get("good").path()[0].body == "good"
+        assert store.verify() == []

@@ -70,3 +70,12 @@ def test_hostile_content_stays_text_in_the_file(store: Store) -> None:
     assert found == []
     assert html.count("<script>") == 1
     assert html.count("<style") == 1
+
+
+@pytest.mark.parametrize("number", ["0", "x", "100000", "000001" + 20 * "9", 5000 * "1"])
+def test_a_number_that_is_none_of_days_or_hours_is_refused(client: Client, number: str) -> None:
+    for page in ("/", "/search?q=hello"):
+        answer = client.get(page, params={"q": "hello", "days": number})
+        assert answer.status_code == 400, page
+    form = {"id": "slug-accents", "hours": number}
+    assert client.post("/share", data=form, headers={"origin": HERE}).status_code == 400

@@ -146,6 +146,11 @@ def render_bytes(value: Any) -> bytes:
         return text.encode("ascii")
 
 
+def legible(text: str) -> str:
+    """A text as every database carries it: with ? for a lone surrogate, and for a NUL."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
+
+
 def _encode_with_care(value: Any, field: str) -> bytes:
     """The slow road: find what is wrong and name its place, or encode lone surrogates."""
     json = _json()

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from clew.core.codec import decode
+from clew.core.codec import decode, legible
 from clew.core.errors import ClewError
 from clew.core.model import Entry, Fact, Record
 from clew.messages import FORMATS
@@ -81,11 +81,11 @@ def read(record: Record, progress: Progress) -> Reply | None:
             body = _body(record)
             told = body.get("payload", body) if isinstance(body, dict) else {}  # Codex wraps it
             model = told.get("model") if isinstance(told, dict) else None
-            progress.model = model if isinstance(model, str) else progress.model
+            progress.model = legible(model) if isinstance(model, str) else progress.model
     elif isinstance(record, Fact) and record.key in FACTS:
         value = _value(record)
         if isinstance(value, str):
-            progress.facts[record.key] = value
+            progress.facts[record.key] = legible(value)
         else:
             progress.facts.pop(record.key, None)
     return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from clew.core.codec import legible
 from clew.core.engine import Engine, Progress
 from clew.core.errors import ClewError, Closed, NotFound, Unavailable
 from clew.core.facts import read_fact
@@ -194,13 +195,13 @@ def _addition(
     documents: list[Document] = []
     marks: dict[str, tuple[str, ...]] = {}
     if agent is not None:
-        marks["agent"] = (agent,) if agent else ()
+        marks["agent"] = (legible(agent),) if agent else ()
     models: set[tuple[str, str]] = set()
     for record in records:
         if isinstance(record, Entry):
             found = read_entry(record)
             if found.model is not None:
-                models.add(("model", found.model))
+                models.add(("model", legible(found.model)))
             documents.append(document(record, found))
         elif isinstance(record, Fact) and record.key == "title":
             title = read_title(record)
@@ -227,8 +228,9 @@ def _values(fact: Fact) -> tuple[str, ...]:
         case None | False:
             return ()
         case str(text):
-            return (text,)
+            return (legible(text),)
         case list(items):
-            return tuple(dict.fromkeys(item for item in items if isinstance(item, str)))
+            texts = (legible(item) for item in items if isinstance(item, str))
+            return tuple(dict.fromkeys(texts))
         case _:
             return ("yes",)

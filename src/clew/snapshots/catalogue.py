@@ -57,7 +57,7 @@ def from_entry(entry: Entry) -> Snapshot:
     snapshot = _converted(entry.id, entry.thread, fields, place)
     try:
         rows = msgspec.convert(body.get("left_out"), list[tuple[str, Reason, int]])
-    except msgspec.ValidationError as error:
+    except ValueError as error:
         raise Corrupt(place, f"it does not tell what was left out: {error}") from error
     return replace(snapshot, left_out=tuple(LeftOut(*row) for row in rows))
 
@@ -124,7 +124,7 @@ def kept(info: ThreadInfo, key: str) -> Snapshot:
 def _converted(id: str, thread: str, fields: Any, place: str) -> Snapshot:
     try:
         snapshot = msgspec.convert({**fields, "id": id, "thread": thread}, Snapshot)
-    except (TypeError, msgspec.ValidationError) as error:
+    except (TypeError, ValueError) as error:
         raise Corrupt(place, f"it does not tell of a snapshot: {error}") from error
     flaw = snapshot.flaw()
     if flaw is not None:

@@ -106,7 +106,7 @@ def _read(info: ThreadInfo, key: str) -> Intent | None:
 def _converted(value: Any, place: str) -> Intent:
     try:
         intent = msgspec.convert(value, Intent)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # also for text that none can be
         raise Corrupt(place, str(error)) from error
     flaw = None if intent.files is None else root_flaw(intent.files.root)
     if flaw is not None or not is_time(intent.time_us):

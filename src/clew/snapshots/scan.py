@@ -20,7 +20,7 @@ from typing import cast
 from clew.core.codec import digest
 from clew.core.drafts import check_folder
 from clew.core.engine import Progress
-from clew.core.errors import InvalidInput
+from clew.core.errors import InvalidInput, Unavailable
 from clew.snapshots.ignore import IGNORE_FILE_BYTES_MAX, IGNORE_FILES, Matcher, Rules
 from clew.snapshots.manifest import Kind, pack, unfit
 from clew.snapshots.model import LeftOut, Reason
@@ -399,6 +399,8 @@ def open_root(root: str) -> int:
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise Unavailable(f"{root} cannot be read now: {error.strerror}") from error
         raise InvalidInput("root", f"{root} is not a folder to be read: {error.strerror}") from None
 
 

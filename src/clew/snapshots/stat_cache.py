@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from clew.address import make_folders
 from clew.core.codec import digest, new_id
 from clew.snapshots.scan import close, read_all, settled
 from clew.snapshots.survey import VERSION, CachedFolder, CachedTree, Survey
@@ -70,7 +71,7 @@ class Cache:
         temporary = f"{self._file.parent}/.{new_id()}{_TEMPORARY}"
         try:
             data = msgspec.msgpack.encode(tree)
-            _make_folders(self._file.parent)
+            make_folders(self._file.parent)
             _write(temporary, digest(data).encode() + data)
             os.replace(temporary, self._file)
         except (OSError, UnicodeEncodeError):
@@ -119,15 +120,6 @@ _NO_NAMES = frozenset({"", ".", ".."})
 
 def is_sealed(seal: bytes, data: bytes) -> bool:
     return seal == digest(data).encode()
-
-
-def _make_folders(folder: Path) -> None:
-    """Not by `makedirs`: that would give those in between other permissions."""
-    if not folder.is_dir():
-        if not folder.parent.is_dir():
-            _make_folders(folder.parent)
-        with suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
 
 
 def _write(path: str, data: bytes) -> None:

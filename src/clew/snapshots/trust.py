@@ -14,7 +14,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from clew.address import state_folder
+from clew.address import make_folders, state_folder
 from clew.core.codec import digest, render
 from clew.core.engine import Engine
 
@@ -56,7 +56,7 @@ def _note(engine: Engine, what: str, name: str) -> None:
         return
     # Where that fails, the caller has to name the folder next time, that is all.
     with suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(file.parent)
         flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(file, flags, 0o600)
         try:

@@ -24,6 +24,7 @@ from clew.address import (
     default_path,
     is_same_store,
     maintenance,
+    make_folders,
     namespaces,
     open_engine,
     place_of,
@@ -305,7 +306,7 @@ def _alone(place: str) -> Iterator[None]:
     if folder is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folders(folder)
     name = digest(os.path.realpath(place).encode("utf-8", "surrogateescape"))[3:19]
     with (folder / f"backup-{name}.lock").open("a") as lock:
         try:

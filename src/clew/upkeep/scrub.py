@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from clew.address import maintenance, namespaces, open_engine, state_folder
+from clew.address import maintenance, make_folders, namespaces, open_engine, state_folder
 from clew.core.checked_reads import check_reads
 from clew.core.codec import digest
 from clew.core.drafts import now_us
@@ -279,7 +279,7 @@ def _kept(place: str) -> Iterator[Scrubbed]:
     path = _path(place)
     if path is None:
         raise Unavailable("this user has no folder in which to remember it", retryable=False)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folders(path.parent)
     with path.with_suffix(".lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

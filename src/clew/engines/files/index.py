@@ -130,6 +130,7 @@ class Index:
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self._given_up: str | None = None  # the file, once it is done without
         self.lock = threading.RLock()
         self.lineages = rows.Lineages()
         self.epoch = 0  # grows when the index was lost: nothing is known of any file then
@@ -271,7 +272,26 @@ class Index:
         """Go on without the file."""
         with self.lock:
             self._let_go()
-            self.file = ":memory:"
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self.is_shared:
+            self._given_up, self.file = self.file, ":memory:"
+
+    def come_back(self) -> None:
+        """Use a file again that was given up, as an empty one: it is not to remember any more.
+
+        What is about to be removed would go on to be in it, and others would miss it in the files.
+        """
+        with self.lock:
+            if self._given_up is not None:
+                self._let_go()
+                self.file, self._given_up = self._given_up, None
+                try:
+                    with self._alone():
+                        self._remove()
+                except apsw.Error:
+                    self._give_up()
 
     def drop(self, reason: object) -> None:
         """Go on with an empty one. Other processes keep theirs until they look for it again."""
@@ -283,7 +303,7 @@ class Index:
                     if self.is_shared:
                         self._remove()
             except apsw.Error:
-                self.file = ":memory:"
+                self._give_up()
 
     def give_way(self, error: BaseException, *, keep: bool = True) -> None:
         """After an error: go on without the file if it cannot be used, or with another one.

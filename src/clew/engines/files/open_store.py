@@ -338,8 +338,11 @@ class OpenStore:
     def with_index(self, work: Callable[[], T], *, keep: bool = True) -> T:
         """Do something; if the index is why it fails, do it again with an empty one.
 
-        If an index that was read from the files just now says the same, the files say it.
+        If an index that was read from the files just now says the same, the files say it. Without
+        `keep`, something is about to be removed that no index may remember.
         """
+        if not keep:
+            self.index.come_back()
         try:
             return work()
         except INDEX_ERRORS as error:

@@ -28,6 +28,7 @@ from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs, leases
 from clew.engines.sqlite.connections import UNREADABLE
 from clew.engines.sqlite.schema import differences
+from clew.engines.sqlite.write import is_number_left
 
 PAGE_ROWS = 200
 
@@ -111,6 +112,9 @@ class _Check:
         default = namespaces.DEFAULT
         if self._names.get(default.no) != default.name:
             text = f"namespace no. {default.no} is not {default.name!r}"
+            yield Problem(code="damaged_namespace", message=text)
+        if not is_number_left(self._db):
+            text = "table sqlite_sequence: no thread can get a number any more"
             yield Problem(code="damaged_namespace", message=text)
 
     def pages(self) -> Iterator[Problem]:

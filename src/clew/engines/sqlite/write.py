@@ -216,6 +216,12 @@ def _start_segment(
 # --- threads --------------------------------------------------------------------------------
 
 
+def is_number_left(db: apsw.Connection) -> bool:
+    """Whether a table of SQLite's own, which it counts on from, lets there be another thread."""
+    last = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'threads'").get
+    return last is None or (isinstance(last, int) and last < rows.THREAD_NO_MAX)
+
+
 def create(
     db: apsw.Connection,
     lineages: Lineages,
@@ -230,22 +236,30 @@ def create(
     origin = draft.origin
     place = None if origin is None else _origin_place(db, lineages, space.no, origin)
     source, entry, hash = (None, None, None) if origin is None else astuple(origin)
-    db.execute(
-        "INSERT INTO threads (id, created_us, updated_us, listed_us, seq, leaf, leaf_hash, shelf,"
-        " parent, origin, origin_entry, origin_hash, origin_no, hash, space)"
-        " VALUES (?1,?2,?2,?2,0,?3,?4,0,?5,?6,?3,?4,?7,?8,?9)",
-        (
-            draft.id,
-            draft.created_us,
-            entry,
-            hash,
-            draft.parent,
-            source,
-            place,
-            thread_hash(draft.id, draft.created_us, draft.parent, origin, space.name),
-            space.no,
-        ),
-    )
+    try:
+        db.execute(
+            "INSERT INTO threads (id, created_us, updated_us, listed_us, seq, leaf, leaf_hash,"
+            " shelf, parent, origin, origin_entry, origin_hash, origin_no, hash, space)"
+            " VALUES (?1,?2,?2,?2,0,?3,?4,0,?5,?6,?3,?4,?7,?8,?9)",
+            (
+                draft.id,
+                draft.created_us,
+                entry,
+                hash,
+                draft.parent,
+                source,
+                place,
+                thread_hash(draft.id, draft.created_us, draft.parent, origin, space.name),
+                space.no,
+            ),
+        )
+    except apsw.FullError:
+        # SQLite says the same of a full disk and of a file in which all numbers were given out.
+        last = db.execute("SELECT max(no) FROM threads").get
+        if is_number_left(db) and last <= rows.THREAD_NO_MAX:
+            raise
+        text = "no thread can get a number any more; run clew repair"
+        raise Corrupt("table sqlite_sequence", text) from None
     no = db.last_insert_rowid()
     if not 0 < no <= rows.THREAD_NO_MAX:  # SQLite counts on from whatever the file says
         text = f"the next thread would have the number {no:,}; nothing was written"
