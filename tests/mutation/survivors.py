@@ -221,4 +221,34 @@ REASONS: dict[tuple[str, str, str], str] = {
         "same = len(entries) == 1 and whole == source.message.parts",
         "1 is 2",
     ): "the message, or an equal copy of it",
+    (
+        "context/projection",
+        "written, settled = messages.write(self.target, _messages(blocks), unicode=True), 0",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "self._writer.take_all(_messages(blocks[known:settled]), unicode=True)",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "ended.take_all(_messages(blocks[settled:]), unicode=True)",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "messages.write(target, _messages(piece), unicode=True).messages",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "messages.check_format(options.format)",
+        "the call is left out",
+    ): "whoever writes the format refuses it, too, only later",
+    (
+        "context/projection",
+        "count = max(len(self._writer.messages) - 1, 0)",
+        "1 is 2",
+    ): "the JSON of one message fewer is remembered",
 }

@@ -75,5 +75,5 @@ def test_a_layer_that_cannot_be_loaded_now_is_unavailable_and_nothing_was_done(
     name = next(iter(parts.PARTS))
     assert parts.part(name).__name__ == name
     monkeypatch.setattr(parts, "import_module", fails)
-    with pytest.raises(errors.Unavailable, match="nothing was done: .*Too many open files"):
+    with pytest.raises(errors.Unavailable, match=r"nothing was done: .*Too many open files"):
         parts.part(name)
