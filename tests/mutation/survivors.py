@@ -251,4 +251,29 @@ REASONS: dict[tuple[str, str, str], str] = {
         "count = max(len(self._writer.messages) - 1, 0)",
         "1 is 2",
     ): "the JSON of one message fewer is remembered",
+    (
+        "context/request",
+        "pieces = [piece for piece in self.settled.pieces if piece[0] <= self.count]",
+        "LtE is Lt",
+    ): "the last piece is written once more, and the same",
+    (
+        "context/request",
+        'return b"".join([b"[", *(parts if rest else parts[:-1]), rest, b"]"])',
+        "1 is 2",
+    ): "the last message is never settled, so that there is a rest or no part",
+    (
+        "context/recall",
+        "return not window.repaired and named <= {entry.id for entry in entries}",
+        "LtE is Lt",
+    ): "it is made anew",
+    (
+        "context/tokens",
+        "head = head[: len(head) - sum(map(len, list(characters(head[-32:]))[-1:]))]",
+        "32 is 33",
+    ): "no character is so long",
+    (
+        "context/window",
+        "leaf, size = chunk[0].parent, min(size * 2, CHUNK_MAX)",
+        "2 is 3",
+    ): "how much is read at once, not what",
 }
