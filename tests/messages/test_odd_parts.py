@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -139,6 +140,49 @@ def test_a_refusal_is_what_the_model_said() -> None:
 )
 def test_a_malformed_answer_of_gemini_is_refused_with_its_place(body: dict[str, Any]) -> None:
     assert messages.view("gemini", body) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("leaf", [{"type": "tool_result", "tool_use_id": 5}, {"type": 5}, 7])
+def test_results_in_results_are_read_once_however_deep_they_are(format: str, leaf: Any) -> None:
+    """A leaf that cannot be read must not have each level tried again: that is 2 ** depth."""
+    before, after = (_calls_to_show(format, leaf, depth) for depth in (40, 80))
+    assert after < 3 * before
+
+
+def _calls_to_show(format: str, leaf: Any, depth: int) -> int:
+    """How many calls it takes to read, check and write results nested so deep."""
+    value = leaf
+    for n in range(depth):
+        value = {"type": "tool_result", "tool_use_id": f"a{n}", "content": [value]}
+    body: Any = {
+        "anthropic": {"role": "user", "content": [value]},
+        "openai-chat": {"role": "tool", "tool_call_id": "a", "content": [value]},
+        "openai-responses": {"type": "function_call_output", "call_id": "a", "output": [value]},
+        "gemini": {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "a", "name": "n", "response": {"r": value}}}],
+        },
+        "plain": {"role": "tool", "tool_call_id": "a", "content": [value]},
+    }[format]
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+        if calls > 100_000:
+            raise RuntimeError("more calls than any such body is worth")
+
+    sys.setprofile(count)
+    try:
+        found = messages.view(format, body)
+        for other in FORMATS:
+            messages.write(other, found)
+        messages.validate(format, [body])
+        messages.view(None, body)
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 def _asked() -> Message:
