@@ -286,6 +286,11 @@ PARTS: dict[str, tuple[str, Callable[[Any], Any], Callable[[Engine], object]]] =
         lambda records: [replace(r, thread="other") if r.seq == 3 else r for r in records],
         lambda engine: engine.read("t", after=2, limit=1),
     ),
+    "the newest records of a page": (
+        "read",
+        lambda records: records[:-1] if len(records) > 2 else records,
+        lambda engine: engine.read("t", after=70),
+    ),
     "an entry that is no longer behind many facts": (
         "read",
         changed(5, data=b'"x"'),
@@ -310,6 +315,17 @@ def test_a_part_of_a_thread_is_checked_against_what_lies_before_it(lie: str) -> 
         ask(store.engine)
     with pytest.raises(AttributeError):
         store.engine.no_operation  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_thread_that_never_looks_the_same_twice_is_not_looked_at_for_ever() -> None:
+    lying = Lying(MemoryEngine())
+    engine = check_reads(cast(Engine, lying))
+    engine.create(thread())
+    grow(engine, "t", "a", "b")
+    leaves = iter(range(100))
+    lying.lies["thread"] = lambda info: replace(info, leaf=f"e{next(leaves)}")
+    with pytest.raises(Corrupt, match="it does not stand on 'e4'"):
+        engine.thread("t")
 
 
 def test_what_was_asked_for_alone_is_no_damage() -> None:
@@ -337,6 +353,14 @@ def test_a_thread_that_another_one_replaces_between_two_looks_is_no_damage() -> 
     lying.lies["thread"] = lambda info: replace(info, seq=3, leaf="c")
     with pytest.raises(Corrupt, match="its log ends before record 3"):
         engine.thread("t")
+
+
+@pytest.mark.parametrize("name", TRANSPARENT)
+def test_a_wrapper_has_the_operations_of_the_waist_and_nothing_else(name: str) -> None:
+    """What an engine has besides is its own affair: a wrapper would let it through unlooked at."""
+    wrapped = TRANSPARENT[name](MemoryEngine())
+    with pytest.raises(AttributeError, match="the waist has no operation '_threads'"):
+        wrapped._threads  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_a_reader_beside_writers_is_told_of_no_damage(place: conformance.Place) -> None:

@@ -190,6 +190,31 @@ def test_a_thread_that_was_moved_meanwhile_is_a_conflict(store: Store) -> None:
     assert thread.leaf == root
 
 
+@pytest.mark.parametrize("races", [1, 19, 20])
+def test_an_append_that_was_faster_is_waited_for_and_not_for_ever(
+    races: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = grown(store)
+    append, lost = thread.append, []
+
+    def raced(kind: str, *given: Any, **options: Any) -> Any:
+        if kind == "compaction" and len(lost) < races:
+            lost.append(kind)
+            turn(store.get(thread.id), 100 + len(lost))
+        return append(kind, *given, **options)
+
+    monkeypatch.setattr(thread, "append", raced)
+    if races == 20:
+        with pytest.raises(Conflict):
+            thread.compact(lambda _: "S", keep_turns=1)
+    else:
+        done = thread.compact(lambda _: "S", keep_turns=1)
+        assert done is not None
+        assert done.parent == thread.path(done.parent)[-1].id
+        assert texts(thread)[-1] == f"answer {100 + races}"
+    assert len(lost) == races
+
+
 def test_two_who_compact_at_once_do_not_stack(store: Store) -> None:
     thread = grown(store)
 
@@ -200,6 +225,23 @@ def test_two_who_compact_at_once_do_not_stack(store: Store) -> None:
     with pytest.raises(Conflict):
         thread.compact(meanwhile, keep_turns=1)
     assert "the other's" in texts(thread)[0]
+
+
+def test_a_summary_that_is_yet_to_come_is_refused_whatever_it_is(store: Store) -> None:
+    """Something to be awaited need not be a coroutine, which alone can be closed."""
+
+    class Later:
+        def __await__(self) -> Any:
+            yield
+
+    async def later() -> str:
+        return "S"
+
+    thread = grown(store)
+    for summarize in (lambda _: Later(), lambda _: later()):
+        with pytest.raises(InvalidInput, match="use AsyncThread"):
+            thread.compact(summarize, keep_turns=1)
+    assert thread.info.seq == store.get(thread.id).info.seq
 
 
 @pytest.mark.parametrize("answer", [None, "", "  ", 5])

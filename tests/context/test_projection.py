@@ -319,6 +319,18 @@ def test_the_size_of_a_message_is_shared_by_the_entries_that_it_was_made_of() ->
     assert one.token_estimate + other.token_estimate < whole.tokens
 
 
+def test_what_a_compaction_carries_is_a_segment_like_all_that_is_sent() -> None:
+    thread = clew.open("memory:").create()
+    for n, role in enumerate(("system", "user", "assistant", "user", "assistant")):
+        thread.append_message({"role": role, "content": f"{role} {n}"}, id=f"e{n}")
+    summed_up = thread.compact(summary="S", keep_turns=1)
+    assert summed_up is not None
+    context = thread.context(segments=True)
+    segments = [(segment.entry_id, segment.message_index) for segment in context.segments]
+    assert segments == [("e0", 0), (summed_up.id, 1), ("e3", 2), ("e4", 3)]
+    assert sum(segment.token_estimate for segment in context.segments) == context.report.tokens
+
+
 def test_a_dialogue_that_is_written_down_is_at_rest_and_ends_where_the_thread_does() -> None:
     calls = say.calls("anthropic", ("c", "run", {}))
     open_ = thread_of(say.user("anthropic", "q"), calls, format="anthropic")

@@ -333,3 +333,32 @@ def test_a_context_that_was_copied_or_sent_elsewhere_has_its_messages() -> None:
     for other in (copy(found), deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert other == found
         assert json.loads(other.json()) == other.messages == [{"role": "user", "content": "q"}]
+
+
+def test_json_follows_a_first_message_that_loses_its_mark_for_the_cache() -> None:
+    """Anthropic takes four marks. A thread whose every message has one drops the oldest."""
+    thread = clew.open("memory:").create()
+    mark = {"cache_control": {"type": "ephemeral"}}
+    dropped = []
+    for n in range(8):
+        asked = [{"type": "text", "text": f"question {n}", **mark}]
+        answer = [{"type": "text", "text": f"{n}"}]
+        for role, content in (("user", asked), ("assistant", answer)):
+            thread.append_message({"role": role, "content": content})
+            context = thread.context("anthropic")
+            assert json.loads(context.json()) == context.messages
+        dropped.append("cache_control" not in context.messages[0]["content"][0])
+    assert dropped == [False] * 4 + [True] * 4
+
+
+def test_a_fork_that_shares_nothing_but_a_summary_forgets_it_when_it_is_erased() -> None:
+    store = clew.open("memory:")
+    thread = store.create("t")
+    thread.append_message({"role": "user", "content": "q"})
+    summed_up = thread.compact(summary="the secret", keep_turns=0, keep_user_tokens=0)
+    assert summed_up is not None
+    fork = store.fork("t", id="f")
+    fork.append_message({"role": "user", "content": "more"})
+    assert "the secret" in fork.context("plain").json().decode()
+    Store(store.engine).erase("t", [summed_up.id])  # by another handle
+    assert "the secret" not in fork.context("plain").json().decode()

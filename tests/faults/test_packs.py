@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.engines.shared.compression import compress_run, decompress_run
@@ -112,6 +114,84 @@ def test_a_pack_that_claims_to_be_huge_is_refused(path: Path) -> None:
         db.execute(query, (bomb, stored, first))
     with clew.open(path) as store, pytest.raises(clew.Corrupt, match="67108864 bytes"):
         store.get("t").path()
+
+
+def forge(path: Path, change: Callable[[Any], Any], **row: Any) -> None:
+    """The first pack with other columns, or another row, and a hash that fits: it is no secret."""
+    with database(path) as db:
+        query = f"SELECT {packs._PACK} FROM packs ORDER BY first LIMIT 1"
+        first, last, entries, hashes, _, data = db.execute(query).fetchone() or ()
+        columns = change(packs._decoder.decode(decompress_run(data, packs.PACK_BYTES_MAX)))
+        new = {"last": last, "entries": entries, "hashes": hashes} | row
+        new["data"] = compress_run(msgspec.msgpack.encode(columns))
+        stored = packs.stored_hash(first, new["last"], new["entries"], new["hashes"], new["data"])
+        query = "UPDATE packs SET last=?, entries=?, hashes=?, data=?, stored=? WHERE first=?"
+        db.execute(query, (*new.values(), stored, first))
+
+
+def shorter(columns: Any) -> Any:
+    return replace(columns, ids=columns.ids[:-1])
+
+
+FORGED: dict[str, tuple[Callable[[Any], Any], dict[str, Any], str]] = {
+    "columns of two lengths": (shorter, {}, "not of one length"),
+    "another beginning": (
+        lambda found: replace(found, seqs=[2, *found.seqs[1:]]),
+        {},
+        "not those of its range",
+    ),
+    "an entry twice": (
+        lambda found: replace(found, seqs=[*found.seqs[:-2], found.seqs[-2] + 1, 0]),
+        {},
+        "not those of its range",
+    ),
+    "a seq beyond all": (
+        lambda found: replace(found, seqs=[*found.seqs[:-1], 1 << 62]),
+        {},
+        "not those of its range",
+    ),
+    "a time beyond the calendar": (
+        lambda found: replace(found, times=[1 << 62, *found.times[1:]]),
+        {},
+        "times that cannot be",
+    ),
+    "no columns": (lambda found: [1, 2, 3], {}, "cannot be read"),
+    "no entries": (lambda found: found, {"entries": 0, "hashes": b""}, "as many hashes"),
+    "a hash too few": (lambda found: found, {"hashes": b"x" * 32}, "as many hashes"),
+    "more entries than may be": (
+        lambda found: found,
+        {"entries": packs.ENTRIES_MAX + 1, "hashes": bytes(32 * (packs.ENTRIES_MAX + 1))},
+        "as many hashes",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_pack_that_was_forged_whole_is_named_and_costs_no_other(what: str, path: Path) -> None:
+    change, row, reason = FORGED[what]
+    forge(path, change, **row)
+    with clew.open(path) as store:
+        with pytest.raises(clew.Corrupt, match=reason):
+            store.get("t").path()
+        with pytest.raises(clew.Corrupt, match=reason):
+            store.get("t").path("e1")
+        assert store.get("t").path(limit=1)[0].id == f"e{ENTRIES - 1}"
+        assert any(reason in problem.message for problem in store.verify())
+    assert not repair(path).whole, "and it says so"
+    with clew.open(path) as store:
+        assert store.verify() == []
+
+
+def test_a_pack_without_numbers_for_its_range_is_damage(path: Path) -> None:
+    """The columns of the table have types; those of a file that others made need not."""
+    with database(path) as db:
+        row = db.execute(f"SELECT {packs._PACK} FROM packs ORDER BY first LIMIT 1").fetchone() or ()
+    for at, wrong in ((0, "1"), (1, None), (2, 1.5), (3, "text"), (5, None)):
+        with pytest.raises(clew.Corrupt, match="values that cannot be"):
+            packs.decode((*row[:at], wrong, *row[at + 1 :]))
+    for wrong in ("no place", "1", "1:2:3", ":"):
+        with clew.open(path) as store, pytest.raises(clew.InvalidInput, match="where a pack"):
+            store.engine.pack(after=wrong)
 
 
 def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:

@@ -221,4 +221,59 @@ REASONS: dict[tuple[str, str, str], str] = {
         "same = len(entries) == 1 and whole == source.message.parts",
         "1 is 2",
     ): "the message, or an equal copy of it",
+    (
+        "context/projection",
+        "written, settled = messages.write(self.target, _messages(blocks), unicode=True), 0",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "self._writer.take_all(_messages(blocks[known:settled]), unicode=True)",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "ended.take_all(_messages(blocks[settled:]), unicode=True)",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "messages.write(target, _messages(piece), unicode=True).messages",
+        "True is False",
+    ): "there are no lone surrogates left: it would only be looked for them again",
+    (
+        "context/projection",
+        "messages.check_format(options.format)",
+        "the call is left out",
+    ): "whoever writes the format refuses it, too, only later",
+    (
+        "context/projection",
+        "count = max(len(self._writer.messages) - 1, 0)",
+        "1 is 2",
+    ): "the JSON of one message fewer is remembered",
+    (
+        "context/request",
+        "pieces = [piece for piece in self.settled.pieces if piece[0] <= self.count]",
+        "LtE is Lt",
+    ): "the last piece is written once more, and the same",
+    (
+        "context/request",
+        'return b"".join([b"[", *(parts if rest else parts[:-1]), rest, b"]"])',
+        "1 is 2",
+    ): "the last message is never settled, so that there is a rest or no part",
+    (
+        "context/recall",
+        "return not window.repaired and named <= {entry.id for entry in entries}",
+        "LtE is Lt",
+    ): "it is made anew",
+    (
+        "context/tokens",
+        "head = head[: len(head) - sum(map(len, list(characters(head[-32:]))[-1:]))]",
+        "32 is 33",
+    ): "no character is so long",
+    (
+        "context/window",
+        "leaf, size = chunk[0].parent, min(size * 2, CHUNK_MAX)",
+        "2 is 3",
+    ): "how much is read at once, not what",
 }

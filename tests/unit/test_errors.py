@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from datetime import UTC, datetime
 
 import pytest
 
 import clew
-from clew.core import errors
+from clew.core import errors, parts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 EXAMPLES = [
     errors.NotFound("thread", "t", deleted_at=NOW),
+    errors.NotFound("entry", "e", erased_at=NOW),
     errors.AlreadyExists("thread", "t"),
     errors.Conflict("no", expected="a", actual=None),
     errors.LeaseHeld("t", owner="me", until=NOW),
@@ -60,3 +62,18 @@ def test_a_message_that_quotes_something_huge_keeps_its_beginning_and_its_end() 
     assert len(text) == errors.MESSAGE_MAX + len(" … ")
     assert errors.shortened(long[: errors.MESSAGE_MAX]) == long[: errors.MESSAGE_MAX]
     assert errors.shortened(long[: errors.MESSAGE_MAX + 1]) != long[: errors.MESSAGE_MAX + 1]
+
+
+def test_a_layer_that_cannot_be_loaded_now_is_unavailable_and_nothing_was_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a process has as many files open as it may."""
+
+    def fails(_: str) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    name = next(iter(parts.PARTS))
+    assert parts.part(name).__name__ == name
+    monkeypatch.setattr(parts, "import_module", fails)
+    with pytest.raises(errors.Unavailable, match=r"nothing was done: .*Too many open files"):
+        parts.part(name)

@@ -98,6 +98,11 @@ def test_a_tombstone_tells_the_size_of_body_and_meta() -> None:
         ("turn_marker", b'{"status":"secret"}', {}),
         ("custom", b'{"status":"failed"}', {}),
         ("context_edit", b'{"edit":"remove","target":"e"}', {"edit": "remove", "target": "e"}),
+        (
+            "context_edit",
+            b'{"edit":"replace","target":"e","message":"secret"}',
+            {"edit": "replace", "target": "e", "message": "[erased]"},
+        ),
         ("context_edit", b"{no json", {}),
         ("custom", b"[1]", {}),
     ],

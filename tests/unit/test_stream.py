@@ -379,6 +379,13 @@ def test_events_out_of_order_are_refused_and_change_nothing(
     assert len(reply.result.calls) == 2
 
 
+def stored(thread: clew.Thread, format: str, events: list[Any]) -> list[Any]:
+    """What a whole stream leaves in a thread, but for its usage."""
+    before = len(thread.path())
+    assert not feed(thread, format, events).result.is_partial
+    return [entry.body for entry in thread.path()[before:] if entry.kind != "usage"]
+
+
 @pytest.mark.parametrize(
     ("format", "events"),
     [
@@ -402,6 +409,19 @@ def test_events_out_of_order_are_refused_and_change_nothing(
                 {"type": "response.output_text.delta", "output_index": 0, "delta": "x"},
             ],
         ),
+        (
+            "openai-responses",
+            [
+                *STREAMS["openai-responses"]["text"][:2],
+                {
+                    "type": "response.output_text.delta",
+                    "output_index": 0,
+                    "content_index": -1,
+                    "delta": "x",
+                },
+            ],
+        ),
+        ("anthropic", [{"type": "content.delta"}]),
         ("gemini", [{"candidates": ["text"]}]),
         ("gemini", [{"candidates": [{"content": {"parts": "text"}}]}]),
         ("gemini", [{"candidates": [{"index": 1, "content": {"parts": [{"text": "b"}]}}]}]),
@@ -413,6 +433,38 @@ def test_damaged_events_are_refused(thread: clew.Thread, format: str, events: li
             reply.feed(event)
         with pytest.raises(clew.InvalidInput, match="event"):
             reply.feed(events[-1])
+
+
+def test_the_events_that_an_sdk_tells_beside_the_chunks_are_passed_by(thread: clew.Thread) -> None:
+    events: list[Any] = []
+    for chunk in STREAMS["openai-chat"]["text"]:
+        events += [{"type": "chunk", "chunk": chunk}, {"type": "content.delta", "delta": "twice"}]
+    told = stored(thread, "openai-chat", events)
+    assert told == stored(thread, "openai-chat", STREAMS["openai-chat"]["text"])
+    assert "twice" not in json.dumps(told)
+
+
+def test_what_a_reply_cites_is_kept_with_its_text(thread: clew.Thread) -> None:
+    start, _, begun, *rest = STREAMS["anthropic"]["text"]
+    cited = [{"type": "char_location", "cited_text": word} for word in ("milk", "bread")]
+    deltas = [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "citations_delta", **one}}
+        for one in ({"citation": citation} for citation in cited)
+    ]
+    (message, *_) = stored(thread, "anthropic", [start, begun, *deltas, *rest])
+    (block,) = message["content"]
+    assert block["citations"] == cited
+    assert block["text"] == "The notes say: buy milk."
+
+
+def test_an_end_that_does_not_repeat_the_output_ends_what_was_told_before(
+    thread: clew.Thread,
+) -> None:
+    *events, end = STREAMS["openai-responses"]["text"]
+    bare = {**end, "response": {k: v for k, v in end["response"].items() if k != "output"}}
+    whole = stored(thread, "openai-responses", [*events, end])
+    assert stored(thread, "openai-responses", [*events, bare]) == whole
+    assert "buy milk" in json.dumps(whole)
 
 
 def test_a_format_that_is_not_streamed_is_refused(thread: clew.Thread) -> None:

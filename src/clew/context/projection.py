@@ -89,7 +89,7 @@ def project_window(window: Window, options: Options) -> Context:
     if options.purpose == "display":
         options = replace(options, format=options.format or "plain", segments=True)
     check_options(options)
-    return Projection(window, options).context(options, window.entries)
+    return Projection(window, options).context(options, [*window.carried, *window.entries])
 
 
 def check_options(options: Options) -> None:

@@ -66,7 +66,7 @@ class PackResult(Struct, frozen=True, kw_only=True):
     `size_bytes` is what the entries had before, `stored_bytes` what their packs have. `free_bytes`
     of the store's file are free for what is written next; it is `shrunk_bytes` shorter than before.
     `complete`: nothing cold was left over; if not, the next call may go on `after` where this one
-    `stopped`. `left_rows`: so many rows that were removed from the
+    `stopped`, if that is told. `left_rows`: so many rows that were removed from the
     store are still in its files, because a transaction may see them; None: it cannot be told.
     """
 

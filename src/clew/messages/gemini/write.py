@@ -40,7 +40,12 @@ class Writer(Writing):
             self.system["parts"] += self._texts(message)
             return None
         if message.role == "tool":
-            results = [self._result(part) for part in message.parts if isinstance(part, ToolResult)]
+            results = []
+            for part in message.parts:
+                if isinstance(part, ToolResult):
+                    results.append(self._result(part))
+                else:
+                    self.drop(part)
             self.messages.append({"role": "user", "parts": results})
             self._answering = True
             return len(self.messages) - 1

@@ -323,16 +323,15 @@ def packing_stops_and_goes_on(place: Place) -> None:
 def packing_goes_on_where_it_stopped(place: Place) -> None:
     engine = _filled(place)
     before = _seen(engine, "t", "f", "g")
-    stopped: str | None = ""
-    places: list[str] = []
-    entries = 0
-    while stopped is not None:
-        done = engine.pack(tail=1, idle_seconds=0, max_seconds=0, after=stopped)
-        assert done.complete == (done.stopped is None)
-        stopped, entries = done.stopped, entries + done.entries
-        places += [] if stopped is None else [stopped]
+    done = engine.pack(tail=1, idle_seconds=0, max_seconds=0, after="")
+    entries, places = done.entries, [done.stopped]
+    while not done.complete:
+        done = engine.pack(tail=1, idle_seconds=0, max_seconds=0, after=done.stopped or "")
+        entries, places = entries + done.entries, [*places, done.stopped]
         assert _seen(engine, "t", "f", "g") == before
-    assert len(set(places)) == len(places), "it is nowhere twice"
+    assert done.stopped is None
+    named = [place for place in places if place is not None]
+    assert len(set(named)) == len(named), "it is nowhere twice"
     assert bool(entries) == engine.properties.packs
     assert engine.pack(tail=1, idle_seconds=0).entries == 0, "and it came by everything"
 
