@@ -353,7 +353,8 @@ def test_ctrl_c_leaves_no_traceback_and_no_agent_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["list", "search", "usage"])
-def test_a_span_that_leads_before_all_years_is_wrong_input(command: str, run: Run) -> None:
+def test_a_span_that_leads_before_all_years_is_wrong_input(
+    command: str, run: Run, store: clew.Store, place: Path
+) -> None:
     words = ["hello"] if command == "search" else []
-    assert run("new", "t").code == 0
-    assert run(command, *words, "--since", "999999w").code == 2
+    assert run(command, *words, "--store", place, "--since", "999999w").code == 2
