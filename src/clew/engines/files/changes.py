@@ -22,9 +22,9 @@ from clew.core.names import file_stem, id_of
 from clew.engines.files.disk import is_exhausted
 from clew.engines.files.index import Untrue
 from clew.engines.files.intake import note_damage
-from clew.engines.files.journal import stamp_of
 from clew.engines.files.open_store import OpenStore
-from clew.engines.files.thread_file import read_header
+from clew.engines.files.place import LINES
+from clew.engines.files.thread_file import read_header, stamp_of
 from clew.engines.shared.tables.rows import every, value
 from clew.engines.shared.thread_list import PURGED
 
@@ -138,7 +138,7 @@ class Changes:
         if not store.readonly:
             with suppress(OSError):
                 os.unlink(f"{store.place.changed}/{stem}")
-        path = f"{store.place.threads}/{stem}.jsonl"
+        path = store.place.named(stem)
         try:
             if stamp_of(stem, os.lstat(path)) == store.index.stamp(stem):
                 return
@@ -166,7 +166,7 @@ class Changes:
                         note_damage(self._store.index, stem, header, reason)
 
     def _header_of_damaged(self, stem: str) -> Header | None:
-        path = f"{self._store.place.threads}/{stem}.jsonl"
+        path = self._store.place.named(stem)
         try:
             return read_header(path)
         except (ClewError, OSError):
@@ -208,12 +208,12 @@ def thread_files(folder: str) -> dict[str, int]:
         with os.scandir(descriptor) as found:
             for item in found:
                 name = item.name
-                if name[-6:] == ".jsonl" and name[0] != "." and name.isascii():
+                if name.endswith(LINES) and name[0] != "." and name.isascii():
                     try:
                         look = item.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue  # purged since the folder was read
-                    stem = name[:-6]
+                    stem = name[: -len(LINES)]
                     # Not by a call: of ten thousand files the calls would show.
                     stamps[stem] = hash(
                         (crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
-from zlib import crc32
 
 import msgspec
 from msgspec import UnsetType
@@ -38,7 +37,7 @@ from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.tail import Damage, FoundLine, judge, scan
-from clew.engines.files.thread_file import LAST_BYTES, LeftBehind, ThreadFile
+from clew.engines.files.thread_file import LAST_BYTES, LeftBehind, ThreadFile, stamp_of
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import rows
 
@@ -572,15 +571,6 @@ def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
     for ticket in batch:
         if ticket.error is None:
             ticket.error = error
-
-
-def stamp_of(stem: str, look: os.stat_result) -> int:
-    """How a file looks from outside: if this is the same, it is taken to be the same.
-
-    Its name is a part of it, so that a sum of stamps tells of a renamed file, too.
-    """
-    # A hash of integers is the same in every process, that of a string is not.
-    return hash((crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns))
 
 
 def _run_end(places: Sequence[Where], at: int) -> int:

@@ -39,6 +39,7 @@ NAMESPACES = "namespaces"
 MARKER_BYTES_MAX = 64 * 1024
 _IGNORED_BY_GIT = "/index/\n/locks/\n.*.new\n"
 
+LINES = ".jsonl"  # the ending of a thread's file
 STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
 _HEAD = 100
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -69,13 +70,17 @@ class Place:
         self.recovered = f"{self.root}/recovered"
 
     def thread(self, id: str) -> str:
-        return f"{self.threads}/{file_stem(id)}.jsonl"
+        return self.named(file_stem(id))
+
+    def named(self, stem: str) -> str:
+        """The file of the thread that has this name."""
+        return f"{self.threads}/{stem}{LINES}"
 
     def husk(self, key: str) -> str:
         """What forks still need of a purged thread. The key was read from a file: it is checked."""
         if not (key.isascii() and key.isalnum()):
             raise Corrupt(f"{self.purged}", f"{key!r} is not the key of a thread")
-        return f"{self.purged}/{key}.jsonl"
+        return f"{self.purged}/{key}{LINES}"
 
     def lock(self, id: str) -> str:
         return f"{self.locks}/{anonymous(id)}"
@@ -265,6 +270,11 @@ def release(locks: Iterable[FileLock]) -> None:
 
 
 # --- file names for thread ids; `file_stem` makes them ---
+
+
+def stem_of(path: str) -> str:
+    """The name of a thread's file, or of what is left of one, without its folder and ending."""
+    return os.path.basename(path).removesuffix(LINES)
 
 
 def is_stem(name: str) -> bool:

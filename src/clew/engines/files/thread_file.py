@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -141,3 +142,12 @@ def read_header(path: str) -> Header:
         return _header(path, _first_line(descriptor))
     finally:
         os.close(descriptor)
+
+
+def stamp_of(stem: str, look: os.stat_result) -> int:
+    """How a file looks from outside: if this is the same, it is taken to be the same.
+
+    Its name is a part of it, so that a sum of stamps tells of a renamed file, too.
+    """
+    # A hash of integers is the same in every process, that of a string is not.
+    return hash((crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns))

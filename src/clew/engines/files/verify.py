@@ -24,6 +24,7 @@ from clew.engines.files.disk import is_exhausted
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
+from clew.engines.files.place import LINES, stem_of
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
 from clew.engines.shared.audit import MISSING_BLOB, Audit, Link, Meter, ReadRecord, ReadThread
@@ -97,9 +98,9 @@ class _Check:
         """File by file, and the index last."""
         place = self._store.place
         for name in self._threads:
-            yield self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
+            yield self._guarded(place.named(name), self._check_thread)
         for key in self._husks:
-            yield self._guarded(f"{place.purged}/{key}.jsonl", self._check_husk)
+            yield self._guarded(f"{place.purged}/{key}{LINES}", self._check_husk)
         for blob in self._blobs:
             yield self._check_blob(blob)
         text = "{} must be a folder, and no link; what it leads to is not looked at"
@@ -115,7 +116,7 @@ class _Check:
         self, path: str, work: Callable[[str, Header], Iterator[Problem]]
     ) -> Iterator[Problem]:
         thread = None
-        name = os.path.basename(path).removesuffix(".jsonl")
+        name = stem_of(path)
         try:
             header = read_header(path)
             thread = header.draft.id
@@ -136,7 +137,7 @@ class _Check:
 
     def _check_thread(self, path: str, header: Header) -> Iterator[Problem]:
         id = header.draft.id
-        if file_stem(id) != os.path.basename(path).removesuffix(".jsonl"):
+        if file_stem(id) != stem_of(path):
             text = f"{path} is named like another thread's file; it is not used"
             yield Problem(code="misnamed", message=text, thread=id)
             return
@@ -183,7 +184,7 @@ class _Check:
 
     def _check_husk(self, path: str, header: Header) -> Iterator[Problem]:
         """What is left of a purged thread."""
-        if header.key != os.path.basename(path).removesuffix(".jsonl") or not header.purged:
+        if header.key != stem_of(path) or not header.purged:
             text = f"{path} is named like another file"
             yield Problem(code="misnamed", message=text, thread=header.draft.id)
             return
@@ -251,7 +252,7 @@ class _Check:
         thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
         if there is None:
             place = self._store.place
-            path = place.husk(key) if name is None else f"{place.threads}/{name}.jsonl"
+            path = place.husk(key) if name is None else place.named(name)
             # In this order: a thread may have been made since the files were listed, and a purge
             # takes it out of the index before it removes the file.
             there_now = os.path.lexists(path)

@@ -29,7 +29,7 @@ from clew.core.maintenance import Budget, Lost, SalvagedThread, Sort
 from clew.core.model import Origin, Record, ThreadDraft, to_us
 from clew.engines.files.blobs import Blobs
 from clew.engines.files.disk import Disk
-from clew.engines.files.place import Place, anonymous, unescaped
+from clew.engines.files.place import LINES, Place, anonymous, unescaped
 from clew.engines.files.tail import Damage, judge, scan
 from clew.engines.shared.plain_files import refuse_hollow
 
@@ -84,7 +84,7 @@ class FilesSalvage:
         found: list[_Thread] = []
         # What is left of purged threads comes first: forks in the other room hang on it.
         for room in ("purged", "threads"):
-            for path in sorted((self._root / room).glob("*.jsonl")):
+            for path in sorted((self._root / room).glob(f"*{LINES}")):
                 thread = self._read(path, purged=room == "purged")
                 if thread is not None:
                     found.append(thread)
