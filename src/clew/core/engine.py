@@ -289,6 +289,8 @@ class Engine(Protocol):
         step after `max_seconds`, and goes on when it is called again. With `shrink` room that
         became free goes back to the file system, and with it all that was removed and is still in
         the files; writers may wait for as long as that takes. That is about all namespaces.
+        An engine that can only pack a thread as a whole packs those that rest, and no other; a
+        write to one that is packed may then cost what the thread costs, once.
         An engine that packs nothing says so in `properties.packs`, and at most shrinks.
         """
         ...

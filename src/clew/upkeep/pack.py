@@ -23,7 +23,7 @@ class Packer(Background):
 
     Each run is compressed without any lock, and put in a transaction of its own; appends wait for
     that one alone. When nothing cold is left it rests for an hour. A kind of store that packs
-    nothing is left alone.
+    nothing, or only when it is asked to, is left alone.
     """
 
     name = "clew pack"
@@ -44,7 +44,7 @@ class Packer(Background):
             for name in sorted(namespaces(self._address)):
                 opened = open_engine(self._address, create=False, namespace=name)
                 with closing(opened) as engine:
-                    if not engine.properties.packs:
+                    if not engine.properties.packs_unasked:
                         return REST_SECONDS
                     left = max(0.0, until - self._clock())
                     if not engine.pack(max_seconds=left).complete:

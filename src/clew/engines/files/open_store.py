@@ -23,7 +23,7 @@ from clew.engines.files.disk import EXHAUSTED, GuardedDisk, NotSynced
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
 from clew.engines.files.place import Place, stem_of
-from clew.engines.files.thread_file import LeftBehind, read_header
+from clew.engines.files.thread_file import LeftBehind, look_at, read_header
 from clew.engines.shared.tables.rows import one
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class OpenStore:
         found: list[tuple[int, int, int] | None] = []
         for place in (path, self.place.threads, self.place.purged):
             try:
-                look = os.lstat(place)
+                look = look_at(place)
                 found.append((look.st_ino, look.st_size, look.st_mtime_ns))
             except OSError:
                 found.append(None)
