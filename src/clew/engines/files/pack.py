@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from clew.engines.files.journal import Journal
     from clew.engines.files.open_store import OpenStore
 
-_BLOCK_BYTES = 4096  # a file takes at least one: what saves none is left as it is
+BLOCK_BYTES = 4096  # a file takes at least one: what saves none is left as it is
+WORTH = 1.0  # of the blocks that the plain file takes: so many are too many
 _log = logging.getLogger("clew")
 
 
@@ -83,7 +84,7 @@ def _cold(store: OpenStore, changes: Changes, rests_us: int) -> list[str]:
         " WHERE t.shelf < ? AND t.updated_us <= ? AND f.size > ? AND f.damage IS NULL ORDER BY t.no"
     )
     with store.index.asked() as db:
-        found = [id for (id,) in every(db, query, (PURGED, rests_us, _BLOCK_BYTES))]
+        found = [id for (id,) in every(db, query, (PURGED, rests_us, BLOCK_BYTES))]
     return [id for id in found if os.path.lexists(store.place.thread(id))]
 
 
@@ -178,7 +179,7 @@ def _write(store: OpenStore, descriptor: int, source: ThreadFile, size: int) -> 
     try:
         for piece in packed(source.read, size):
             stored += len(piece)
-            if _blocks(stored) >= _blocks(size):
+            if _blocks(stored) >= WORTH * _blocks(size):
                 return 0
             write_all(store.disk, descriptor, piece)
     except ValueError:
@@ -187,7 +188,7 @@ def _write(store: OpenStore, descriptor: int, source: ThreadFile, size: int) -> 
 
 
 def _blocks(size: int) -> int:
-    return -(-size // _BLOCK_BYTES)
+    return -(-size // BLOCK_BYTES)
 
 
 def _compare(frames: Frames, source: ThreadFile, size: int) -> None:
