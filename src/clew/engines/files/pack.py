@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from clew.core.engine import PackResult
 from clew.core.errors import Corrupt, NotFound, Unsupported
+from clew.core.lines import is_sound
 from clew.engines.files import leases
 from clew.engines.files.frames import FRAME_BYTES, RATIO_MAX, Frames, packed
 from clew.engines.files.locks import EXCLUSIVE, FileLock
@@ -192,10 +193,14 @@ def _blocks(size: int) -> int:
 
 
 def _compare(frames: Frames, source: ThreadFile, size: int) -> None:
-    at = 0
+    """Corrupt unless a draft has the very lines of the plain file, and these are sound."""
+    at, id = 0, source.header.draft.id.encode("utf-8")
     for lines in frames.each():
         if lines != source.read(at, len(lines)):
             raise Corrupt(source.path, "it was not packed right, and is left as it was")
+        begin = source.start if at == 0 else 0  # behind the header
+        if not all(is_sound(id, text) for text in lines[begin:].split(b"\n")[:-1]):
+            raise Corrupt(source.path, "it is damaged, and left as it is; run clew verify")
         at += len(lines)
     if at != size:
         raise Corrupt(source.path, "it was not packed as a whole, and is left as it was")

@@ -225,10 +225,16 @@ def declare_packed(root: str, disk: GuardedDisk) -> None:
     refuse_special(path)
     descriptor = disk.open(path, os.O_RDWR)
     try:
-        found = _VERSION_1.search(os.pread(descriptor, MARKER_BYTES_MAX, 0))
-        if found is None:
+        data = os.pread(descriptor, MARKER_BYTES_MAX, 0)
+        found = _VERSION_1.search(data)
+        at, digit = found.end() - 1 if found else 0, b"%d" % PACKED_VERSION
+        try:
+            said = msgspec.json.decode(data[:at] + digit + data[at + 1 :], type=_Marker).version
+        except UNREADABLE:
+            said = 0
+        if said != PACKED_VERSION:
             raise Unsupported(f"{path} does not say its version as Clew writes it: nothing is done")
-        disk.write_at(descriptor, b"%d" % PACKED_VERSION, found.end() - 1)
+        disk.write_at(descriptor, digit, at)
         disk.sync(descriptor, always=True)
     finally:
         os.close(descriptor)

@@ -26,7 +26,7 @@ from clew.engines.files.index import INDEX_ERRORS, Index, Untrue
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.pack import check_leftover
-from clew.engines.files.place import LINES, PACKED, stem_of
+from clew.engines.files.place import LINES, PACKED, is_there, stem_of
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
 from clew.engines.shared.audit import MISSING_BLOB, Audit, Link, Meter, ReadRecord, ReadThread
@@ -257,7 +257,7 @@ class _Check:
             path = place.husk(key) if name is None else place.named(name)
             # In this order: a thread may have been made since the files were listed, and a purge
             # takes it out of the index before it removes the file.
-            there_now = os.path.lexists(path)
+            there_now = is_there(path)
             if there_now and name is not None and read_header(path).key == key:
                 return
             if index.known(key) is None:
