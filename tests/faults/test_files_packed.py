@@ -21,6 +21,7 @@ from clew.engines.files import frames, pack, place
 from clew.engines.files.disk import Disk
 from clew.engines.files.frames import Frames
 from clew.engines.shared.compression import _zstd
+from clew.upkeep.proof import prove
 from clew.upkeep.repair import repair
 
 ENTRIES = 1200
@@ -498,6 +499,17 @@ def test_nothing_is_left_of_what_was_packed(how: str, left: str, tmp_path: Path)
             store.purge("s")
         assert holding(root) == []
         assert store.verify() == []
+
+
+def test_the_proof_of_a_purge_sees_a_packed_draft(root: Path) -> None:
+    with opened(root) as store:
+        store.create("secret plan", time=LONG_AGO).append("event", body(1))
+        receipt = store.purge("secret plan").receipt
+        assert prove(store, receipt).traces == ()
+        name = f".{file_stem('secret plan')}.jsonl.zst.new"
+        (root / "threads" / name).write_bytes(b"packed, so that no id can be seen in it")
+        (trace,) = prove(store, receipt).traces
+        assert name in trace.text
 
 
 # --- beside others ---
