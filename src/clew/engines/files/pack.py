@@ -229,6 +229,8 @@ def awake(store: OpenStore, journal: Journal) -> Iterator[None]:
 
 
 def _unpack(store: OpenStore, journal: Journal) -> None:
+    # Nothing is written of a file that cannot be read to its end, whatever it says of its size.
+    store.with_index(journal.catch_up)
     disk, file, path = store.disk, journal.file, _drafts(journal)[1]
     if os.path.lexists(path):
         disk.unlink(path)  # of a process that died

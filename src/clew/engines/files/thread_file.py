@@ -145,6 +145,10 @@ def open_thread(path: str, id: str, *, husk: bool, readonly: bool) -> ThreadFile
 
 def look_at(path: str) -> os.stat_result:
     """How the file of a thread looks, plain or packed. FileNotFoundError if there is none."""
+    try:
+        return os.stat(path, follow_symlinks=False)  # as nearly always: each append looks twice
+    except FileNotFoundError:
+        pass
     for name in names_of(path):
         try:
             return os.stat(name, follow_symlinks=False)
