@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amounts import amount
+from faults import operations, power
+from faults.points import Outcome
+from faults.stores import KINDS
 
 import clew
 from clew.core.names import file_stem
@@ -372,6 +376,29 @@ def test_a_purge_takes_both(root: Path) -> None:
         store.purge("t")
         assert names(root) == ["warm.jsonl"]
         assert store.verify() == []
+
+
+# --- the power goes ---
+
+
+def test_a_power_cut_leaves_the_thread_packed_or_plain(tmp_path: Path) -> None:
+    """After every call, with whatever was not synced lost, kept, or kept here and there."""
+    steps = [
+        operations._begin_to_rest,
+        operations._lengthen_what_rests,
+        operations.pack,
+        operations.append_to_packed,
+        operations.pack,
+        operations.erase_packed,
+        operations.pack,
+        operations.purge_packed,
+    ]
+    outcome, kind = Outcome(), KINDS["files"]
+    log = power.record(kind, tmp_path / "work", steps=steps)
+    seeds = range(1, amount(10, 60))
+    power.run(kind, log, tmp_path / "work", outcome, seeds=seeds, step=amount(3, 1))
+    assert outcome.failures == []
+    assert outcome.points > 100
 
 
 # --- damage ---
