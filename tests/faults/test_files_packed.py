@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from amounts import amount
 from faults import operations, power
+from faults.layers import in_child
 from faults.points import Outcome
 from faults.stores import KINDS
 
@@ -592,6 +594,36 @@ def test_one_packs_at_a_time(root: Path) -> None:
             store.pack()
         other.close()
         assert store.pack().packs == 1
+
+
+def test_a_fork_of_the_process_does_not_wait_for_a_reader_that_it_lacks(root: Path) -> None:
+    packed(root)
+
+    def work(tell: Callable[[bytes], object]) -> None:
+        signal.alarm(60)  # rather than for ever
+        tell(b"%d" % len(numbers(store)))
+
+    with opened(root) as store:
+        assert len(numbers(store)) == ENTRIES
+        with frames._kept._mutex:  # as when another thread reads just then
+            assert in_child(work) == b"%d" % ENTRIES
+        assert len(numbers(store)) == ENTRIES
+
+
+def test_a_namespace_is_packed_alone(root: Path) -> None:
+    with opened(root, namespace="acme") as store:
+        thread = store.create("t", time=LONG_AGO)
+        thread.append([clew.draft("event", body(n), time=LONG_AGO) for n in range(99)])
+        assert store.pack().packs == 1
+    inside = root / "namespaces" / "acme"
+    assert names(inside) == ["t.jsonl.zst"]
+    assert names(root) == ["f.jsonl", "t.jsonl", "warm.jsonl"]
+    versions = [json.loads((at / "clew.json").read_bytes())["version"] for at in (root, inside)]
+    assert versions == [1, 2]
+    assert repair(f"files:{root}").lost == ()
+    with opened(root, namespace="acme") as store:
+        assert numbers(store) == list(range(99))
+        assert store.verify() == []
 
 
 WRITER = """

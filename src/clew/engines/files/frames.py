@@ -151,6 +151,12 @@ class _Kept:
     """The frames that were unpacked last: a thread that is read is read again soon."""
 
     def __init__(self) -> None:
+        self.begin()
+        # A process may fork while one of its threads is in here: its child has no such thread.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.begin)
+
+    def begin(self) -> None:
         self._frames: OrderedDict[tuple[Frames, int], bytes] = OrderedDict()
         self._mutex = threading.Lock()
 
