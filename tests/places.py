@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -164,6 +164,16 @@ def packed_eagerly() -> Iterator[None]:
 class PackedFilesPlace(FilesPlace):
     """A store of files in which every thread that is not leased is packed before each call."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        # Once, and not for each call: calls come from several threads.
+        self._eagerly = ExitStack()
+        self._eagerly.enter_context(packed_eagerly())
+
+    def close(self) -> None:
+        self._eagerly.close()
+        super().close()
+
     @staticmethod
     def engine(path: Path, **options: Any) -> Engine:
         return PackedBetween(FilesEngine(path, **options))  # type: ignore[return-value]
@@ -180,6 +190,6 @@ class PackedBetween:
         if name == "properties":  # nothing is left over for a pack that a case asks for
             return replace(engine.properties, packs=False)
         if name not in ("close", "pack"):
-            with packed_eagerly(), suppress(ClewError):
+            with suppress(ClewError):
                 engine.pack(idle_seconds=-1e12)
         return getattr(engine, name)

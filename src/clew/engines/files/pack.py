@@ -70,7 +70,9 @@ def pack(
                     return replace(done, complete=False)
                 try:
                     done = _pack(store, store.journal(id), rests_us, done)
-                except (Corrupt, NotFound, Unsupported) as error:
+                except NotFound:
+                    continue  # purged meanwhile
+                except (Corrupt, Unsupported) as error:
                     _log.warning("thread %r is not packed: %s", id, error)
     finally:
         lock.close()
@@ -117,8 +119,7 @@ def _pack(store: OpenStore, journal: Journal, rests_us: int, done: PackResult) -
             store.disk.sync_folder(store.place.threads, always=True)
             store.mark(journal.mark)
             journal.close_file()
-            store.with_index(journal.catch_up)
-            entries = _entries(store, journal)
+            entries = store.with_index(lambda: _entries(store, journal))
     finally:
         if not named:
             remove_quietly(store.disk, draft.path)
@@ -139,6 +140,8 @@ def _rests(store: OpenStore, journal: Journal, rests_us: int) -> bool:
 
 
 def _entries(store: OpenStore, journal: Journal) -> int:
+    """How many entries a thread has; with that the index knows how its file looks now."""
+    journal.catch_up()
     query = "SELECT count(*) FROM records WHERE no BETWEEN ? AND ? AND type = 0"
     with store.index.asked() as db:
         return int(value(db, query, rows.everything_of(journal.no)) or 0)
