@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from servers.cluster import Cluster
 
 from clew.core.engine import Engine
+from clew.core.errors import ClewError
 from clew.core.lease_rules import Instant
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.core.wrapper import read_only
 from clew.engines.files import FilesEngine
+from clew.engines.files import pack as files_pack
 from clew.engines.memory import MemoryEngine
 from clew.engines.postgres import PostgresEngine
 from clew.engines.sqlite import SQLiteEngine
@@ -150,6 +153,43 @@ ADDRESSES: dict[str, Callable[[pytest.FixtureRequest], str]] = {
 
 @contextmanager
 def packed_eagerly() -> Iterator[None]:
-    """Let a SQLite store make packs of one entry, and of what does not become smaller."""
-    with mock.patch.multiple(sqlite_pack, RUN_MIN=1, PART_MIN=1, WORTH=float("inf")):
+    """Let a store make packs of one entry, and of what does not become smaller."""
+    with (
+        mock.patch.multiple(sqlite_pack, RUN_MIN=1, PART_MIN=1, WORTH=float("inf")),
+        mock.patch.multiple(files_pack, BLOCK_BYTES=1, WORTH=float("inf")),
+    ):
         yield
+
+
+class PackedFilesPlace(FilesPlace):
+    """A store of files in which every thread that is not leased is packed before each call."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        # Once, and not for each call: calls come from several threads.
+        self._eagerly = ExitStack()
+        self._eagerly.enter_context(packed_eagerly())
+
+    def close(self) -> None:
+        self._eagerly.close()
+        super().close()
+
+    @staticmethod
+    def engine(path: Path, **options: Any) -> Engine:
+        return PackedBetween(FilesEngine(path, **options))  # type: ignore[return-value]
+
+
+class PackedBetween:
+    """An engine that packs whatever it can before it does what it is asked to."""
+
+    def __init__(self, engine: FilesEngine) -> None:
+        self.wrapped = engine
+
+    def __getattr__(self, name: str) -> Any:
+        engine = self.wrapped
+        if name == "properties":  # nothing is left over for a pack that a case asks for
+            return replace(engine.properties, packs=False)
+        if name not in ("close", "pack"):
+            with suppress(ClewError):
+                engine.pack(idle_seconds=-1e12)
+        return getattr(engine, name)

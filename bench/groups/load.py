@@ -37,8 +37,9 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
     # Over 1.3 it is not the default: docs/explain/durability.md.
     for engine in ("sqlite", "files"):
         yield _checked(workshop, engine, name)
-    for threads in (1, 100):
-        yield _packed(workshop, threads)
+    for engine in ("sqlite", "files"):
+        for threads in (1, 100):
+            yield _packed(workshop, threads, engine)
     path = thread.store.properties.place
     with mock.patch.dict(os.environ, XDG_STATE_HOME=f"{workshop.new_path()}.state"):
         (scrubs,) = in_rounds(5, lambda: (seconds(lambda: scrub(path)),))
@@ -64,9 +65,9 @@ def _checked(workshop: Workshop, engine: str, name: str) -> Figure:
     return ratio(f"{name}, {engine}: check_reads / without", ours, bare, at_most=2)
 
 
-def _packed(workshop: Workshop, threads: int) -> Figure:
+def _packed(workshop: Workshop, threads: int, engine: str) -> Figure:
     """The same load from packs, in turn with a store that was not packed."""
-    plain, packed = workshop.new_path(), workshop.new_path()
+    plain, packed = (f"{engine}:{workshop.new_path()}" for _ in range(2))
     for path in (plain, packed):
         fill(path, threads)
     pack(packed)
@@ -84,4 +85,5 @@ def _packed(workshop: Workshop, threads: int) -> Figure:
         )
     what = "one path" if threads == 1 else f"{threads} paths"
     name = f"load: {what}, {_MESSAGES:,} messages, decoded, packed / not packed"
+    name += "" if engine == "sqlite" else f", {engine}"
     return ratio(name, a, b, at_most=1.3)

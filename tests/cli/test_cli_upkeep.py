@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from cli_support import Run
 import clew
 from clew.cli import _exits, _screen
 from clew.core.model import Acquire
+from clew.upkeep.pack import REST_SECONDS, Packer
 
 ENGINES = ["sqlite", "files"]
 
@@ -379,3 +381,24 @@ def test_pack_says_what_it_packed_and_what_shrank_and_when_there_was_nothing(
     done = run("pack", str(path), "--idle-seconds", "0", "--shrink")
     assert [line.split(":")[0] for line in done.lines] == ["nothing to pack", "nothing to shrink"]
     assert "0 bytes" not in done.out
+
+
+def test_only_pack_packs_a_store_of_files(run: Run, tmp_path: Path) -> None:
+    """Other programs read it: what they find there changes when its owner asks for that."""
+    address, folder = f"files:{tmp_path / 'store'}", tmp_path / "store" / "threads"
+    long_ago = datetime.now(UTC) - timedelta(days=9)
+    with clew.open(address) as store:
+        thread = store.create("t", time=long_ago)
+        for n in range(200):
+            body = {"n": n, "text": "words that come again " * 9}
+            thread.append("user_message", body, time=long_ago)
+    assert run("gc", address).code == 0
+    assert Packer(address).step() == REST_SECONDS
+    assert [path.name for path in folder.iterdir()] == ["t.jsonl"]
+    done = run("pack", address)
+    assert "packed: 200 entries, " in done.out
+    assert "of the file are free" not in done.out
+    assert [path.name for path in folder.iterdir()] == ["t.jsonl.zst"]
+    assert run("show", address, "t").code == run("verify", address).code == 0
+    assert run("pack", address).lines[0].startswith("nothing to pack")
+    assert run("migrate", address, "--check").code == 0, "there is nothing to be brought up to date"

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pages import DOCS, assert_outputs
+from places import packed_eagerly
 
 import clew
 from clew.core import lines, names
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Origin, ThreadDraft
 from clew.core.tombstones import tombstoned
-from clew.engines.files import FilesEngine, additions, blobs, leases, tail, thread_file
+from clew.engines.files import (
+    FilesEngine,
+    additions,
+    blobs,
+    frames,
+    leases,
+    pack,
+    tail,
+    thread_file,
+)
 from clew.engines.files import place as place_
+from clew.engines.shared.compression import _zstd
 
+zstd = _zstd()
 PAGE = DOCS / "format" / "files.md"
 TEXT = PAGE.read_text("utf-8")
 T = 1_700_000_000_000_000
@@ -96,12 +109,57 @@ def _varied(path: Path) -> int:
         return store.stats().records
 
 
+def _pack(path: Path) -> list[Path]:
+    """Pack every thread of a store; its packed files."""
+    with clew.open(f"files:{path}") as store, packed_eagerly():
+        store.engine.pack(idle_seconds=-60)
+    return sorted(path.glob("threads/*.zst"))
+
+
+@pytest.mark.parametrize("packed", [False, True])
 def test_the_verifier_of_the_page_finds_a_varied_store_whole(
-    page: dict[str, Any], tmp_path: Path
+    packed: bool, page: dict[str, Any], tmp_path: Path
 ) -> None:
     records = _varied(tmp_path / "varied")
+    assert not packed or len(_pack(tmp_path / "varied")) == 4
     assert page["verify"](tmp_path / "varied") == records
     assert list((tmp_path / "varied" / "purged").iterdir()) != []
+
+
+def test_the_verifier_of_the_page_finds_a_changed_byte_of_a_packed_file(
+    page: dict[str, Any], tmp_path: Path
+) -> None:
+    _varied(tmp_path / "varied")
+    for path in _pack(tmp_path / "varied"):
+        data = path.read_bytes()
+        end = len(data) - 8 - 8 - 9  # the table, of one frame, which other tools pass over
+        for at in range(0, end, 7):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            with pytest.raises((AssertionError, ValueError, KeyError, zstd.ZstdError)):
+                page["verify"](tmp_path / "varied")
+        path.write_bytes(data)
+
+
+def test_a_packed_file_is_as_described(tmp_path: Path) -> None:
+    """Frames one behind the other, and the table, number for number."""
+    with clew.open(f"files:{tmp_path / 's'}") as store:
+        thread = store.create("t")
+        thread.append([clew.draft("event", f"{n} " * 900) for n in range(600)])
+        plain = (tmp_path / "s" / "threads" / "t.jsonl").read_bytes()
+        (path,) = _pack(tmp_path / "s")
+    data, frames_ = path.read_bytes(), []
+    count, flags, magic = struct.unpack("<IBI", data[-9:])
+    table = data[-9 - 8 * count - 8 : -9]
+    assert (count > 2, flags, magic) == (True, 0, 0x8F92EAB1)
+    assert struct.unpack("<II", table[:8]) == (0x184D2A5E, 8 * count + 9)
+    at = 0
+    for length, size in struct.iter_unpack("<II", table[8:]):
+        frames_.append(zstd.decompress(data[at : at + length]))
+        assert len(frames_[-1]) == size == zstd.get_frame_info(data[at:]).decompressed_size
+        assert frames_[-1].endswith(b"\n")
+        at += length
+    assert (b"".join(frames_), at) == (plain, len(data) - len(table) - 9)
+    assert all(524_288 <= len(frame) < 524_288 + 9_000 for frame in frames_[:-1])
 
 
 def test_the_verifier_of_the_page_finds_a_changed_byte_in_every_line(
@@ -207,6 +265,11 @@ def test_the_rules_name_the_limits_of_the_code() -> None:
     assert (names.STEM_MAX, names._HEAD, lines.SUM_DIGITS) == (180, 100, 16)
     assert (blobs.SPILL_BYTES, tail.SECTOR_BYTES, leases.SLOT_BYTES) == (65_536, 512, 8_192)
     assert (thread_file.HEADER_BYTES_MAX, lines.VERSION) == (32_768, 2)
+    assert (frames.FRAME_BYTES, frames.FRAME_BYTES_MAX) == (524_288, 4_194_304)
+    assert (frames.RATIO_MAX, frames.LINE_BYTES_MIN, pack.BLOCK_BYTES) == (128, 32, 4_096)
+    assert (place_.VERSION, place_.PACKED_VERSION) == (2, 2)
     said = " ".join(TEXT.split())
+    for words in ("524,288 bytes", "4,194,304 bytes", "over 128 times", "every 32 bytes", "4,096"):
+        assert words in said
     for words in ("more than 65,536 bytes", "512 bytes, aligned", "8,192 bytes each", "32,768"):
         assert words in said

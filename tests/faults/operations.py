@@ -244,18 +244,47 @@ def sweep(engine: Engine) -> None:
     engine.sweep(grace_seconds=0.0)
 
 
-def lengthen(engine: Engine) -> None:
+def lengthen(engine: Engine, id: str = "t") -> None:
     """Make a thread that is worth a pack, and train nothing."""
     text = "what many messages say, so that packing them pays: "
-    engine.append("t", [entry(f"long{n}", {"text": text + str(n)}) for n in range(140)])
+    engine.append(id, [entry(f"long{n}", {"text": text + str(n)}) for n in range(140)])
+
+
+RESTS = {"tail": 1, "idle_seconds": -60.0}  # entries are a bit later than the clock, which stands
 
 
 def pack(engine: Engine) -> None:
-    engine.pack(tail=1, idle_seconds=0)
+    engine.pack(**RESTS)
 
 
 def pack_and_shrink(engine: Engine) -> None:
-    engine.pack(tail=1, idle_seconds=0, shrink=True)
+    engine.pack(**RESTS, shrink=True)
+
+
+def _rest(engine: Engine) -> None:
+    """A thread that nothing is written to but by the operation, packed."""
+    for step in (_begin_to_rest, _lengthen_what_rests, pack):
+        step(engine)
+
+
+def _begin_to_rest(engine: Engine) -> None:
+    engine.create(thread("k", fact("k1", "title", {"text": "rests"})))
+
+
+def _lengthen_what_rests(engine: Engine) -> None:
+    lengthen(engine, "k")
+
+
+def append_to_packed(engine: Engine) -> None:
+    engine.append("k", [entry("w1", {"content": "goes on"}, parent="long139")])
+
+
+def purge_packed(engine: Engine) -> None:
+    _purge(engine, "k")
+
+
+def erase_packed(engine: Engine) -> None:
+    engine.erase("k", ["long7", "long8"], time_us=WALL_US + 6, reason="a test")
 
 
 def copy(engine: Engine) -> None:
@@ -299,6 +328,9 @@ OPERATIONS = [
     Operation("sweep", sweep, prepare=put_blobs),
     Operation("pack", pack, prepare=lengthen),
     Operation("pack and shrink", pack_and_shrink, prepare=lengthen),
+    Operation("append to what is packed", append_to_packed, prepare=_rest),
+    Operation("purge what is packed", purge_packed, prepare=_rest),
+    Operation("erase in what is packed", erase_packed, prepare=_rest),
     Operation("close", close),
     Operation("copy", copy, atomic=False),
     Operation("open", nothing, opens=True),
@@ -326,6 +358,12 @@ SEQUENCE = [
     purge,
     erase,
     sweep,
+    pack,
+    _begin_to_rest,
+    _lengthen_what_rests,
+    pack,
+    append_to_packed,
+    erase_packed,
     pack,
     delete,
     purge_shared,

@@ -52,9 +52,9 @@ class Looks:
         self._inner = changes.thread_files
         monkeypatch.setattr(changes, "thread_files", self)
 
-    def __call__(self, folder: str) -> dict[str, int]:
+    def __call__(self, folder: str, packed_too: bool = True) -> dict[str, int]:
         self.count += 1
-        return self._inner(folder)
+        return self._inner(folder, packed_too)
 
 
 def killed_before_its_mark(root: Path, work: str) -> None:

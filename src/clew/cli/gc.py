@@ -2,8 +2,9 @@
 
 With --deleted-before TIME, threads that were deleted longer ago are removed for good first; it says
 which, and asks. TIME is a span (30d, 12h, 2w) or a date. Blobs that were put within the last hour
-stay, because their entry may still come. Then what is cold is packed, as clew pack does. clew
-cleanup removes threads that were not used.
+stay, because their entry may still come. Then what is cold is packed, as clew pack does, unless it
+is a store of files: that one is packed only when clew pack is called. clew cleanup removes threads
+that were not used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import open_existing, open_to_look
 from clew.cli._text import plural, size
+from clew.core.engine import PackResult
 from clew.store import Store
 
 
@@ -36,7 +38,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                 raise _exits.UsageError("--dry-run tells of threads; give --deleted-before TIME")
             with screen.bar("sweep"):
                 swept = store.sweep()
-                packed = store.pack()
+                packed = store.pack() if store.properties.packs_unasked else PackResult()
             if options.json:
                 screen.json({"threads": 0} | json_value(swept) | {"packed": packed.entries})
             else:

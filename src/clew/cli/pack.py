@@ -2,9 +2,11 @@
 
 Cold is all but the newest records of a thread and, in a thread that was not updated for a while,
 all but the last one. Programs that have the store open go on meanwhile. What becomes free in the
-file is used by what is written next; --shrink makes the file smaller, and writers wait for that. A
-store on PostgreSQL packs nothing; --shrink writes its tables anew, each one locked meanwhile, so
-that nothing of what was erased or purged is in them. Only their owner can do so.
+file is used by what is written next; --shrink makes the file smaller, and writers wait for that. In
+a store of files a thread that was not updated for a while becomes NAME.jsonl.zst, which zstdcat
+reads, until it is written to. A store on PostgreSQL packs nothing; --shrink writes its tables anew,
+each one locked meanwhile, so that nothing of what was erased or purged is in them. Only their owner
+can do so.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The viewer listens on this machine only. The link that it opens has a token, and without that
 token nothing is shown. While it runs it also reads the store once a week, at a hundredth of a core,
 and the page Health says what it found; and packs what is cold, as clew pack does, at another
-hundredth. Ctrl-C ends it. Needs the extra: pip install 'clew[viewer]'
+hundredth, unless it is a store of files. Ctrl-C ends it. Needs the extra: pip install
+'clew[viewer]'
 """
 
 from __future__ import annotations

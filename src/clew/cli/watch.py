@@ -5,7 +5,7 @@ stays in the store. It reads files only, brings them as `clew import` does, and 
 started at any time. One runs for a store at a time. With watchfiles (pip install watchfiles) the
 system tells of changes; without it, everything is looked at once a minute (--every). In the
 background the store is read once a week, at a hundredth of a core, and damage gets a line; and
-what is cold is packed, as clew pack does, at another hundredth.
+what is cold is packed, as clew pack does, at another hundredth, unless it is a store of files.
 
 --install writes a service for your user that does this from login on, and says how to start it.
 """

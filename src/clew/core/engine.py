@@ -297,6 +297,8 @@ class Engine(Protocol):
         removed and is still in the files; writers may wait for as long as that takes. That is
         about all namespaces.
 
+        An engine that can only pack a thread as a whole packs those that rest, and no other; a
+        write to one that is packed may then cost what the thread costs, once.
         An engine that packs nothing says so in `properties.packs`, and at most shrinks.
         """
         ...

@@ -540,7 +540,8 @@ class Properties(Struct, frozen=True, kw_only=True):
     real paths, that the store is made of, so that a snapshot of a folder leaves them out.
     `text_index` names the function that opens the namespace's index of words, as "module:function"
     (see `clew.core.text_index`), and `text_index_place` the file that it is in, if it is in one.
-    `packs`: whether `pack` does anything.
+    `packs`: whether `pack` does anything. `packs_unasked`: whether it may be called when the user
+    has not asked for it; not where other programs read the store, which must know what they find.
     """
 
     engine: str
@@ -556,6 +557,7 @@ class Properties(Struct, frozen=True, kw_only=True):
     text_index: str = "clew.engines.shared.full_text:open_full_text"
     text_index_place: str | None = None
     packs: bool = False
+    packs_unasked: bool = False
 
 
 class ThreadHead(Struct, frozen=True):

@@ -23,7 +23,8 @@ class Packer(Background):
 
     Each run is compressed without any lock, and put in a transaction of its own; appends wait for
     that one alone. Each step goes on where the one before it stopped. When nothing cold is left it
-    rests for an hour, and begins again. A kind of store that packs nothing is left alone.
+    rests for an hour, and begins again. A kind of store that packs nothing, or only when it is
+    asked to, is left alone.
     """
 
     name = "clew pack"
@@ -46,7 +47,7 @@ class Packer(Background):
             for name in sorted(set(namespaces(self._address)) - self._done):
                 opened = open_engine(self._address, create=False, namespace=name)
                 with closing(opened) as engine:
-                    if not engine.properties.packs:
+                    if not engine.properties.packs_unasked:
                         return REST_SECONDS
                     left = max(0.0, until - self._clock())
                     after = self._stopped.get(name, "")

@@ -217,5 +217,5 @@ def _in_files(sought: Wanted, files: Sequence[tuple[str, Path]]) -> Iterator[Tra
     for place, path in files if marks else ():
         if is_in(path, marks):
             yield Trace(place=place, text=f"{path} has the id in it")
-        elif path.stem in names:
+        elif path.name.removeprefix(".").partition(".")[0] in names:  # whatever its endings
             yield Trace(place=place, text=f"{path} is named after it")

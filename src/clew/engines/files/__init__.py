@@ -5,7 +5,8 @@ is one thread's file and how it grows; its lines are `core.lines`, `thread_file`
 `tail` tells a torn end from damage. `index` is a cache of where things are, in SQLite, with the
 tables of `shared.tables`; `changes` keeps it up to date with all files. `place` is the folder with
 its namespaces, `disk` every system call that changes something, `locks` keep processes apart.
-`blobs`, `leases` and `purge` are what their names say. `verify` brings the lines to `shared.audit`.
+`blobs`, `leases`, `pack` and `purge` are what their names say; `frames` are what a packed file
+holds. `verify` brings the lines to `shared.audit`.
 For tools: `doctor` is the folder with all its namespaces, and what it says of itself; `repair`
 makes a sound folder from a damaged one.
 """

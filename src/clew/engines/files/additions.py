@@ -17,7 +17,7 @@ from clew.engines.files import leases
 from clew.engines.files.index import SPACE
 from clew.engines.files.locks import EXCLUSIVE
 from clew.engines.files.open_store import OpenStore
-from clew.engines.files.place import put_file
+from clew.engines.files.place import is_there, put_file
 from clew.engines.shared.tables import rows
 
 
@@ -78,12 +78,12 @@ def create_thread(store: OpenStore, draft: ThreadDraft, spilled: Mapping[str, st
     """A file appears whole under its name, or not at all. One that is there must be the same."""
     journal = store.journal(draft.id)
     source = None
-    if draft.origin is not None and not os.path.lexists(journal.path):
+    if draft.origin is not None and not is_there(journal.path):
         # Before the lock of our own file is held: two forks of each other's threads would wait for
         # ever.
         source = _source(store, draft.origin)
     with journal.mutex, journal.lock.held(EXCLUSIVE, store.busy_seconds):
-        if os.path.lexists(journal.path):
+        if is_there(journal.path):
             journal.catch_up()
             with store.index.asked() as db:
                 info = rows.thread_row(db, SPACE, draft.id).info(db)

@@ -22,9 +22,9 @@ from clew.core.names import file_stem, id_of
 from clew.engines.files.disk import is_exhausted
 from clew.engines.files.index import Untrue
 from clew.engines.files.intake import note_damage
-from clew.engines.files.journal import stamp_of
 from clew.engines.files.open_store import OpenStore
-from clew.engines.files.thread_file import read_header
+from clew.engines.files.place import LINES, PACKED
+from clew.engines.files.thread_file import look_at, read_header, stamp_of
 from clew.engines.shared.tables.rows import every, value
 from clew.engines.shared.thread_list import PURGED
 
@@ -32,6 +32,7 @@ _log = logging.getLogger("clew")
 
 LOGGED_MAX = 20  # threads that a look at the folder names; a list names all of them
 
+_PACKED = LINES + PACKED
 _Looks = tuple[int, int, bytes, int, int]
 
 
@@ -73,7 +74,7 @@ class Changes:
             self._check_index()
             for stem in self._changed_files():
                 self._update(stem)
-            for key in thread_files(self._store.place.purged):
+            for key in thread_files(self._store.place.purged, packed_too=False):
                 self._update_husk(key)
 
     def _check_index(self) -> None:
@@ -138,9 +139,9 @@ class Changes:
         if not store.readonly:
             with suppress(OSError):
                 os.unlink(f"{store.place.changed}/{stem}")
-        path = f"{store.place.threads}/{stem}.jsonl"
+        path = store.place.named(stem)
         try:
-            if stamp_of(stem, os.lstat(path)) == store.index.stamp(stem):
+            if stamp_of(stem, look_at(path)) == store.index.stamp(stem):
                 return
             id = read_header(path).draft.id
             if file_stem(id) != stem:
@@ -148,7 +149,7 @@ class Changes:
             journal = store.journal(id)
             with journal.mutex:
                 journal.refresh_index()
-                if stamp_of(stem, os.lstat(path)) != store.index.stamp(stem):
+                if stamp_of(stem, look_at(path)) != store.index.stamp(stem):
                     journal.refresh_index(afresh=True)  # changed by hand, or the index is new
         except (NotFound, FileNotFoundError):
             store.index.forget_name(stem)
@@ -166,7 +167,7 @@ class Changes:
                         note_damage(self._store.index, stem, header, reason)
 
     def _header_of_damaged(self, stem: str) -> Header | None:
-        path = f"{self._store.place.threads}/{stem}.jsonl"
+        path = self._store.place.named(stem)
         try:
             return read_header(path)
         except (ClewError, OSError):
@@ -174,7 +175,7 @@ class Changes:
             if id is None:
                 return None  # its name is a hash, and its first line is gone
             try:
-                time_us = os.lstat(path).st_mtime_ns // 1000
+                time_us = look_at(path).st_mtime_ns // 1000
             except OSError:
                 return None
             return Header(f"?{stem}", ThreadDraft(id=id, created_us=time_us))
@@ -196,9 +197,10 @@ def _looks(store: OpenStore) -> _Looks:
     return index.epoch, index.closings, noted, threads.st_mtime_ns, purged.st_mtime_ns
 
 
-def thread_files(folder: str) -> dict[str, int]:
+def thread_files(folder: str, packed_too: bool = True) -> dict[str, int]:
     """The files of threads, by name without ending, and how they look: `stamp_of` each."""
     stamps: dict[str, int] = {}
+    packed: dict[str, int] = {}
     # By a descriptor of the folder: then a look at a file need not find the folder again.
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -208,19 +210,24 @@ def thread_files(folder: str) -> dict[str, int]:
         with os.scandir(descriptor) as found:
             for item in found:
                 name = item.name
-                if name[-6:] == ".jsonl" and name[0] != "." and name.isascii():
+                plain = name.endswith(LINES)
+                if (
+                    (plain or (packed_too and name.endswith(_PACKED)))
+                    and name[0] != "."
+                    and name.isascii()
+                ):
                     try:
                         look = item.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue  # purged since the folder was read
-                    stem = name[:-6]
+                    stem = name[: -len(LINES if plain else _PACKED)]
                     # Not by a call: of ten thousand files the calls would show.
-                    stamps[stem] = hash(
+                    (stamps if plain else packed)[stem] = hash(
                         (crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns)
                     )
     finally:
         os.close(descriptor)
-    return stamps
+    return packed | stamps  # where both are there, the plain one is the thread
 
 
 def heads(store: OpenStore, changes: Changes) -> list[ThreadHead]:
@@ -245,5 +252,17 @@ def stats(store: OpenStore, changes: Changes) -> Stats:
             records=number("SELECT count(*) FROM records"),
             blobs=len(blobs),
             blob_bytes=sum(store.blobs.size_of(blob) for blob in blobs),
-            stored_bytes=number("SELECT sum(size) FROM files") + sum(blob.size for blob in blobs),
+            stored_bytes=_file_bytes(store) + sum(blob.size for blob in blobs),
         )
+
+
+def _file_bytes(store: OpenStore) -> int:
+    """What the files of threads take, and what is left of purged ones."""
+    size = 0
+    for folder in (store.place.threads, store.place.purged):
+        with suppress(FileNotFoundError), os.scandir(folder) as found:
+            for item in found:
+                if item.name.endswith((LINES, _PACKED)):
+                    with suppress(FileNotFoundError):
+                        size += item.stat(follow_symlinks=False).st_size
+    return size

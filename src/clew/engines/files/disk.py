@@ -102,7 +102,8 @@ class ReadOnlyDisk(Disk):
 class GuardedDisk(Disk):
     """Remembers a failed sync: after it the disk's state is unknown, and a later one may lie.
 
-    With `durable` false nothing is synced.
+    With `durable` false nothing is synced, but what is `always`: where a file takes the place of
+    another one, all that was durable in that one would be at stake.
     """
 
     def __init__(self, disk: Disk, *, durable: bool) -> None:
@@ -113,16 +114,16 @@ class GuardedDisk(Disk):
         for name in ("open", "write", "write_at", "truncate", "rename", "unlink", "make_folder"):
             setattr(self, name, getattr(disk, name))
 
-    def sync(self, descriptor: int) -> None:
-        if self._durable:
+    def sync(self, descriptor: int, *, always: bool = False) -> None:
+        if self._durable or always:
             try:
                 self._disk.sync(descriptor)
             except OSError as error:
                 self.give_up("a file of the store", error)
                 raise
 
-    def sync_folder(self, path: str) -> None:
-        if self._durable:
+    def sync_folder(self, path: str, *, always: bool = False) -> None:
+        if self._durable or always:
             try:
                 self._disk.sync_folder(path)
             except OSError as error:

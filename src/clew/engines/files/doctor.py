@@ -24,7 +24,7 @@ from clew.core.maintenance import Examined, Grant, Migration
 from clew.core.parts import loading
 from clew.engines.files import place
 from clew.engines.files.engine import FilesEngine
-from clew.engines.files.place import VERSION, Place, read_marker
+from clew.engines.files.place import Place, read_marker
 from clew.engines.shared.file_system import examine_disk, examine_rights, file_system
 from clew.engines.shared.namespaces import OneByOne
 from clew.engines.shared.swap import refuse_half_done, workshop
@@ -69,7 +69,9 @@ class FilesMaintenance(OneByOne):
         if rls or grants:
             raise InvalidInput("rls", "a store of files has no roles, and so no row-level security")
         refuse_half_done(self._path)
-        state = Migration(place=self.place, found=format_of(self._path), known=VERSION)
+        # A store says the version that it needs: there is nothing to be brought up to date.
+        found = format_of(self._path)
+        state = Migration(place=self.place, found=found, known=found)
         if not dry_run:
             FilesEngine(self._path, create=False).close()  # opening it migrates it
         return state

@@ -46,7 +46,7 @@ from clew.core.model import (
 )
 from clew.core.names import check_namespace
 from clew.core.removal import Erased, Purged, Swept
-from clew.engines.files import changes, erase, leases, place, purge, verify
+from clew.engines.files import changes, erase, leases, pack, place, purge, verify
 from clew.engines.files.additions import create_thread
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.disk import Disk, GuardedDisk, ReadOnlyDisk
@@ -56,7 +56,8 @@ from clew.engines.files.locks import EXCLUSIVE, SHARED
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.place import in_use, release
 from clew.engines.shared.clock import now
-from clew.engines.shared.compression import pack, pack_large
+from clew.engines.shared.compression import pack as pack_blob
+from clew.engines.shared.compression import pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables import read, rows
@@ -125,6 +126,7 @@ class FilesEngine:
             read_only=self._readonly,
             maintenance="clew.engines.files.doctor:FilesMaintenance",
             own_files=(self._real_root,),
+            packs=True,
             text_index_place=f"{self._place.root}/index/search/words.db",
         )
 
@@ -196,7 +198,7 @@ class FilesEngine:
 
     def put_blobs(self, blobs: Sequence[bytes]) -> list[str]:
         store = self._enter()
-        packed = [pack(data) for data in blobs]
+        packed = [pack_blob(data) for data in blobs]
         with store.gate.open(), store.writing_to(self._place.blobs):
             store.blobs.put_all(packed, store.clock().wall_us)
         return [blob.hash for blob in packed]
@@ -344,7 +346,7 @@ class FilesEngine:
                     journal.refresh_index()  # others have just erased something in it
                     return work(journal)
             except NotFound as error:
-                if error.what == "thread" and os.path.lexists(journal.path):
+                if error.what == "thread" and place.is_there(journal.path):
                     raise Untrue(journal.path, "the index lacks the thread") from error
                 raise
 
@@ -390,10 +392,18 @@ class FilesEngine:
         shrink: bool = False,
         after: str | None = None,
     ) -> PackResult:
-        self._enter()
+        """Thread after thread: one rests as a whole or not at all, so that `tail` says nothing."""
+        store = self._enter()
         if self.properties.read_only:
             raise ReadOnly(self.properties.place, operation="pack")
-        return PackResult()
+        with store.writing_to(self._place.threads):
+            return pack.pack(
+                store,
+                self._changes,
+                idle_seconds=idle_seconds,
+                max_seconds=max_seconds,
+                after=after,
+            )
 
     def check(self, *, quick: bool = False, progress: Progress | None = None) -> Iterator[Problem]:
         store = self._enter()

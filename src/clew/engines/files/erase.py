@@ -24,6 +24,7 @@ from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.changes import Changes
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
+from clew.engines.files.pack import awake, remove_drafts, remove_leftover
 from clew.engines.files.place import put_file
 from clew.engines.files.purge import remove_cuts, remove_unused, wipe
 
@@ -93,12 +94,15 @@ def _erase_in(
                 _put(store, owner, store.place.purged, found.data)
                 owner.refresh_index(afresh=True)
         else:
-            with owner.alone():
+            # One that is packed is unpacked first: what is erased must be in no other file.
+            with awake(store, owner):
+                remove_leftover(store, owner)
                 owner.catch_up(exclusive=True)
                 found = _rewrite(store, owner, ids, time_us, reason)
                 if found.is_new:
                     _put(store, owner, store.place.threads, found.data)
-                    store.mark(store.place.mark(owner.id))
+                    remove_drafts(store, owner)
+                    store.mark(owner.mark)
                     owner.catch_up(exclusive=True)
     if store.waiting:
         store.notify()

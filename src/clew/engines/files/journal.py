@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
-from zlib import crc32
 
 import msgspec
 from msgspec import UnsetType
@@ -22,12 +21,7 @@ from msgspec.structs import replace
 from clew.core.codec import new_id
 from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.facts import read_fact
-from clew.core.lines import (
-    Header,
-    Line,
-    parse,
-    take_apart,
-)
+from clew.core.lines import Header, Line, parse, take_apart
 from clew.core.model import Draft, Entry, Fact, Origin, Record
 from clew.core.names import file_stem
 from clew.core.reducer import Head
@@ -36,9 +30,17 @@ from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where
 from clew.engines.files.intake import apply, note_damage
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.files.open_store import OpenStore
+from clew.engines.files.pack import awake
 from clew.engines.files.place import put_file, write_all
 from clew.engines.files.tail import Damage, FoundLine, judge, scan
-from clew.engines.files.thread_file import LAST_BYTES, LeftBehind, ThreadFile
+from clew.engines.files.thread_file import (
+    LAST_BYTES,
+    LeftBehind,
+    ThreadFile,
+    look_at,
+    open_thread,
+    stamp_of,
+)
 from clew.engines.shared.group_commit import GroupCommit, Ticket
 from clew.engines.shared.tables import rows
 
@@ -59,7 +61,7 @@ class Journal:
         self.commits = GroupCommit(self._transact)
         self._store = store
         self._name = name  # in the index; None for what is left of a purged thread
-        self._mark = store.place.mark(id)
+        self.mark = store.place.mark(id)
         self._bytes = id.encode("utf-8")
         self._lock: FileLock | None = None
         self._file: ThreadFile | None = None
@@ -96,7 +98,7 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the descriptors; the next use opens them again."""
-        self._close_file()
+        self.close_file()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -111,7 +113,7 @@ class Journal:
             pass  # the next reader will do it
         self.close()
 
-    def _close_file(self) -> None:
+    def close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -140,7 +142,7 @@ class Journal:
             self.refresh()
 
     def _is_current(self) -> bool:
-        found = self._look()
+        found = self.look()
         return (
             not self._torn
             and found.st_size == self._looked
@@ -149,11 +151,11 @@ class Journal:
             and self._epoch == self._store.index.epoch
         )
 
-    def _look(self) -> os.stat_result:
+    def look(self) -> os.stat_result:
         try:
-            return os.stat(self.path, follow_symlinks=False)
+            return look_at(self.path)
         except FileNotFoundError:
-            self._close_file()
+            self.close_file()
             raise NotFound("thread", self.id) from None
 
     @contextmanager
@@ -168,13 +170,12 @@ class Journal:
         with self.lock.held(EXCLUSIVE, self._store.busy_seconds):
             while True:
                 if self._file is None:
-                    self._look()
                     self._open_file()
                 file = self.file
                 file.hold(kind, self._store.busy_seconds)
-                if self._look().st_ino == file.inode:
+                if self.look().st_ino == file.inode:
                     break
-                self._close_file()  # and its lock with it: another file has that name now
+                self.close_file()  # and its lock with it: another file has that name now
             try:
                 yield
             finally:
@@ -187,15 +188,15 @@ class Journal:
         In a store that is only looked at it stays, and is left out.
         """
         exclusive = exclusive and not self._store.readonly
-        found = self._look()
+        found = self.look()
         if self._file is None or found.st_ino != self._file.inode:
             self._open_file()
-        header = self.header
-        self._check_left(found.st_size)
+        header, size = self.header, self.file.size
+        self._check_left(size)
         self._ensure_source()
         try:
-            seq = self._find_beginning(found.st_size)
-            self._read_on(seq, found.st_size, exclusive=exclusive)
+            seq = self._find_beginning(size)
+            self._read_on(seq, size, exclusive=exclusive)
         except Corrupt as error:
             if self._name is not None:  # lists go on telling of it, and what is wrong with it
                 note_damage(self._store.index, self._name, header, str(error))
@@ -206,12 +207,16 @@ class Journal:
         self.head = self._store.index.head(self.no)
         self._check_head()
         self._indexed = self._size
-        self._looked = self._size if exclusive else found.st_size
+        settled = exclusive and not self.file.is_packed
+        self._looked = self._size if settled else found.st_size
 
     def _open_file(self) -> None:
-        self._close_file()
+        self.close_file()
         husk, readonly = self._name is None, self._store.readonly
-        self._file = ThreadFile(self.path, self.id, husk=husk, readonly=readonly)
+        try:
+            self._file = open_thread(self.path, self.id, husk=husk, readonly=readonly)
+        except FileNotFoundError:
+            raise NotFound("thread", self.id) from None
 
     def _check_head(self) -> None:
         """Where the thread stands, by the index, must be what the last lines say.
@@ -290,14 +295,14 @@ class Journal:
             raise Corrupt(self.path, reason)
 
     def replaced(self) -> None:
-        """Another file has its name now, by our own hand. Needs the mutex."""
+        """Another file has its name now, by our own hand, with other lines. Needs the mutex."""
         self._left = None
-        self._close_file()
+        self.close_file()
 
     @property
     def is_replaced(self) -> bool:
         """Whether another file has its name by now. Needs the mutex."""
-        return self._file is not None and self._look().st_ino != self._file.inode
+        return self._file is not None and self.look().st_ino != self._file.inode
 
     def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there.
@@ -346,7 +351,7 @@ class Journal:
     def _take_over(self, found: list[FoundLine]) -> None:
         last = self.file.read(max(0, self._size - LAST_BYTES), min(LAST_BYTES, self._size))
         look = self.file.look()
-        stamp = stamp_of(self._name or "", look) if look.st_size == self._size else 0
+        stamp = stamp_of(self._name or "", look) if self.file.size == self._size else 0
         extent = Extent(self._size, last, stamp)
         apply(self._store.index, self.header, self._name, found, extent, self._store.blobs.get)
 
@@ -356,6 +361,8 @@ class Journal:
             whole = judge(self._bytes, rest, self._size)
         except Damage as damage:
             raise self.corrupt(damage) from None
+        if self.file.is_packed:
+            raise self.corrupt(Damage(self._size, "half a write was packed"))
         if not exclusive:
             self._torn = True  # the next writer sets it aside
             return
@@ -385,7 +392,7 @@ class Journal:
         """The error for a damaged line: file, line and record."""
         before = self.file.read(0, damage.start)
         lines = before.count(b"\n")
-        place = f"{self.path} line {lines + 1} (about record {lines})"
+        place = f"{self.file.path} line {lines + 1} (about record {lines})"
         return Corrupt(place, f"{damage.reason}; run clew repair to keep the rest")
 
     def index_up(self) -> None:
@@ -406,7 +413,12 @@ class Journal:
 
     def contents(self) -> bytes:
         """The file as far as it was written, or as far as it is known, if that is less."""
-        return self.file.read(0, self._size if self._looked >= 0 else self.file.look().st_size)
+        return self.file.read(0, self.extent)
+
+    @property
+    def extent(self) -> int:
+        """How many bytes of lines those are."""
+        return self._size if self._looked >= 0 else self.file.size
 
     def find(self, id: str) -> Record | None:
         """A record by its id, if it is visible here."""
@@ -457,7 +469,7 @@ class Journal:
             end = _run_end(places, at)
             begin = places[at].start
             last = places[end - 1]
-            if begin < self.file.start or last.start + last.length > self.file.look().st_size:
+            if begin < self.file.start or last.start + last.length > self.file.size:
                 raise Untrue(self.path, f"the index says that a record lies at byte {last.start}")
             data = self.file.read(begin, last.start + last.length - begin)
             for where in places[at:end]:
@@ -504,7 +516,7 @@ class Journal:
         store = self._store
         try:
             store.check()
-            with self.mutex, self.alone():
+            with awake(store, self):
                 store.with_index(lambda: self._write(batch))  # it fails before all is written
         except OSError as error:
             _fail(batch, store.explain(self.path, error))
@@ -553,7 +565,7 @@ class Journal:
         try:
             write_all(disk, self.file.descriptor, data)
             # Readers see the lines from here on, so a list must know of them, before the sync.
-            self._store.mark(self._mark)
+            self._store.mark(self.mark)
             disk.sync(self.file.descriptor)
         except BaseException:
             self._looked = -1
@@ -572,15 +584,6 @@ def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
     for ticket in batch:
         if ticket.error is None:
             ticket.error = error
-
-
-def stamp_of(stem: str, look: os.stat_result) -> int:
-    """How a file looks from outside: if this is the same, it is taken to be the same.
-
-    Its name is a part of it, so that a sum of stamps tells of a renamed file, too.
-    """
-    # A hash of integers is the same in every process, that of a string is not.
-    return hash((crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns))
 
 
 def _run_end(places: Sequence[Where], at: int) -> int:

@@ -22,8 +22,8 @@ from clew.engines.files.blobs import Blobs
 from clew.engines.files.disk import EXHAUSTED, GuardedDisk, NotSynced
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue, Where
 from clew.engines.files.locks import Gate, is_ours
-from clew.engines.files.place import Place
-from clew.engines.files.thread_file import LeftBehind, read_header
+from clew.engines.files.place import Place, stem_of
+from clew.engines.files.thread_file import LeftBehind, look_at, read_header
 from clew.engines.shared.tables.rows import one
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class OpenStore:
         with self._mutex:
             found = self._journals.get(path)
             if found is None:
-                name = None if husk else os.path.basename(path).removesuffix(".jsonl")
+                name = None if husk else stem_of(path)
                 found = self._journals[path] = Journal(self, id, path, name)
             self._journals.move_to_end(path)
             idle = self._evict()
@@ -274,7 +274,7 @@ class OpenStore:
         found: list[tuple[int, int, int] | None] = []
         for place in (path, self.place.threads, self.place.purged):
             try:
-                look = os.lstat(place)
+                look = look_at(place)
                 found.append((look.st_ino, look.st_size, look.st_mtime_ns))
             except OSError:
                 found.append(None)

@@ -28,20 +28,24 @@ from clew.core.errors import (
 from clew.core.lines import MARKER, UNREADABLE
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.core.names import check_namespace, file_stem
-from clew.engines.files.disk import Disk, is_folder, refuse_special
+from clew.engines.files.disk import Disk, GuardedDisk, is_folder, refuse_special
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.shared.file_system import UNWRITABLE, may, refuse_network
 
 FORMAT = "clew.files"
-VERSION = 1
+VERSION = 2  # the highest that is known; a store in which nothing was packed says 1
+PACKED_VERSION = 2
 ROOMS = ("threads", "purged", "blobs", "locks", "index", "index/changed", "recovered")
 NAMESPACES = "namespaces"
 MARKER_BYTES_MAX = 64 * 1024
 _IGNORED_BY_GIT = "/index/\n/locks/\n.*.new\n"
 
+LINES = ".jsonl"  # the ending of a thread's file
+PACKED = ".zst"  # and what comes behind it when it is packed
 STEM_MAX = 180  # with an ending and a time stamp it stays below the 255 bytes of a file name
 _HEAD = 100
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_")
+_VERSION_1 = re.compile(rb'"version"\s*:\s*1(?=\s*[,}])')
 _STEM = re.compile(r"[a-z0-9%_~-]+")
 _ESCAPED = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256)]
 _DEVICES = {"con", "prn", "aux", "nul"} | {
@@ -69,13 +73,17 @@ class Place:
         self.recovered = f"{self.root}/recovered"
 
     def thread(self, id: str) -> str:
-        return f"{self.threads}/{file_stem(id)}.jsonl"
+        return self.named(file_stem(id))
+
+    def named(self, stem: str) -> str:
+        """The file of the thread that has this name."""
+        return f"{self.threads}/{stem}{LINES}"
 
     def husk(self, key: str) -> str:
         """What forks still need of a purged thread. The key was read from a file: it is checked."""
         if not (key.isascii() and key.isalnum()):
             raise Corrupt(f"{self.purged}", f"{key!r} is not the key of a thread")
-        return f"{self.purged}/{key}.jsonl"
+        return f"{self.purged}/{key}{LINES}"
 
     def lock(self, id: str) -> str:
         return f"{self.locks}/{anonymous(id)}"
@@ -138,7 +146,7 @@ def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> Non
         )
         raise Unsupported(text)
     about = "A store of Clew: one JSONL file for each thread, in threads/. See docs/format.md."
-    marker = {"format": FORMAT, "version": VERSION, "about": about}
+    marker = {"format": FORMAT, "version": 1, "about": about}
     if namespace is not None:
         marker["namespace"] = namespace
     # The marker comes last: a folder without it holds nothing yet.
@@ -205,6 +213,33 @@ def read_marker(path: Path) -> _Marker:
     return marker
 
 
+def declare_packed(root: str, disk: GuardedDisk) -> None:
+    """Have the marker say that there are packed files, before the first one gets its name.
+
+    One digit of it is written over. It stays the same file, which those that have the store open
+    hold a lock on.
+    """
+    path = f"{root}/{MARKER}"
+    if read_marker(Path(path)).version >= PACKED_VERSION:
+        return
+    refuse_special(path)
+    descriptor = disk.open(path, os.O_RDWR)
+    try:
+        data = os.pread(descriptor, MARKER_BYTES_MAX, 0)
+        found = _VERSION_1.search(data)
+        at, digit = found.end() - 1 if found else 0, b"%d" % PACKED_VERSION
+        try:
+            said = msgspec.json.decode(data[:at] + digit + data[at + 1 :], type=_Marker).version
+        except UNREADABLE:
+            said = 0
+        if said != PACKED_VERSION:
+            raise Unsupported(f"{path} does not say its version as Clew writes it: nothing is done")
+        disk.write_at(descriptor, digit, at)
+        disk.sync(descriptor, always=True)
+    finally:
+        os.close(descriptor)
+
+
 def check_rooms(root: Path) -> list[str]:
     """Those that are missing. Unsupported if one is a link: nothing is reached through it."""
     missing = [room for room in ROOMS if not os.path.lexists(root / room)]
@@ -265,6 +300,25 @@ def release(locks: Iterable[FileLock]) -> None:
 
 
 # --- file names for thread ids; `file_stem` makes them ---
+
+
+def stem_of(path: str) -> str:
+    """The name of a thread's file, or of what is left of one, without its folder and ending."""
+    return os.path.basename(path).removesuffix(PACKED).removesuffix(LINES)
+
+
+def is_there(path: str) -> bool:
+    """Whether a thread has a file, plain or packed. `path` is that of the plain one."""
+    return any(os.path.lexists(name) for name in names_of(path))
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """The names to look for a thread's file under, in this order, by that of the plain one.
+
+    Where both are there, the plain one is it. While one is looked for, the thread may be packed,
+    or unpacked; the new name comes before the old one goes. So who finds neither looks again.
+    """
+    return (path, path + PACKED) * 2
 
 
 def is_stem(name: str) -> bool:

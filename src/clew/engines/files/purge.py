@@ -26,6 +26,7 @@ from clew.engines.files.blobs import Stored
 from clew.engines.files.changes import Changes
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
+from clew.engines.files.pack import remove_thread
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
 from clew.engines.shared.tables import purge as sql
 from clew.engines.shared.tables import rows
@@ -78,8 +79,7 @@ def _remove(store: OpenStore, thread: str) -> _Gone:
             # First from the index: what it remembers and is not there counts as lost.
             store.index.forget(no, file=not stays)
             wipe(store)
-            store.disk.unlink(journal.path)
-            store.disk.sync_folder(store.place.threads)
+            remove_thread(store, journal)
             with suppress(OSError):
                 # The thread is gone. If its lease cannot be ended now, the next thread of that id
                 # ends it when it is made.

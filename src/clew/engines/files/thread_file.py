@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -18,7 +20,9 @@ from clew.core.lines import (
     parse_header,
 )
 from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, refuse_special
+from clew.engines.files.frames import Frames, first_bytes, let_go
 from clew.engines.files.locks import try_flock, wait_for
+from clew.engines.files.place import PACKED, names_of
 from clew.engines.shared.plain_files import refuse_hollow
 from clew.engines.shared.tables.rows import SEQ_MAX
 
@@ -29,17 +33,25 @@ _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class ThreadFile:
-    """The file of a thread, opened to be read and appended to, with its header."""
+    """The file of a thread, opened to be read and appended to, with its header.
+
+    One that is packed is read alike, but must be unpacked before it can grow.
+    """
 
     def __init__(self, path: str, id: str, *, husk: bool, readonly: bool = False) -> None:
         self.path = path
-        flags = os.O_RDONLY if readonly else os.O_RDWR | os.O_APPEND
+        self.alone_checked = False  # whether a writer has looked that no packed one is beside it
+        self._frames: Frames | None = None
+        packed = path.endswith(PACKED)
+        flags = os.O_RDONLY if readonly or packed else os.O_RDWR | os.O_APPEND
         self.descriptor = open_regular(path, flags | _SAFELY)
         try:
             look = os.fstat(self.descriptor)
             self.inode = look.st_ino
             refuse_hollow(self.descriptor, path, look.st_size)
-            line = _first_line(self.descriptor)
+            if packed:
+                self._frames = Frames(self.descriptor, path)
+            line = _first_line(self.read(0, HEADER_BYTES_MAX))
             self.header = _header(path, line)
             if self.header.draft.id != id or self.header.purged != husk:
                 raise Corrupt(path, f"it is the file of thread {self.header.draft.id!r}")
@@ -51,7 +63,18 @@ class ThreadFile:
     def look(self) -> os.stat_result:
         return os.fstat(self.descriptor)
 
+    @property
+    def is_packed(self) -> bool:
+        return self._frames is not None
+
+    @property
+    def size(self) -> int:
+        """How many bytes its lines have, unpacked."""
+        return self.look().st_size if self._frames is None else self._frames.size
+
     def read(self, start: int, length: int) -> bytes:
+        if self._frames is not None:
+            return self._frames.read(start, length)
         data = os.pread(self.descriptor, length, start)
         while len(data) < length:
             more = os.pread(self.descriptor, length - len(data), start + len(data))
@@ -59,6 +82,13 @@ class ThreadFile:
                 break
             data += more
         return data
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Its lines, so many bytes of them; of a packed one also what lies behind damage."""
+        if self._frames is not None:
+            yield from self._frames.each()
+        else:
+            yield self.read(0, size)
 
     def hold(self, kind: int, seconds: float) -> None:
         """Lock the file itself. Its lock file can be removed; then this one still excludes."""
@@ -69,6 +99,8 @@ class ThreadFile:
 
     def close(self) -> None:
         os.close(self.descriptor)
+        if self._frames is not None:
+            let_go(self._frames)
 
 
 class LeftBehind(Struct, frozen=True):
@@ -101,8 +133,32 @@ class LeftBehind(Struct, frozen=True):
         return None
 
 
-def _first_line(descriptor: int) -> bytes:
-    line, newline, _ = os.pread(descriptor, HEADER_BYTES_MAX, 0).partition(b"\n")
+def open_thread(path: str, id: str, *, husk: bool, readonly: bool) -> ThreadFile:
+    """The file of a thread, plain or packed. FileNotFoundError if there is none."""
+    for name in (path,) if husk else names_of(path):
+        try:
+            return ThreadFile(name, id, husk=husk, readonly=readonly)
+        except FileNotFoundError:
+            continue
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def look_at(path: str) -> os.stat_result:
+    """How the file of a thread looks, plain or packed. FileNotFoundError if there is none."""
+    try:
+        return os.stat(path, follow_symlinks=False)  # as nearly always: each append looks twice
+    except FileNotFoundError:
+        pass
+    for name in names_of(path):
+        try:
+            return os.stat(name, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _first_line(data: bytes) -> bytes:
+    line, newline, _ = data.partition(b"\n")
     return line if newline else b""
 
 
@@ -132,6 +188,8 @@ def open_regular(path: str, flags: int) -> int:
             return open_regular(path, flags & ~os.O_RDWR)
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise Corrupt(path, NOT_A_FILE) from error
+        if error.errno == errno.ENOENT:
+            raise  # it has been packed, unpacked or purged since it was looked at
         text = f"{path} cannot be opened: {error.strerror}"
         raise Unavailable(text, retryable=error.errno in EXHAUSTED) from error
     return descriptor
@@ -139,10 +197,26 @@ def open_regular(path: str, flags: int) -> int:
 
 def read_header(path: str) -> Header:
     """The header alone. FileNotFoundError if there is no file: it may have been purged."""
-    if not os.path.lexists(path):
-        raise FileNotFoundError(path)
-    descriptor = open_regular(path, os.O_RDONLY | _SAFELY)
-    try:
-        return _header(path, _first_line(descriptor))
-    finally:
-        os.close(descriptor)
+    for name in names_of(path):
+        try:
+            descriptor = open_regular(name, os.O_RDONLY | _SAFELY)
+        except FileNotFoundError:
+            continue
+        try:
+            if name.endswith(PACKED):
+                data = first_bytes(descriptor, name, HEADER_BYTES_MAX)
+            else:
+                data = os.pread(descriptor, HEADER_BYTES_MAX, 0)
+            return _header(name, _first_line(data))
+        finally:
+            os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def stamp_of(stem: str, look: os.stat_result) -> int:
+    """How a file looks from outside: if this is the same, it is taken to be the same.
+
+    Its name is a part of it, so that a sum of stamps tells of a renamed file, too.
+    """
+    # A hash of integers is the same in every process, that of a string is not.
+    return hash((crc32(stem.encode()), look.st_ino, look.st_size, look.st_mtime_ns))

@@ -21,9 +21,12 @@ from clew.engines.files import leases
 from clew.engines.files.blobs import Blobs, Stored
 from clew.engines.files.changes import Changes, thread_files
 from clew.engines.files.disk import is_exhausted
+from clew.engines.files.frames import UNREADABLE_FRAME
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
+from clew.engines.files.pack import check_leftover
+from clew.engines.files.place import LINES, PACKED, is_there, stem_of
 from clew.engines.files.thread_file import read_header
 from clew.engines.shared import audit
 from clew.engines.shared.audit import MISSING_BLOB, Audit, Link, Meter, ReadRecord, ReadThread
@@ -86,7 +89,7 @@ class _Check:
         self._store = store
         self._afresh = afresh
         self._threads = sorted(thread_files(store.place.threads))
-        self._husks = sorted(thread_files(store.place.purged))
+        self._husks = sorted(thread_files(store.place.purged, packed_too=False))
         self._blobs = list(store.blobs.all())
         total = len(self._threads) + len(self._husks) + len(self._blobs)
         self._meter = Meter(progress, total, every=1)
@@ -97,9 +100,9 @@ class _Check:
         """File by file, and the index last."""
         place = self._store.place
         for name in self._threads:
-            yield self._guarded(f"{place.threads}/{name}.jsonl", self._check_thread)
+            yield self._guarded(place.named(name), self._check_thread)
         for key in self._husks:
-            yield self._guarded(f"{place.purged}/{key}.jsonl", self._check_husk)
+            yield self._guarded(f"{place.purged}/{key}{LINES}", self._check_husk)
         for blob in self._blobs:
             yield self._check_blob(blob)
         text = "{} must be a folder, and no link; what it leads to is not looked at"
@@ -115,7 +118,7 @@ class _Check:
         self, path: str, work: Callable[[str, Header], Iterator[Problem]]
     ) -> Iterator[Problem]:
         thread = None
-        name = os.path.basename(path).removesuffix(".jsonl")
+        name = stem_of(path)
         try:
             header = read_header(path)
             thread = header.draft.id
@@ -136,7 +139,7 @@ class _Check:
 
     def _check_thread(self, path: str, header: Header) -> Iterator[Problem]:
         id = header.draft.id
-        if file_stem(id) != os.path.basename(path).removesuffix(".jsonl"):
+        if file_stem(id) != stem_of(path):
             text = f"{path} is named like another thread's file; it is not used"
             yield Problem(code="misnamed", message=text, thread=id)
             return
@@ -157,8 +160,8 @@ class _Check:
                     return
                 except ClewError as error:
                     refused = error  # the lines that are to blame are named below
-                data = journal.contents()
-            lines = _Lines(path, header, data, journal, self._store.blobs, self._source(header))
+                yield from _check_beside(journal)
+            lines = _Lines(header, journal, self._store.blobs, self._source(header))
             found = list(Audit(lines, quick=False, meter=None).check())
         if refused is not None and not found:
             found = [Problem(code="damaged_thread", message=str(refused), thread=id)]
@@ -183,7 +186,7 @@ class _Check:
 
     def _check_husk(self, path: str, header: Header) -> Iterator[Problem]:
         """What is left of a purged thread."""
-        if header.key != os.path.basename(path).removesuffix(".jsonl") or not header.purged:
+        if header.key != stem_of(path) or not header.purged:
             text = f"{path} is named like another file"
             yield Problem(code="misnamed", message=text, thread=header.draft.id)
             return
@@ -192,7 +195,7 @@ class _Check:
         husk = self._afresh.husk(Source(header.draft.id, header.key, 0))
         with husk.mutex:
             husk.refresh_index()
-            lines = _Lines(path, header, husk.contents(), husk, self._store.blobs, None)
+            lines = _Lines(header, husk, self._store.blobs, None)
             yield from Audit(lines, quick=False, meter=None).check()
 
     # --- blobs and the index ---
@@ -251,10 +254,10 @@ class _Check:
         thread = one(index.db, "SELECT id, seq FROM threads WHERE no = ?", (no,)) or (name, 0)
         if there is None:
             place = self._store.place
-            path = place.husk(key) if name is None else f"{place.threads}/{name}.jsonl"
+            path = place.husk(key) if name is None else place.named(name)
             # In this order: a thread may have been made since the files were listed, and a purge
             # takes it out of the index before it removes the file.
-            there_now = os.path.lexists(path)
+            there_now = is_there(path)
             if there_now and name is not None and read_header(path).key == key:
                 return
             if index.known(key) is None:
@@ -300,6 +303,15 @@ class _Check:
 _THERE = "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?"
 
 
+def _check_beside(journal: Journal) -> Iterator[Problem]:
+    """A packed file beside the plain one is what was left over, or it is in the way."""
+    if not journal.file.is_packed and os.path.lexists(journal.path + PACKED):
+        try:
+            check_leftover(journal.file)
+        except ClewError as error:
+            yield Problem(code="strange_file", message=str(error), thread=journal.id)
+
+
 class _Lines:
     """The lines of one thread's file, also those behind damaged ones, as the audit takes them.
 
@@ -309,15 +321,12 @@ class _Lines:
 
     def __init__(
         self,
-        path: str,
         header: Header,
-        data: bytes,
         journal: Journal,
         blobs: Blobs,
         source: tuple[str, str] | None,
     ) -> None:
-        self._path = path
-        self._data = data
+        self._file, self._size = journal.file, journal.extent
         self._journal = journal
         self._blobs = blobs
         self._name = header.draft.id.encode("utf-8")
@@ -336,8 +345,12 @@ class _Lines:
         )
 
     def pages(self) -> Iterator[list[ReadRecord]]:
-        for number, text in enumerate(self._data.split(b"\n")[1:-1], start=2):
-            yield [self._read(text, f"{self._path} line {number}")]
+        number = 0
+        for piece in self._file.pieces(self._size):
+            for text in piece.split(b"\n")[:-1]:
+                number += 1
+                if number > 1:  # behind the header
+                    yield [self._read(text, f"{self._file.path} line {number}")]
 
     def _read(self, text: bytes, where: str) -> ReadRecord:
         self._seq += 1  # as far as a line that cannot be read is concerned
@@ -369,6 +382,8 @@ class _Lines:
             record = line.record(self.thread.id, large)
         except ClewError as error:
             flaw = f"it cannot be read: {error}" if is_sound(self._name, text) else _NOT_SOUND
+            if text == UNREADABLE_FRAME:
+                flaw = "the frame that it is in is damaged"
             return ReadRecord(self._seq, None, where=where, flaw=flaw)
         body = line.spilled  # a blob is named by the digest of what is in it
         return ReadRecord(line.seq, record, None, where, flaw, body, missing, body_flaw=body_flaw)

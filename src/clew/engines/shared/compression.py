@@ -126,6 +126,44 @@ def decompress_run(data: bytes, most: int) -> bytes:
 _last: list[Any] = []
 
 
+def decompress_start(data: bytes, most: int, whole: int) -> bytes | None:
+    """The first bytes of what a frame has in it; no checksum covers them.
+
+    None: it is none, or has over `whole` bytes.
+    """
+    zstd = _zstd()
+    try:
+        size = zstd.get_frame_info(data).decompressed_size
+        if size is None or size > whole:
+            return None
+        return bytes(zstd.ZstdDecompressor().decompress(data, max_length=most))
+    except (zstd.ZstdError, OverflowError, MemoryError, ValueError):
+        return None
+
+
+def unpack_first(data: bytes, at: int, most: int) -> tuple[bytes, int, int]:
+    """The frame that begins at a place, how long it is, and how much was unpacked to find out.
+
+    A length of 0: there is none, it is damaged, or it has over `most` bytes.
+    """
+    zstd = _zstd()
+    tried = 1
+    try:
+        size = zstd.get_frame_info(data[at : at + 32]).decompressed_size
+        if size is None or size > most:
+            return b"", 0, tried
+        tried += size
+        frame = zstd.ZstdDecompressor()
+        # No frame is longer than what it has in it, but for very little.
+        given = data[at : at + size + size // 128 + 256]
+        found = bytes(frame.decompress(given, max_length=size + 1))
+    except (zstd.ZstdError, OverflowError, MemoryError, ValueError):
+        return b"", 0, tried
+    if len(found) != size or not frame.eof:
+        return b"", 0, tried
+    return found, len(given) - len(frame.unused_data), tried
+
+
 @cache
 def _zstd() -> Any:
     # Loaded with the first large body: most processes never need it.

@@ -135,6 +135,7 @@ class SQLiteEngine:
             maintenance="clew.engines.sqlite.doctor:SQLiteMaintenance",
             own_files=self._own_files,
             packs=True,
+            packs_unasked=True,
             text_index_place=f"{self._own_files[0]}-search/{file_stem(self._space.name)}.db",
         )
 

@@ -7,6 +7,8 @@ and is no loss.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -29,7 +31,8 @@ from clew.core.maintenance import Budget, Lost, SalvagedThread, Sort
 from clew.core.model import Origin, Record, ThreadDraft, to_us
 from clew.engines.files.blobs import Blobs
 from clew.engines.files.disk import Disk
-from clew.engines.files.place import Place, anonymous, unescaped
+from clew.engines.files.frames import readable
+from clew.engines.files.place import LINES, PACKED, Place, anonymous, unescaped
 from clew.engines.files.tail import Damage, judge, scan
 from clew.engines.shared.plain_files import refuse_hollow
 
@@ -84,7 +87,11 @@ class FilesSalvage:
         found: list[_Thread] = []
         # What is left of purged threads comes first: forks in the other room hang on it.
         for room in ("purged", "threads"):
-            for path in sorted((self._root / room).glob("*.jsonl")):
+            paths = {*(self._root / room).glob(f"*{LINES}")}
+            if room == "threads":
+                packed = (self._root / room).glob(f"*{LINES}{PACKED}")
+                paths |= {path.with_suffix("") for path in packed}
+            for path in sorted(paths):
                 thread = self._read(path, purged=room == "purged")
                 if thread is not None:
                     found.append(thread)
@@ -95,15 +102,15 @@ class FilesSalvage:
     def _read(self, path: Path, *, purged: bool) -> _Thread | None:
         place = f"{self._where}{path.parent.name}/{path.name}"
         try:
-            with path.open("rb") as file:
-                refuse_hollow(file.fileno(), place)
-                data = file.read()
+            data = _lines_in(path, place)
         except OSError as error:
             self.notes.append(f"{place} cannot be read: {error.strerror}")
             return None
         except Corrupt as error:
             self.notes.append(f"{error}; it is left out")
             return None
+        if not path.exists():
+            place += PACKED
         header = self._header(data, place, path.stem)
         if header is None:
             self.notes.append(f"{place} cannot be read: nothing tells whose file it is")
@@ -200,7 +207,7 @@ class _Thread:
         self.size = len(self._pieces)
 
     def records(self) -> Iterator[Record | Lost]:
-        data = self._path.read_bytes()
+        data = _lines_in(self._path, self.place)
         for piece in self._pieces:
             first = self._gaps.get(piece.number, piece.seq)
             yield from (self._missing(seq, piece) for seq in range(first, piece.seq))
@@ -311,6 +318,29 @@ class _Thread:
                 taken[seq] = [_Piece(seq, number, start, end, False)]
             # Otherwise its seq is there: it was a piece of a line, or came twice.
         return [piece for seq in sorted(taken) for piece in taken[seq]]
+
+
+def _lines_in(path: Path, place: str) -> bytes:
+    """The lines of a thread's file, and those of a packed one beside it, or in its place.
+
+    Where both are there, one of them may have been cut: a line that comes twice counts once.
+    """
+    found: list[bytes] = []
+    for name in (path, path.with_name(path.name + PACKED)):
+        try:
+            with name.open("rb") as file:
+                refuse_hollow(file.fileno(), place)
+                data = file.read()
+        except FileNotFoundError:
+            continue
+        if name != path:
+            data = readable(data)
+            if found:  # without its header
+                data = data.partition(b"\n")[2]
+        found.append(data)
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return b"".join(found)
 
 
 def _lines(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
