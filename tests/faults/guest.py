@@ -21,11 +21,13 @@ def main() -> None:
         os.makedirs(f"/{name}", exist_ok=True)
     for kind, place in (("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")):
         libc.mount(kind.encode(), place.encode(), kind.encode(), 0, None)
-    for module in Path("/modules.txt").read_text().split():
-        descriptor = os.open(module, os.O_RDONLY)
-        compressed = 0 if module.endswith(".ko") else 4
-        libc.syscall(313, descriptor, b"", compressed)  # finit_module; what is built in refuses
-        os.close(descriptor)
+    waiting = Path("/modules.txt").read_text().split()
+    # Which one needs which other one is not the same in all kernels, so what refuses is tried again
+    # behind the others; what is built in refuses for ever.
+    while refused := [module for module in waiting if not load(libc, module)]:
+        if len(refused) == len(waiting):
+            break
+        waiting = refused
     words = Path("/proc/cmdline").read_text().split()
     asked = dict(word.split("=", 1) for word in words if "=" in word)
     if libc.mount(DISK.encode(), b"/disk", b"ext4", 0, b"data=ordered") != 0:
@@ -33,6 +35,15 @@ def main() -> None:
         return
     sys.path.insert(0, "/site")
     work(asked["clew.address"], asked["clew.durability"], int(asked["clew.round"]))
+
+
+def load(libc: ctypes.CDLL, module: str) -> bool:
+    descriptor = os.open(module, os.O_RDONLY)
+    try:
+        compressed = 0 if module.endswith(".ko") else 4
+        return bool(libc.syscall(313, descriptor, b"", compressed) == 0)  # finit_module
+    finally:
+        os.close(descriptor)
 
 
 def work(address: str, durability: str, number: int) -> None:

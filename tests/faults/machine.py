@@ -33,7 +33,7 @@ KERNELS = (Path("/"), HERE.parents[1] / ".venv" / "kernel")
 DISK_BYTES = 64 * 1024 * 1024
 BOOT_SECONDS = 300.0
 PACKAGES = ("apsw", "msgspec", "blake3", "pathspec", "backports", "typing_extensions")
-# In the order in which they need each other; a kernel that has one built in lacks its file.
+# About in the order in which they need each other; a kernel that has one built in lacks its file.
 MODULES = (
     *("crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4"),
     *("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci"),
