@@ -334,6 +334,13 @@ def test_what_was_asked_for_alone_is_no_damage() -> None:
     engine.create(thread())
     assert engine.path("t") == []
     grow(engine, "t", "a", "b", "c", "d")
+    for n in range(70):  # the end of the log comes nearer to the entry, one by one
+        engine.create(thread(f"t{n}"))
+        grow(engine, f"t{n}", "a")
+        facts = [FactDraft(id=f"f{i}", key="status", data=b'"busy"', time_us=i) for i in range(n)]
+        if facts:
+            engine.append(f"t{n}", facts)
+        assert engine.thread(f"t{n}").leaf == "a"
     assert engine.path("t", "b", after="b") == []
     assert ids(engine.path("t", after="a", limit=1)) == ["d"]
     assert ids(engine.path("t", after="a", limit=3)) == ["b", "c", "d"]

@@ -276,4 +276,39 @@ REASONS: dict[tuple[str, str, str], str] = {
         "leaf, size = chunk[0].parent, min(size * 2, CHUNK_MAX)",
         "2 is 3",
     ): "how much is read at once, not what",
+    (
+        "core/checked_reads",
+        "body = entry.tombstone is None and digest(entry.data) != entry.body_hash",
+        "NotEq is Eq",
+    ): "the words of an error",
+    (
+        "core/codec",
+        'short = path if len(path) <= 60 else path[:60] + "…"',
+        "60 is 61",
+    ): "the words of an error",
+    (
+        "core/codec",
+        'short = path if len(path) <= 60 else path[:60] + "…"',
+        "LtE is Lt",
+    ): "the words of an error",
+    (
+        "core/codec",
+        "return _decode_at_once(data) if len(data) < _LARGE_BYTES else _decode(data)",
+        "turned round",
+    ): "both ways give the same value",
+    (
+        "core/codec",
+        "if milliseconds != number >> 80:",
+        "RShift is LShift",
+    ): "it is written anew for each id, and the same",
+    (
+        "core/drafts",
+        'seconds(given.get("idle_seconds", 0), "idle_seconds")',
+        "0 is 1",
+    ): "either is a number of seconds",
+    (
+        "context/window",
+        "if len(chunk) < size or chunk[0].parent is None:",
+        "0 is 1",
+    ): "one more look, at nothing",
 }
