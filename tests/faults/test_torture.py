@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from faults import torture
 from faults.points import Outcome
 from faults.torture import Row, Work
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """What the parts silence is heard again by the tests that follow in this process."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def row(points: int = 3, failures: int = 0, *, control: bool = False, note: str = "") -> Row:

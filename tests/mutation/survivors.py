@@ -228,12 +228,12 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "there are no lone surrogates left: it would only be looked for them again",
     (
         "context/projection",
-        "self._writer.take_all(_messages(blocks[known:settled]), unicode=True)",
+        "self._writer.take_all(_messages(self._builder.since(known)), unicode=True)",
         "True is False",
     ): "there are no lone surrogates left: it would only be looked for them again",
     (
         "context/projection",
-        "ended.take_all(_messages(blocks[settled:]), unicode=True)",
+        "ended.take_all(_messages(blocks[self._builder.settled :]), unicode=True)",
         "True is False",
     ): "there are no lone surrogates left: it would only be looked for them again",
     (

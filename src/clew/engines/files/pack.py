@@ -80,8 +80,9 @@ def pack(
                     _log.warning("thread %r is not packed: %s", id, error)
                 # From the beginning not before the first: what gains nothing would be all that
                 # each call gets to.
-                if (done.packs or after is not None) and time.monotonic() >= until:
-                    return replace(done, complete=id == cold[-1], stopped=id)
+                late = (done.packs or after is not None) and time.monotonic() >= until
+                if late and id != cold[-1]:
+                    return replace(done, complete=False, stopped=id)
     finally:
         lock.close()
     return done
