@@ -21,12 +21,15 @@ import msgspec
 import clew
 from bench.figures import Figure, milliseconds, rate, ratio
 from bench.messages import messages
+from bench.slow_disk import slow_processes
 from bench.workshop import Workshop
 
 _COUNTS = (1, 2, 8, 16)
 _MANY = _COUNTS[-1]
 _ROUNDS = 9
 _SECONDS = 1.0
+_SLOW_ROUNDS = 5
+_DELAY_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,29 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
         yield from _figures(
             engine, {count: [stints[engine, count] for stints in rounds] for count in _COUNTS}
         )
+    yield from _on_a_slower_disk(workshop)
+
+
+def _on_a_slower_disk(workshop: Workshop) -> Iterable[Figure]:
+    """The same on SQLite, where each sync takes longer: they do not wait for each other's."""
+    path = workshop.new_path()
+    environment = slow_processes(path.parent, _DELAY_SECONDS)
+    if environment is None:
+        return
+    with ExitStack() as running:
+        crew = _crew(running, str(path), environment)
+        rounds = [
+            {count: _together(crew[:count]) for count in (1, _MANY)}
+            for _ in range(1 + _SLOW_ROUNDS)
+        ][1:]
+    stints = {count: [both[count] for both in rounds] for count in (1, _MANY)}
+    yield from _figures(f"sqlite, syncs {_DELAY_SECONDS * 1e3:.0f} ms slower", stints)
 
 
 def _figures(engine: str, stints: dict[int, list[Stint]]) -> Iterable[Figure]:
     name = f"processes: {engine},"
     one, many = stints[1], stints[_MANY]
-    is_promised = engine == "sqlite"
+    is_promised = engine != "files"
     yield ratio(
         f"{name} {_MANY} / one, rate",
         [stint.rate for stint in many],
@@ -106,11 +126,15 @@ def _least_share(stints: Sequence[Stint]) -> float:
 Process = subprocess.Popen[bytes]
 
 
-def _crew(running: ExitStack, address: str) -> list[Process]:
+def _crew(
+    running: ExitStack, address: str, environment: dict[str, str] | None = None
+) -> list[Process]:
     command = [sys.executable, "-m", "bench.groups.processes", address]
     crew = []
     for _ in range(_MANY):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
         running.enter_context(process)
         running.callback(process.stdin.close)
         crew.append(process)
