@@ -68,6 +68,51 @@ def test_a_large_body_is_not_called_damaged_because_it_cannot_be_held(
     assert more_mb < 200 or done.stdout.strip() == str(30 << 20)
 
 
+@pytest.mark.parametrize(
+    "said", ["Allocation error : not enough memory", "Unable to create ZSTD_DCtx instance."]
+)
+def test_what_zstd_says_of_no_memory_is_no_damage(
+    tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clew.engines.shared import compression
+
+    def starved() -> None:
+        raise compression._zstd().ZstdError(said)
+
+    with clew.open(tmp_path / "threads.db") as store:
+        hash = store.blobs.put(b"blob" * 100_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(compression._zstd(), "ZstdDecompressor", starved)
+            with pytest.raises(MemoryError, match=said):
+                store.blobs.get(hash)
+        assert store.blobs.get(hash) == b"blob" * 100_000
+
+
+def test_no_memory_to_unpack_a_thread_does_not_let_repair_drop_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clew.engines.shared import compression
+
+    def starved() -> None:
+        raise MemoryError
+
+    address = f"files:{tmp_path / 'threads'}"
+    with clew.open(address) as store:
+        store.create("t").append([clew.draft("event", "words " * 200) for _ in range(20)])
+        assert store.engine.pack(idle_seconds=0).packs == 1
+    packed = tmp_path / "threads" / "threads" / "t.jsonl.zst"
+    damaged = packed.read_bytes()[:-20]  # without its table, so that its frames are looked for
+    packed.write_bytes(damaged)
+    with monkeypatch.context() as patch:
+        patch.setattr(compression._zstd(), "ZstdDecompressor", starved)
+        with pytest.raises(MemoryError):
+            clew.repair(address)
+    assert packed.read_bytes() == damaged
+    clew.repair(address)
+    with clew.open(address) as store:
+        assert len(store.get("t").path()) == 20
+
+
 @pytest.mark.parametrize("engine", ["sqlite", "files", "memory"])
 def test_no_memory_to_unpack_a_blob_leaves_it_as_it_is(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch

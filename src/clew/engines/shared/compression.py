@@ -83,9 +83,13 @@ def _decompress(hash: str, size: int, data: bytes) -> bytes:
         raise Corrupt(f"blob {hash}", f"it cannot be decompressed: {error}") from error
 
 
+# How zstd says that there is no memory: it has no code of its own for that.
+_EXHAUSTED = ("not enough memory", "Unable to create", "Failed to allocate")
+
+
 def _refuse_exhausted(error: Exception) -> None:
-    """Nothing is damaged because there is no room to look at it. zstd only says so in its text."""
-    if "not enough memory" in str(error):
+    """Nothing is damaged because there is no room to look at it."""
+    if any(text in str(error) for text in _EXHAUSTED):
         raise MemoryError(str(error)) from error
 
 
@@ -137,7 +141,8 @@ def decompress_start(data: bytes, most: int, whole: int) -> bytes | None:
         if size is None or size > whole:
             return None
         return bytes(zstd.ZstdDecompressor().decompress(data, max_length=most))
-    except (zstd.ZstdError, OverflowError, MemoryError, ValueError):
+    except (zstd.ZstdError, OverflowError, ValueError) as error:
+        _refuse_exhausted(error)
         return None
 
 
@@ -157,7 +162,8 @@ def unpack_first(data: bytes, at: int, most: int) -> tuple[bytes, int, int]:
         # No frame is longer than what it has in it, but for very little.
         given = data[at : at + size + size // 128 + 256]
         found = bytes(frame.decompress(given, max_length=size + 1))
-    except (zstd.ZstdError, OverflowError, MemoryError, ValueError):
+    except (zstd.ZstdError, OverflowError, ValueError) as error:
+        _refuse_exhausted(error)
         return b"", 0, tried
     if len(found) != size or not frame.eof:
         return b"", 0, tried
