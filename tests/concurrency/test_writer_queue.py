@@ -27,7 +27,7 @@ from queues import (
 import clew
 from clew.core.model import Entry
 from clew.engines.shared import group_commit
-from clew.engines.sqlite import connections, writer_queue
+from clew.engines.sqlite import connections, mailbox, writer_queue
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a queue on Linux only")
 
@@ -46,31 +46,23 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One item for each work that had to wait in the queue."""
-    found: list[None] = []
-    wait = writer_queue.WriterQueue._wait
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For each work that had to wait in the queue, how many times it looked around."""
+    found: list[int] = []
+    ask, wait = mailbox.Mailbox.ask, mailbox.Mailbox.wait
+
+    def count(self: mailbox.Mailbox, seconds: float) -> bool:
+        found[-1] += 1
+        return wait(self, seconds)
+
     monkeypatch.setattr(
-        writer_queue.WriterQueue, "_wait", lambda *arguments: (found.append(None), wait(*arguments))
+        mailbox.Mailbox, "ask", lambda *arguments: (found.append(0), ask(*arguments))
     )
+    monkeypatch.setattr(mailbox.Mailbox, "wait", count)
     return found
 
 
-# --- the order ------------------------------------------------------------------------------
-
-
-def test_processes_write_in_the_order_in_which_they_came(path: Path) -> None:
-    workers = [start("append_when_told", path, f"w{n}", 1) for n in range(4)]
-    for worker in workers:
-        assert worker.stdout.readline() == "ready\n"
-    with another_at_front(path):
-        for n, worker in enumerate(workers, 1):
-            tell_all([worker])
-            until(lambda n=n: waiting(path) == n)
-    for worker in workers:
-        said(worker)
-    with clew.open(path) as store:
-        assert [e.body["from"] for e in store.get("t").path()] == [f"w{n}" for n in range(4)]
+# --- who writes with whom --------------------------------------------------------------------
 
 
 def test_writers_that_come_while_their_process_waits_are_written_with_it(path: Path) -> None:
@@ -121,7 +113,7 @@ def test_the_log_stays_short_while_several_processes_write(path: Path) -> None:
 # --- the one at the front does not leave -----------------------------------------------------
 
 
-def test_a_stopped_process_holds_nobody_up_for_long(path: Path, waits: list[None]) -> None:
+def test_a_stopped_process_holds_nobody_up_for_long(path: Path, waits: list[int]) -> None:
     stopped = start("stop_at_front", path)
     until(
         lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
@@ -130,14 +122,14 @@ def test_a_stopped_process_holds_nobody_up_for_long(path: Path, waits: list[None
         thread = store.get("t")
         for n in range(20):
             thread.append("event", n)
-        assert len(waits) == 1, "it waits once, and not again while the queue is stuck"
+        assert waits[0] > 10, "it waits long once,"
+        assert max(waits[1:]) <= 3, "and not again while the queue is stuck"
         os.kill(stopped.pid, signal.SIGCONT)
         assert stopped.stdout.readline() == "went on\n"
-        until(lambda: place_of(store)._left.is_over)
+        said(stopped)
         append_in_queue(thread, path, "in the queue again")
-        assert len(waits) == 2
+        assert not place_of(store)._is_stuck
         assert [e.body for e in thread.path()] == ["before", *range(20), "in the queue again"]
-    said(stopped)
 
 
 def test_a_killed_process_is_taken_out_of_the_queue(path: Path) -> None:
@@ -181,10 +173,10 @@ def test_the_time_in_the_queue_is_no_longer_there_for_sqlite(
         said(other)
         assert len(allowed) == 2
         assert allowed[0] <= 0.3, "a quarter is for the queue"
-        assert allowed[1] == 0.4
+        assert 0.3 < allowed[1] < 0.4
 
 
-def test_a_caller_without_patience_does_not_wait(path: Path, waits: list[None]) -> None:
+def test_a_caller_without_patience_does_not_wait(path: Path, waits: list[int]) -> None:
     with clew.open(path, busy_seconds=0) as store, another_at_front(path):
         store.get("t").append("event", "written")
     assert waits == []
@@ -199,22 +191,6 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_store_usable(path: Path) -> None:
         assert said(worker) == ["interrupted", "written"]
     with clew.open(path) as store:
         assert [e.body for e in store.get("t").path()] == ["after"]
-        assert store.verify() == []
-
-
-def test_ctrl_c_waits_for_a_commit_that_has_begun(path: Path) -> None:
-    """The thread of the queue is then in the middle of the caller's connection."""
-    worker = start("interrupt_at_front", path)
-    with another_at_front(path):
-        assert worker.stdout.readline() == "ready\n"
-        tell_all([worker])
-        until(lambda: waiting(path) == 1)
-    assert worker.stdout.readline() == "begun\n"
-    worker.send_signal(signal.SIGINT)
-    tell_all([worker])
-    assert said(worker) == ["committed", "interrupted", "written"]
-    with clew.open(path) as store:
-        assert [e.body for e in store.get("t").path()] == ["interrupted", "after"]
         assert store.verify() == []
 
 
@@ -278,16 +254,16 @@ def test_a_lock_that_was_replaced_is_taken_only_if_it_is_a_file(path: Path, kind
             other.execute("ROLLBACK")
         other.close()
         thread.append("event", "after")
-        known = place_of(store)._lock
-        assert known is not None
+        queue = place_of(store)
         if kind == "another file":
-            assert known.identity == (lock.stat().st_dev, lock.stat().st_ino)
-        assert (known.descriptor >= 0) == (kind in ("another file", "deleted", "a dangling link"))
+            assert queue._identity == (lock.stat().st_dev, lock.stat().st_ino)
+        has_queue = queue._mailbox is not None
+        assert has_queue == (kind in ("another file", "deleted", "a dangling link"))
         assert len(thread.path()) == 3
 
 
 def test_a_lock_of_another_user_is_done_without(
-    path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[None]
+    path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[int]
 ) -> None:
     owner = path.stat().st_uid
     stat = os.fstat
@@ -299,82 +275,70 @@ def test_a_lock_of_another_user_is_done_without(
     assert waits == []
 
 
-@pytest.mark.parametrize("without", ["threads", "such locks", "Linux"])
+@pytest.mark.parametrize("without", ["such locks", "Linux"])
 def test_a_system_without_what_the_queue_needs_writes_all_the_same(
     path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
-    def refuse(*arguments: object) -> None:
-        raise RuntimeError("can't start new thread")
-
     def unknown(*arguments: object) -> None:
         raise OSError(22, "Invalid argument")
 
     with clew.open(path) as store, another_at_front(path):
         thread = store.get("t")
         with monkeypatch.context() as patch:
-            if without == "threads":
-                patch.setattr(threading.Thread, "start", refuse)
-            elif without == "Linux":
+            if without == "Linux":
                 patch.setattr(writer_queue.sys, "platform", "darwin")
             else:
-                patch.setattr(writer_queue.fcntl, "fcntl", unknown)
+                patch.setattr(mailbox.fcntl, "fcntl", unknown)
             for n in range(3):
                 thread.append("event", n)
         assert [e.body for e in thread.path()] == [0, 1, 2]
 
 
-# --- the thread of the queue -----------------------------------------------------------------
-
-
-def queue_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "clew-queue"]
-
-
-def wait_once(store: clew.Store, path: Path) -> None:
-    """Afterwards the queue has a thread."""
-    append_in_queue(store.get("t"), path, "waits")
-    assert len(queue_threads()) == 1
+# --- what it leaves behind -------------------------------------------------------------------
 
 
 def test_a_process_that_forks_has_a_queue_on_both_sides(path: Path) -> None:
     with clew.open(path) as store:
         thread = store.get("t")
-        wait_once(store, path)
+        append_in_queue(thread, path, "waits")
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                os.write(write, f"{len(queue_threads())}".encode())
-                wait_once(store, path)
-                os.write(write, b" ok")
+                append_in_queue(store.get("t"), path, "waits")
+                os.write(write, b"ok")
             except BaseException as error:
                 os.write(write, repr(error).encode())
             os._exit(0)
         os.waitpid(child, 0)
-        assert queue_threads() == [], "it has ended before the fork"
-        assert os.read(read, 1000) == b"0 ok"
-        wait_once(store, path)
+        assert os.read(read, 1000) == b"ok"
+        append_in_queue(thread, path, "waits")
         os.close(read)
         os.close(write)
         assert [e.body for e in thread.path()] == ["waits"] * 3
-    assert queue_threads() == []
 
 
-def test_a_lone_writer_has_no_thread_and_never_waits(path: Path, waits: list[None]) -> None:
+def test_a_lone_writer_leaves_nothing_in_the_lock_and_never_waits(
+    path: Path, waits: list[int]
+) -> None:
     with clew.open(path) as store:
         for n in range(10):
             store.get("t").append("event", n)
-        assert queue_threads() == []
     assert waits == []
+    assert Path(f"{path}-lock").stat().st_size == 0
 
 
 @pytest.mark.parametrize("how", ["closed", "forgotten"])
-def test_a_store_that_is_left_leaves_no_thread_and_no_file_open(path: Path, how: str) -> None:
+def test_a_store_that_is_left_leaves_no_file_and_no_socket_open(path: Path, how: str) -> None:
+    def open_files() -> list[str]:
+        names = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
+        return [name for name in names if name.startswith(str(path)) or "socket:" in name]
+
+    before = open_files()
     store: clew.Store | None = clew.open(path)
-    wait_once(store, path)
+    append_in_queue(store.get("t"), path, "waits")
+    assert len(open_files()) > len(before)
     if how == "closed":
         store.close()
     del store
-    until(lambda: gc.collect() < 0 or not queue_threads(), 10)
-    open_files = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
-    assert not [name for name in open_files if name.startswith(str(path))]
+    until(lambda: gc.collect() < 0 or sorted(open_files()) == sorted(before), 10)

@@ -10,7 +10,8 @@ import sys
 import time
 
 import clew
-from clew.engines.sqlite import late_sync
+from clew.engines.sqlite.mailbox import Guest
+from clew.engines.sqlite.writer_queue import CROWD_WRITES
 
 
 def tell(line: str) -> None:
@@ -45,7 +46,7 @@ def stop_at_front(path: str) -> None:
     with clew.open(path) as store:
         store.get("t").append("event", "before")
         connections = store.engine._connections  # type: ignore[attr-defined]
-        connections._queue.run(lambda: os.kill(os.getpid(), signal.SIGSTOP), lambda: None)
+        connections._queue.run(lambda: os.kill(os.getpid(), signal.SIGSTOP))
         tell("went on")
         sys.stdin.readline()
 
@@ -64,38 +65,39 @@ def interrupt_in_queue(path: str) -> None:
         tell("written")
 
 
-def interrupt_at_front(path: str) -> None:
-    """The same for an append that is committed by the thread of the queue; it goes on when told."""
+def write_for_others(path: str, moment: str, signal_name: str) -> None:
+    """Write with an append of its own what others ask for, and do something to itself meanwhile.
+
+    At the front it says so, and goes on when told; then it says how many requests it has taken.
+    """
+
+    def strike(now: str) -> None:
+        if now == moment:
+            os.kill(os.getpid(), getattr(signal, signal_name))
+
+    def guests(most: int) -> list[Guest]:
+        tell("at front")
+        sys.stdin.readline()
+        strike("before")
+        found = take(most)
+        tell(f"took {len(found)}")
+        strike("taken")
+        return found
+
+    def reply(guests: list[Guest]) -> None:
+        strike("committed")
+        answer(guests)
+
     with clew.open(path) as store:
         thread = store.get("t")
-        commit = store.engine._commit  # type: ignore[attr-defined]
-
-        def slow_commit(*arguments: object) -> None:
-            tell("begun")
-            sys.stdin.readline()
-            commit(*arguments)
-            tell("committed")
-
-        store.engine._commit = slow_commit  # type: ignore[attr-defined]
-        tell("ready")
-        sys.stdin.readline()
-        try:
-            thread.append("event", "interrupted")
-            tell("not interrupted")
-        except KeyboardInterrupt:
-            tell("interrupted")
-        store.engine._commit = commit  # type: ignore[attr-defined]
-        thread.append("event", "after")
+        thread.append("event", "opens the queue")
+        connections = store.engine._connections  # type: ignore[attr-defined]
+        queue = connections._queue
+        queue._crowd = CROWD_WRITES
+        take, connections.guests = connections.guests, guests
+        answer, queue._mailbox.reply = queue._mailbox.reply, reply
+        thread.append("event", "its own")
         tell("written")
-
-
-def die_before_sync(path: str) -> None:
-    """Commit among others, and be killed before the log is synced."""
-    with clew.open(path) as store:
-        late_sync.sync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
-        tell("ready")
-        sys.stdin.readline()
-        store.get("t").append("event", "last words", id="e1")
 
 
 def write_with_sqlite(path: str) -> None:
@@ -206,15 +208,14 @@ ROLES = {
         append,
         append_when_told,
         crash_loop,
-        die_before_sync,
         fork_ids,
         get_or_create,
         hold_lease,
-        interrupt_at_front,
         interrupt_in_queue,
         stop_at_front,
         take_steps_and_hang,
         take_turn_and_hang,
+        write_for_others,
         write_with_sqlite,
     )
 }

@@ -23,7 +23,7 @@ from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled, patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.late_sync import LateSync
+from clew.engines.sqlite.mailbox import Guest
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
 from clew.engines.sqlite.writer_queue import WriterQueue
 
@@ -49,6 +49,10 @@ _PRAGMAS = {
 # Its lock is held while a store is opened, too: a fork in the middle of that would leave a
 # connection open on both sides.
 _open_stores = OpenStores()
+
+
+def _nothing() -> None:
+    """What is asked of other processes by those that have nothing to ask of them."""
 
 
 class Sides:
@@ -104,7 +108,6 @@ class StoreConnection(apsw.Connection):
     """
 
     names: place.Names | None = None  # None: who made it looks by itself
-    is_late = False  # its commits do not sync the log
 
 
 class Connections:
@@ -147,9 +150,9 @@ class Connections:
         self.pid = os.getpid()
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
-        self._queue = WriterQueue(str(self.path), self._busy_seconds)
-        # Below another file layer than the system's, only that one can sync.
-        self._late = None if self._vfs else LateSync(self.real_path, f"{self.path}-lock")
+        self._queue = WriterQueue(
+            str(self.path), self._busy_seconds, synced=self._synchronous == "FULL"
+        )
         self._writer: StoreConnection | None = None
         self._idle: list[StoreConnection] = []
         self._busy = 0
@@ -210,60 +213,64 @@ class Connections:
                 db.close()
                 raise
             db.set_busy_handler(self._queue.ask_again)
+            self._queue.store = self.main
             self._writer = db
             self._writer.set_wal_hook(self.log.grown)
         return self._writer
 
-    def at_front(self, work: Callable[[StoreConnection], None]) -> None:
-        """Write something, when the processes that came before us have written.
+    def at_front(
+        self,
+        work: Callable[[StoreConnection], None],
+        ask: Callable[[], bytes | None] = _nothing,
+    ) -> bytes | None:
+        """Write something, when those at the front have written; the caller holds `write_lock`.
 
-        The caller holds `write_lock`, and waits: a thread of the queue may do the work. Where
-        others wait, it is synced when they may go on.
+        Or let another process write it, see `WriterQueue.run`.
         """
         db = self.writer()
+        # Processes write for each other where each has the same layer of files below it.
+        answer = self._queue.run(lambda: work(db), _nothing if self._vfs else ask)
+        if answer is None and self.log.is_long:
+            self._shorten_log(db)
+        return answer
 
-        def write() -> None:
-            try:
-                self._choose_sync(db)
-                work(db)
-            except BaseException:
-                if self._late is not None:
-                    self._late.end()
-                raise
+    def _shorten_log(self, db: StoreConnection) -> None:
+        """Copy the log into the file, so that it can start anew."""
+        if self._queue.is_crowded:
+            self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)  # most of it, while others write
+        # And what came meanwhile where nobody else writes: it would never be copied to its end.
+        self._queue.run(lambda: self.log.copied(*self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)))
 
-        self._queue.run(write, lambda: self._sync_late(db))
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether another process may still write what it was asked to."""
+        return self._queue.is_in_doubt
 
-    def _choose_sync(self, db: StoreConnection) -> None:
-        """Who syncs the log: SQLite in its commit or, where others wait for that, we behind it."""
-        late = (
-            self._late is not None
-            and self._synchronous == "FULL"
-            and self._queue.is_crowded
-            and self._late.announce()
-        )
-        if late != db.is_late:
-            db.pragma("synchronous", "NORMAL" if late else "FULL")
-            db.is_late = late
+    def guests(self, most: int) -> list[Guest]:
+        """What other processes ask for; within the transaction at the front."""
+        return [] if self._vfs else self._queue.guests(most)
 
-    def _sync_late(self, db: StoreConnection) -> None:
-        if db.is_late and self._late is not None:
-            try:
-                self.sync_log()
-            finally:
-                self._late.end()
-            if self.log.is_long and not self.log.is_nearly_copied:
-                # While others write. What is left takes but a moment, the next time at the front.
-                self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE, to_its_end=False)
+    def commit(self, db: apsw.Connection) -> None:
+        began = time.monotonic()
+        db.execute("COMMIT")
+        self._queue.commit_seconds = time.monotonic() - began
 
     def sync_log(self) -> None:
         """What can be read now is on disk when this returns. Unavailable: it is not known."""
-        if self._late is None:
-            return
         try:
-            self._late.sync()
+            log = os.open(f"{self.real_path}-wal", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                sync(log)
+            finally:
+                os.close(log)
+        except FileNotFoundError:
+            return  # all is in the file, which was synced before the log was taken away
         except OSError as error:
-            self.poisoned_by(error)
-            raise Unavailable(str(self.poison), retryable=False, committed=None) from error
+            raise Unavailable(
+                f"{self.real_path}-wal cannot be synced ({error}): what is asked for is stored, and"
+                " may not be on disk yet; retry with the same ids",
+                committed=None,
+            ) from error
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
@@ -274,8 +281,6 @@ class Connections:
             self.confirm(db)
             db.execute("BEGIN")
             yield db
-            if self._late is not None and self._late.is_awaited:
-                self.sync_log()
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         except UnicodeDecodeError as error:
@@ -308,24 +313,26 @@ class Connections:
         if db is not None:
             db.close()
 
-    def copy_log(self, db: StoreConnection, mode: int, *, to_its_end: bool = True) -> None:
-        """Bring the log back into the file; at the front, or others write and it has no end.
+    def copy_log(self, db: StoreConnection, mode: int) -> tuple[int, int]:
+        """Bring the log back into the file: how many pages it has, and how many are copied.
 
         Whatever becomes of it: what was committed before is safe in the log.
         """
         try:
             self.confirm(db)
-            pages, copied = db.wal_checkpoint(mode=mode)
-            if to_its_end:
-                self.log.copied(pages, copied)
-            else:
-                self.log.is_nearly_copied = True
+            return db.wal_checkpoint(mode=mode)
         except (apsw.BusyError, apsw.LockedError):
             pass  # readers are in the way, or another process is at it: the next one will do it
         except Unavailable:
             pass  # the store was replaced under us, which the next call will say
         except apsw.Error as error:
             self.poisoned_by(error)  # only this handle does not know the file's state
+        return 0, 0
+
+    def empty_log(self, db: StoreConnection, mode: int) -> None:
+        """At the front, after something was removed: it must live on nowhere beside the file."""
+        self._queue.wipe()
+        self.log.copied(*self.copy_log(db, mode))
 
     # --- opening ---
 
@@ -454,8 +461,6 @@ class Connections:
             db.close()
         self._writer = None
         self._queue.close()
-        if self._late is not None:
-            self._late.close()
         return quiet
 
     def before_fork(self) -> None:
@@ -482,12 +487,9 @@ class Log:
     def __init__(self) -> None:
         self._pages = 0
         self._limit = CHECKPOINT_PAGES
-        self.is_nearly_copied = False  # all but what was written meanwhile
 
     def grown(self, db: apsw.Connection, name: str, pages: int) -> int:
         """SQLite's hook after each commit. It holds no reference to the connection's owner."""
-        if pages < self._pages:
-            self.is_nearly_copied = False  # it has begun anew
         self._pages = pages
         return apsw.SQLITE_OK
 
@@ -495,7 +497,6 @@ class Log:
         # While a reader keeps the log from starting anew, trying at every commit would be waste.
         self._limit = CHECKPOINT_PAGES + (0 if copied >= pages else pages)
         self._pages = 0
-        self.is_nearly_copied = False
 
     @property
     def is_long(self) -> bool:
@@ -544,6 +545,10 @@ def _ended(db: apsw.Connection) -> bool:
     except apsw.Error:
         db.close(True)
         return False
+
+
+# A name of its own, so that a test can let it fail.
+sync = getattr(os, "fdatasync", os.fsync)
 
 
 # --- apsw's errors as ours, in one place ---

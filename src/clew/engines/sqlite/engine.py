@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,13 +42,22 @@ from clew.core.names import check_namespace, file_stem
 from clew.core.parts import loading
 from clew.core.removal import Erased, Purged, Swept
 from clew.engines.shared.clock import now
-from clew.engines.shared.compression import pack, pack_large
+from clew.engines.shared.compression import Packed, pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
-from clew.engines.shared.group_commit import GroupCommit, Ticket
+from clew.engines.shared.group_commit import BATCH_MAX, GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, erase, leases, write
 from clew.engines.sqlite import pack as packing
 from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
+from clew.engines.sqlite.guests import (
+    REFUSED,
+    Append,
+    from_answer,
+    from_request,
+    to_answer,
+    to_request,
+)
+from clew.engines.sqlite.mailbox import REQUEST_BYTES_MAX, Guest
 from clew.engines.sqlite.view import ReadOnlyConnections
 
 T = TypeVar("T")
@@ -156,19 +166,24 @@ class SQLiteEngine:
         fence: int | None = None,
     ) -> list[Record]:
         packed = pack_large(drafts, blobs.SPILL_BYTES)
-        return self._submit(
-            lambda db: write.append(
-                db,
-                self._standings,
-                self._lineages,
-                self._space.no,
-                thread,
-                drafts,
-                packed,
-                expect=expect,
-                fence=fence,
-                clock=self._clock,
-            )
+        append = Append(self._space.no, thread, drafts, expect, fence)
+        # What is large goes into blobs, and no other process is asked to write those.
+        return self._submit(lambda db: self._append(db, append, packed), None if packed else append)
+
+    def _append(
+        self, db: apsw.Connection, append: Append, packed: Mapping[str, Packed]
+    ) -> list[Record]:
+        return write.append(
+            db,
+            self._standings,
+            self._lineages,
+            append.space,
+            append.thread,
+            append.drafts,
+            packed,
+            expect=append.expect,
+            fence=append.fence,
+            clock=self._clock,
         )
 
     def lease(self, thread: str, request: LeaseRequest) -> Lease | None:
@@ -325,9 +340,9 @@ class SQLiteEngine:
 
         return self._submit(forgetful)
 
-    def _submit(self, work: Callable[[apsw.Connection], T]) -> T:
+    def _submit(self, work: Callable[[apsw.Connection], T], append: Append | None = None) -> T:
         self._enter()
-        return self._commits.run(work)
+        return self._commits.run(work, append)
 
     def _enter(self) -> None:
         self._connections.check()
@@ -338,44 +353,59 @@ class SQLiteEngine:
         """Commit a batch, filling in what became of each ticket; failed ones leave no trace."""
         connections = self._connections
         with connections.write_lock:
-            try:
-                connections.at_front(lambda db: self._commit(db, batch))
-            except (apsw.Error, ClewError) as error:
-                # Tickets that had failed on their own keep their own error.
-                for ticket in batch:
-                    ticket.error = ticket.error or self._explain(error)
-                return
+            due = batch
+            while due:
+                work = partial(self._commit, batch=batch, due=due)
+                try:
+                    answer = connections.at_front(work, partial(_ask, due))
+                except (apsw.Error, ClewError) as error:
+                    # Tickets that had failed on their own keep their own error.
+                    for ticket in due:
+                        ticket.error = ticket.error or self._explain(error)
+                    return
+                # What another process wrote for us is done; what it refused we do ourselves.
+                due = [] if answer is None else _settle(due, answer)
         # Read without the lock. A waiter that is missed here looks again after POLL_SECONDS.
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
 
-    def _commit(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
-        self._commits.admit(batch)
-        self._run(db, batch)
-        log = self._connections.log
-        if log.is_long and (log.is_nearly_copied or not db.is_late):
-            # Before others go on: while they write, the log would not be copied to its end, and
-            # could not start anew.
-            self._connections.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)
+    def _commit(
+        self, db: StoreConnection, batch: list[Ticket[Any]], due: list[Ticket[Any]]
+    ) -> None:
+        """Run those of a batch that are due, and in the same transaction what others ask for."""
+        if due is batch:
+            self._commits.admit(batch)
+        guests: list[Guest] = []
+        try:
+            self._run(db, due, guests)
+        except apsw.Error:
+            for guest in guests:
+                guest.answer = REFUSED  # one of theirs may be the reason
+            raise
 
-    def _run(self, db: StoreConnection, batch: list[Ticket[Any]]) -> None:
+    def _run(self, db: StoreConnection, batch: list[Ticket[Any]], guests: list[Guest]) -> None:
         db.execute("BEGIN IMMEDIATE")
         try:
             self._connections.confirm(db)
             self._standings.begin(db)
             changes = db.total_changes()
-            if len(batch) == 1:
+            answers: list[bytes] = []
+            guests += self._connections.guests(BATCH_MAX - len(batch))
+            if len(batch) == 1 and not guests:
                 # Without a savepoint: if it fails, there is nothing else to keep.
                 batch[0].result = batch[0].work(db)
             else:
                 for ticket in batch:
                     _run_apart(db, ticket)
-            db.execute("COMMIT")
+                answers = [self._run_guest(db, guest.request) for guest in guests]
+            self._connections.commit(db)
             self._standings.committed(db)
             if db.total_changes() == changes and self._durability == "full":
-                # A retry, answered by what is stored; who stored it may have died before its sync.
+                # A retry, answered by what is stored; who stored it may do so without a sync.
                 self._connections.sync_log()
+            for guest, answer in zip(guests, answers, strict=True):
+                guest.answer = answer
         except BaseException as error:
             if isinstance(error, Corrupt):
                 let_go(error)
@@ -386,12 +416,34 @@ class SQLiteEngine:
                     db.execute("ROLLBACK")
             raise
 
+    def _run_guest(self, db: apsw.Connection, request: bytes) -> bytes:
+        """The answer to what another process asks for. If something is wrong, it alone fails."""
+        results: list[list[Record] | None] = []
+        for append in from_request(request):
+            ticket: Ticket[list[Record]] = Ticket(partial(self._append, append=append, packed={}))
+            try:
+                _run_apart(db, ticket)
+            except apsw.Error:
+                if not db.in_transaction:
+                    raise  # SQLite has taken all of it back
+                db.execute("ROLLBACK TO one")
+                db.execute("RELEASE one")
+            results.append(ticket.result)
+        return to_answer(results)
+
     def _explain(self, error: apsw.Error | ClewError) -> ClewError:
         if isinstance(error, ClewError):
             return error
         if self._connections.poison is not None:
             failure: ClewError = Unavailable(
                 self._connections.poison, retryable=False, committed=None
+            )
+        elif self._connections.is_in_doubt and isinstance(error, apsw.BusyError):
+            failure = Unavailable(
+                f"{self._connections.path} is being written by another process, which does not go "
+                "on, and was about to write this as well; whether it does is unknown: retry with "
+                "the same ids",
+                committed=None,
             )
         else:
             failure = translate(error, str(self._connections.path))
@@ -405,7 +457,7 @@ class SQLiteEngine:
             if not connections.usable:
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
             with suppress(Unavailable):  # it cannot be opened again: the next call will say so
-                connections.at_front(lambda db: connections.copy_log(db, mode))
+                connections.at_front(lambda db: connections.empty_log(db, mode))
 
     # --- reading ---
 
@@ -500,6 +552,24 @@ class SQLiteEngine:
 
     def close(self) -> None:
         self._connections.close()
+
+
+def _ask(batch: list[Ticket[Any]]) -> bytes | None:
+    """What another process could do for us; None if not all of it are appends that it can write."""
+    appends = [ticket.told for ticket in batch if isinstance(ticket.told, Append)]
+    if len(appends) < len(batch):
+        return None
+    for append in appends:
+        append.doubt()
+    request = to_request(appends)
+    return request if len(request) <= REQUEST_BYTES_MAX else None
+
+
+def _settle(batch: list[Ticket[Any]], answer: bytes) -> list[Ticket[Any]]:
+    """Fill in what another process has written; those that it has not are left."""
+    for ticket, records in zip(batch, from_answer(answer, len(batch)), strict=True):
+        ticket.result = records
+    return [ticket for ticket in batch if ticket.result is None]
 
 
 def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:

@@ -2,13 +2,15 @@
 
 SQLite has a lock for writers, but no queue before it: a process that finds it taken sleeps, looks
 again, and gets it if it looks at the right moment. With many processes most looks are in vain,
-and some wait very long. So each process first takes a lock that the kernel keeps a queue for, and
-then, at the front, finds SQLite's lock free.
+and some wait very long. So each process first takes a lock of ours: who has it is at the *front*,
+and finds SQLite's lock free. The others leave word in a mailbox beside the store and sleep. The one
+at the front writes what they ask for together with its own, in one transaction and with one sync,
+wakes them, and calls one that came meanwhile to the front.
 
 The queue is a courtesy: SQLite's lock is the one that counts, for us and for every other program.
 A process that does not reach the front in time, because the one that is there was stopped for one,
-goes to SQLite all the same, and so does one that cannot queue at all. The kernel takes a process
-that dies out of the queue.
+goes to SQLite all the same, and so does one that cannot queue at all. The kernel takes the lock
+from a process that dies, and those who wait look at it now and then by themselves.
 
 The lock is one of an open file, on the first byte of the file of the host's lock. Only on Linux is
 it apart from `flock`, which the host's lock is; elsewhere there is no queue.
@@ -16,123 +18,146 @@ it apart from `flock`, which the host's lock is; elsewhere there is no queue.
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 import sys
-import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
 
+from clew.engines.shared.group_commit import SLOW_COMMIT_SECONDS
 from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
+from clew.engines.sqlite.mailbox import Guest, Mailbox, wants_front
 
 CROWD_WRITES = 64  # so long after somebody had to wait, others are expected to wait again
+LOOK_SECONDS = 0.02  # between two looks of one who waits, if nobody rings
 _SHARE = 0.25  # of a writer's patience; the rest is left for SQLite's lock
-_TAKEN = (errno.EAGAIN, errno.EACCES)
-
-if sys.platform == "linux":
-    import fcntl
-
-    def _request(kind: int) -> bytes:
-        return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 1, 0)  # C's struct flock
-
-    _ENTER, _LEAVE = _request(fcntl.F_WRLCK), _request(fcntl.F_UNLCK)
 
 
 class WriterQueue:
     """The place of one handle in the queue. It serves one thread at a time.
 
-    Nothing but a signal ends the wait for such a lock, and a library has no signals of its own. So
-    a thread of the queue waits, when there is something to wait for. At the front it does the work
-    itself: to wake the caller first would let the whole queue wait for that.
+    `synced`: what the handle acknowledges is on disk.
     """
 
-    def __init__(self, store: str, patience_seconds: float) -> None:
-        self._store = store
-        self._path = f"{store}-lock"
+    def __init__(self, path: str, patience_seconds: float, *, synced: bool) -> None:
+        self.store: place.Id | None = None  # the file that the handle has open
+        self._path = path
         self._seconds = patience_seconds
+        self._synced = synced
         self._patience = patience(patience_seconds)
         self._waiting_since: float | None = None
-        self._was_interrupted = False
-        self._lock: _Lock | None = None  # opened when it is needed first
-        self._moved = False  # the name of the lock leads to another file by now
-        self._left: _Task | None = None  # what was done before it came to the front
+        self._is_open = False  # it is when it is needed first
+        self._mailbox: Mailbox | None = None  # None: there is no queue
+        self._identity: place.Id | None = None  # of the lock's file
+        self._moved = False  # its name leads to another file by now
+        self._is_at_front = False
+        self._is_stuck = False  # the one at the front did not leave in time
+        self._yields = False  # another one could not come to the front for us
         self._crowd = 0
+        self._guests: list[Guest] = []
+        self.is_in_doubt = False  # another process may still write what we asked it for
+        self.commit_seconds = 0.0  # that the last commit took
 
     @property
     def is_crowded(self) -> bool:
-        """Whether this process had to wait for others not long ago."""
+        """Whether this process met others in the queue not long ago."""
         return self._crowd > 0
 
-    def run(self, work: Callable[[], None], afterwards: Callable[[], None]) -> None:
+    def run(
+        self, work: Callable[[], None], ask: Callable[[], bytes | None] = lambda: None
+    ) -> bytes | None:
         """Do `work` at the front of the queue, or elsewhere if it does not get there in time.
 
-        What is left to be done `afterwards` is done when others may come to the front.
+        If we have to wait, another process may do it, from the bytes that `ask` gives. Then its
+        answer is returned; None: `work` was done.
         """
         self._crowd = max(0, self._crowd - 1)
-        lock = self._lock
-        if lock is None or self._moved:
-            lock = self._open()
-        if self._left is not None and self._left.is_over:
-            self._left = None
-        if lock.descriptor < 0 or self._left is not None:  # no queue, or one that does not move
+        self.is_in_doubt = False
+        if not self._is_open or self._moved:
+            self._open()
+        mailbox = self._mailbox
+        if mailbox is None:
             work()
-            afterwards()
-            return
+            return None
         try:
-            fcntl.fcntl(lock.descriptor, fcntl.F_OFD_SETLK, _ENTER)
-        except OSError as error:
-            if error.errno in _TAKEN and self._seconds > 0:
-                self._crowd = CROWD_WRITES
-                self._wait(lock, work, afterwards)
-            else:
-                work()  # a file system without such locks, or a caller without patience
-                afterwards()
-            return
-        try:
-            work()
-        finally:
-            _leave(lock.descriptor)
-        afterwards()
-
-    def _wait(self, lock: _Lock, work: Callable[[], None], afterwards: Callable[[], None]) -> None:
-        task = _Task(work, afterwards)
-        self._waiting_since = time.monotonic()
-        try:
-            try:
-                if lock.hand_over(task):
-                    task.done.acquire(timeout=min(self._seconds * _SHARE, threading.TIMEOUT_MAX))
-            except BaseException:  # Ctrl-C
-                self._was_interrupted = True
-                self._withdraw(task)
-                raise
-            if self._withdraw(task):
+            answer = self._come(mailbox, ask)
+            if answer is None:
                 work()
-                afterwards()
-            elif task.error is not None:
-                raise task.error
+            return answer
         finally:
             self._waiting_since = None
-            self._was_interrupted = False
+            if self._is_at_front:
+                self._leave(mailbox)
 
-    def _withdraw(self, task: _Task) -> bool:
-        """Whether it had not begun, and now never will. Otherwise it is over."""
-        if task.claim.acquire(blocking=False):
-            task.work = task.afterwards = None
-            self._left = task
-            return True
-        interruption: BaseException | None = None
-        while not task.is_over:
-            # The thread uses the caller's connection: the caller may not go on before it has ended.
-            try:
-                task.done.acquire()
-            except BaseException as error:
-                interruption, self._was_interrupted = error, True
-        if interruption is not None:
-            raise interruption
-        return False
+    def guests(self, most: int) -> list[Guest]:
+        """What others wait for that can be written with our own; their answers are to be filled in.
+
+        To be asked within the transaction: who waits in vain for one that was stopped at the front
+        knows then that SQLite's lock is held by whoever has its request.
+        """
+        if self._is_at_front and self._crowd and self._mailbox is not None:
+            if self.commit_seconds > SLOW_COMMIT_SECONDS:
+                self._mailbox.gather(self.commit_seconds)
+            self._guests = self._mailbox.take(most)
+        return self._guests
+
+    def wipe(self) -> None:
+        """At the front: what was asked for must not live on in the mailbox."""
+        if self._is_at_front and self._mailbox is not None:
+            self._mailbox.wipe()
+
+    def _come(self, mailbox: Mailbox, ask: Callable[[], bytes | None]) -> bytes | None:
+        """To the front, if that can be. Bytes: there is nothing left to do there."""
+        if not self._yields and self._try(mailbox):
+            return None
+        if self._seconds <= 0 or self._mailbox is None:
+            return None
+        self._crowd = CROWD_WRITES
+        self._waiting_since = began = time.monotonic()
+        # We wait that long once, and then only until we would see that the queue moves again.
+        share = self._seconds * _SHARE
+        end = began + (min(share, LOOK_SECONDS) if self._is_stuck else share)
+        try:
+            mailbox.ask(ask())
+            while self._yields or not self._try(mailbox):
+                left = end - time.monotonic()
+                if left <= 0:
+                    self._is_stuck = True
+                    self.is_in_doubt = not mailbox.withdraw()
+                    return mailbox.answer()
+                if not mailbox.wait(min(left, LOOK_SECONDS)):
+                    mailbox.remind()
+                self._yields = False
+                answer = mailbox.answer()
+                if answer is not None:
+                    self._is_stuck = False
+                    return answer
+            # The one before us may have done it while we looked.
+            return mailbox.answer()
+        except BaseException:
+            mailbox.withdraw()
+            raise
+
+    def _try(self, mailbox: Mailbox) -> bool:
+        try:
+            self._is_at_front = mailbox.come_to_front()
+        except OSError:  # a file system without such locks: there is no queue
+            self._mailbox = None
+            return False
+        if self._is_at_front:
+            self._is_stuck = False
+        return self._is_at_front
+
+    def _leave(self, mailbox: Mailbox) -> None:
+        guests, self._guests = self._guests, []
+        self._is_at_front = False
+        mailbox.reply(guests)
+        if self._crowd:
+            mailbox.was_here()
+        waiting = mailbox.leave(guests)
+        if guests or waiting:
+            self._crowd = CROWD_WRITES
+        self._yields = self._seconds > 0 and any(wants_front(ticket) for ticket in waiting)
 
     def ask_again(self, tries: int) -> bool:
         """The busy handler of the connection that writes: whether to ask SQLite once more."""
@@ -142,117 +167,25 @@ class WriterQueue:
             waited = 0.0 if since is None else time.monotonic() - since
             self._patience = patience(self._seconds - waited)
             # That others write while we are at the front may mean that theirs is another queue.
-            found, known = place.which(self._path), self._lock and self._lock.identity
-            self._moved = found is not None and found != known
-        return not self._was_interrupted and self._patience(tries)
+            found = place.which(f"{self._path}-lock")
+            self._moved = found is not None and found != self._identity
+        return self._patience(tries)
 
-    def _open(self) -> _Lock:
+    def _open(self) -> None:
         self.close()
-        self._lock = _Lock(self._path, self._store)
-        return self._lock
+        self._is_open = True
+        path = f"{self._path}-lock"
+        self._identity = place.which(path)
+        if sys.platform == "linux" and self.store is not None:
+            descriptor = place.open_lock(path, self._path, os.O_RDWR)
+            if descriptor >= 0:
+                found = os.fstat(descriptor)
+                self._identity = found.st_dev, found.st_ino
+                self._mailbox = Mailbox(descriptor, self.store, synced=self._synced)
 
     def close(self) -> None:
         """Leave the queue; the next work enters it again."""
-        if self._lock is not None:
-            self._lock.close(wait=self._left is None or self._left.is_over)
-        self._lock = self._left = None
-        self._moved = False
-
-
-class _Task:
-    """Work that is done once: by the thread of the queue, or by the one that waits for it."""
-
-    def __init__(self, work: Callable[[], None], afterwards: Callable[[], None]) -> None:
-        self.work: Callable[[], None] | None = work
-        self.afterwards: Callable[[], None] | None = afterwards
-        self.claim = threading.Lock()
-        self.done = threading.Lock()
-        self.done.acquire()
-        self.is_over = False
-        self.error: BaseException | None = None
-
-    def do(self, leave: Callable[[], None]) -> None:
-        """All of it, if it is still wanted; `leave` the front in any case."""
-        afterwards: Callable[[], None] | None = None
-        try:
-            if self.claim.acquire(blocking=False):
-                work, self.work = self.work, None
-                assert work is not None
-                work()
-                afterwards = self.afterwards
-        except BaseException as error:
-            self.error = error
-        leave()
-        try:
-            if afterwards is not None:
-                afterwards()
-        except BaseException as error:
-            self.error = error
-        self.afterwards = None
-
-
-class _Lock:
-    """The lock's file, opened, and the thread that waits for it, from the first wait on."""
-
-    def __init__(self, path: str, store: str) -> None:
-        self.descriptor = -1
-        self.identity: place.Id | None = place.which(path)
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        if sys.platform != "linux":
-            return
-        self.descriptor = place.open_lock(path, store, os.O_RDWR)
-        if self.descriptor >= 0:
-            found = os.fstat(self.descriptor)
-            self.identity = found.st_dev, found.st_ino
-
-    def hand_over(self, task: _Task) -> bool:
-        """Let the thread queue, and do the task at the front. False: there is no thread."""
-        if self._thread is None:
-            # It does not know this object, which can go while the thread waits for a task.
-            arguments = (self.descriptor, self._tasks)
-            thread = threading.Thread(
-                target=_attend, args=arguments, name="clew-queue", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads, or the interpreter is about to end
-                task.is_over = True
-                return False
-            self._thread = thread
-        self._tasks.put(task)
-        return True
-
-    def close(self, *, wait: bool = False) -> None:
-        """With `wait` the thread has ended when this returns; it must not be in the queue."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if self._thread is not None:
-            self._tasks.put(None)  # it closes the file
-            if wait:
-                self._thread.join()
-        elif descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
-    """What the thread of a queue does: wait for the front, work, and again."""
-    while (task := tasks.get()) is not None:
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _ENTER)
-        except OSError:
-            pass  # no more locks: SQLite's counts anyway
-        task.do(lambda: _leave(descriptor))
-        task.is_over = True
-        task.done.release()
-        del task  # its error may know the store, which may be closed by being forgotten
-    os.close(descriptor)
-
-
-def _leave(descriptor: int) -> None:
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LEAVE)
-    except OSError:
-        pass  # it was never had
+        if self._mailbox is not None:
+            self._mailbox.close()
+        self._mailbox = None
+        self._is_open = self._moved = self._is_stuck = False

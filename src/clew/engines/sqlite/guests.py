@@ -1,0 +1,147 @@
+"""Appends as bytes: what a process that waits asks another one to write, and what it is told.
+
+The one that writes it decides nothing: it plans the append like its own, on what is stored then.
+What came out as an error it only refuses; who asked does it again itself, and so gets the error
+first hand. To do an append twice does no harm: its records are known by their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET, MsgspecError, Struct, UnsetType, msgpack
+from msgspec.structs import replace
+
+from clew.core.model import (
+    Draft,
+    Entry,
+    EntryDraft,
+    Fact,
+    FactDraft,
+    Move,
+    MoveDraft,
+    Record,
+)
+
+
+class Append(Struct):
+    """What the waist's `append` was called with, and in which namespace."""
+
+    space: int
+    thread: str
+    drafts: Sequence[Draft]
+    expect: str | UnsetType | None = UNSET
+    fence: int | None = None
+
+    def doubt(self) -> None:
+        """Another process may have written it: from now on its ids are not known to be new."""
+        self.drafts = [
+            replace(draft, fresh=False) if isinstance(draft, EntryDraft) and draft.fresh else draft
+            for draft in self.drafts
+        ]
+
+
+class _Draft(Struct, omit_defaults=True):
+    """One of the three, so that each is read back as what it was."""
+
+    entry: EntryDraft | None = None
+    move: MoveDraft | None = None
+    fact: FactDraft | None = None
+
+    @classmethod
+    def of(cls, draft: Draft) -> _Draft:
+        match draft:
+            case EntryDraft():
+                return cls(entry=draft)
+            case MoveDraft():
+                return cls(move=draft)
+            case FactDraft():
+                return cls(fact=draft)
+
+
+class _Record(Struct, omit_defaults=True):
+    entry: Entry | None = None
+    move: Move | None = None
+    fact: Fact | None = None
+
+    @classmethod
+    def of(cls, record: Record) -> _Record:
+        match record:
+            case Entry():
+                return cls(entry=record)
+            case Move():
+                return cls(move=record)
+            case _:
+                assert isinstance(record, Fact)
+                return cls(fact=record)
+
+
+class _Request(Struct):
+    space: int
+    thread: str
+    drafts: list[_Draft]
+    expect: str | UnsetType | None = UNSET
+    fence: int | None = None
+
+
+_requests = msgpack.Decoder(list[_Request])
+_answers = msgpack.Decoder(list[list[_Record] | None])
+
+
+def to_request(appends: Sequence[Append]) -> bytes:
+    return msgpack.encode(
+        [
+            _Request(
+                one.space, one.thread, [_Draft.of(d) for d in one.drafts], one.expect, one.fence
+            )
+            for one in appends
+        ]
+    )
+
+
+def from_request(data: bytes) -> list[Append]:
+    """The appends again; none, if it is no such request."""
+    try:
+        found = _requests.decode(data)
+    except (MsgspecError, RecursionError):
+        return []
+    appends = []
+    for one in found:
+        drafts = [draft.entry or draft.move or draft.fact for draft in one.drafts]
+        append = Append(one.space, one.thread, [d for d in drafts if d], one.expect, one.fence)
+        if not drafts or len(append.drafts) < len(drafts):
+            return []
+        append.doubt()  # one before us may have written it, and died before it could answer
+        appends.append(append)
+    return appends
+
+
+def to_answer(results: Sequence[Sequence[Record] | None]) -> bytes:
+    """What became of each append; None: refused."""
+    return msgpack.encode(
+        [
+            None if records is None else [_Record.of(record) for record in records]
+            for records in results
+        ]
+    )
+
+
+REFUSED = to_answer([])
+
+
+def from_answer(data: bytes, count: int) -> list[list[Record] | None]:
+    """The same again, for so many appends: all are refused, if it is no such answer."""
+    refused: list[list[Record] | None] = [None] * count
+    try:
+        found = _answers.decode(data)
+    except (MsgspecError, RecursionError):
+        return refused
+    if len(found) != count:
+        return refused
+    return [None if one is None else _whole(one) for one in found]
+
+
+def _whole(found: list[_Record]) -> list[Record] | None:
+    records: list[Record | None] = [one.entry or one.move or one.fact for one in found]
+    whole = [record for record in records if record is not None]
+    return whole if len(whole) == len(records) else None

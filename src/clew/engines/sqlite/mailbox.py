@@ -1,0 +1,411 @@
+"""What writers that wait leave beside the store, for the one at the front to write with its own.
+
+It lies in the file of the host's lock, and is empty talk when nobody waits: nothing in it is ever
+needed again. Each writer that waits has a slot, and says that it is alive by a lock on it, which
+the kernel takes from a process that dies. In the slot stands a *ticket*, the number of what it
+waits for, and beside that a *request*: what it would write, as bytes. Who is at the front takes the
+requests that it finds, and leaves *answers*. So a slot has two sides, each of which writes its own
+part of the file:
+
+    tickets    one number a slot, by who waits: the newest ticket; 0 for none
+    answered   one number a slot, by who is at the front: the newest ticket that has an answer
+    rooms      one a slot: the request, with its ticket, by who waits; the answer, by who is at the
+               front
+
+It is read and written by plain calls, and not as shared memory: a file that others cut would end a
+process that has it mapped. What is read may be anything, and is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from clew.engines.shared.group_commit import GATHER_SECONDS_MAX
+from clew.engines.sqlite import place
+
+if sys.platform == "linux":
+    import fcntl
+
+SLOTS = 64
+REQUEST_BYTES_MAX = ANSWER_BYTES_MAX = 16_000
+
+# Bytes that are locked. The front comes first, so that one call gives it back with all taken slots.
+_FRONT, _TAKEN, _OWNED = 0, 1, 128
+
+_TICKETS = 4096
+_ANSWERED = _TICKETS + 8 * SLOTS
+_ROOMS = 8192
+_ROOM_BYTES = 32768
+_ANSWER_AT = _ROOM_BYTES // 2
+_MOST_BYTES = 2048  # that most requests and answers have, with what stands before them
+
+_GATHER_NAP_SECONDS = 0.00005
+_RECENT_COMMITS = 4
+
+_NUMBER = struct.Struct("<Q")
+_NUMBERS = struct.Struct(f"<{SLOTS}Q")
+_REQUEST = struct.Struct("<QQQ?II8s")  # ticket, device, inode, synced, length, checksum, bell
+_ANSWER = struct.Struct("<QII")  # ticket, length, checksum
+_C_FLOCK = struct.Struct("hhqqi")
+
+
+class Guest(Struct):
+    """A request of a writer that waits, and the answer that it will get."""
+
+    slot: int
+    ticket: int
+    bell: bytes
+    request: bytes
+    answer: bytes | None = None
+
+
+class Mailbox:
+    """The file, as one handle has it open, and closes it. `store` is the file that it writes.
+
+    `synced`: what it acknowledges is on disk; so are its requests to be.
+    """
+
+    def __init__(self, descriptor: int, store: place.Id, *, synced: bool) -> None:
+        self._file = descriptor
+        self._store = store
+        self._synced = synced
+        self._slot: int | None = None
+        self._ticket = 0
+        self._bell: Bell | None = None
+        self._called: dict[int, int] = {}  # slot → the ticket that was called to the front last
+
+    def close(self) -> None:
+        """With the file all its locks are given back."""
+        if self._bell is not None:
+            self._bell.close()
+        descriptor, self._file = self._file, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def come_to_front(self) -> bool:
+        """Whether we are there now; OSError: there are no such locks here."""
+        try:
+            self._lock_or_fail(_FRONT)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def _lock(self, byte: int) -> bool:
+        try:
+            self._lock_or_fail(byte)
+        except OSError:
+            return False
+        return True
+
+    def _lock_or_fail(self, byte: int) -> None:
+        fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _locked(fcntl.F_WRLCK, byte))
+
+    def _unlock(self, byte: int, count: int = 1) -> None:
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _locked(fcntl.F_UNLCK, byte, count))
+        except OSError:
+            pass  # it was never had
+
+    def _read(self, count: int, place: int) -> bytes:
+        """So many bytes, or fewer: what cannot be read is not there."""
+        try:
+            return os.pread(self._file, count, place)
+        except OSError:
+            return b""
+
+    # --- for who waits ---
+
+    def ask(self, request: bytes | None) -> None:
+        """Say that we wait and, if another one can do it for us, for what.
+
+        Without a slot, because all are in use or nothing can be written, we wait unseen.
+        """
+        if self._bell is None:
+            self._bell = Bell()
+        try:
+            if self._slot is None:
+                self._slot = self._claim()
+            if self._slot is None:
+                return
+            self._ticket = _new_ticket(request is None)
+            head = _REQUEST.pack(
+                *(self._ticket, *self._store, self._synced),
+                *(0, 0) if request is None else (len(request), zlib.crc32(request)),
+                self._bell.name,
+            )
+            os.pwrite(self._file, head + (request or b""), _room(self._slot))
+            self._show(self._slot, self._ticket)
+        except OSError:
+            self._slot = None  # a full disk: whoever looks finds no request that is whole
+
+    def remind(self) -> None:
+        """Say it once more: who wiped the file could not know that we wait."""
+        if self._slot is not None:
+            try:
+                self._show(self._slot, self._ticket)
+            except OSError:
+                pass
+
+    def wait(self, seconds: float) -> bool:
+        """Until somebody rings; False: nobody did for that long."""
+        assert self._bell is not None
+        return self._bell.wait(seconds)
+
+    def answer(self) -> bytes | None:
+        """What the one at the front has left for us, if it has."""
+        if self._slot is None:
+            return None
+        place = _room(self._slot) + _ANSWER_AT
+        data = self._read(_MOST_BYTES, place)
+        if len(data) < _ANSWER.size:
+            return None
+        ticket, length, checksum = _ANSWER.unpack_from(data)
+        if ticket != self._ticket or not 0 < length <= ANSWER_BYTES_MAX:
+            return None
+        found = data[_ANSWER.size : _ANSWER.size + length]
+        if len(found) < length:
+            found = self._read(length, place + _ANSWER.size)
+        return found if zlib.crc32(found) == checksum else None
+
+    def withdraw(self) -> bool:
+        """Wait no longer. False: somebody is about to write what we asked for, or has done it."""
+        if self._slot is None:
+            return True
+        slot = self._slot
+        try:
+            os.pwrite(self._file, _NUMBER.pack(0), _room(slot))
+            self._show(slot, 0)
+            # Who takes a request locks it first, and looks at its ticket then.
+            if not self._lock(_TAKEN + slot):
+                return False
+        except OSError:
+            return False
+        self._unlock(_TAKEN + slot)
+        return self.answer() is None
+
+    def _claim(self) -> int | None:
+        for slot in range(SLOTS):
+            if self._lock(_OWNED + slot):
+                # What the owner before us asked for must not be taken for ours.
+                if self._lock(_TAKEN + slot):
+                    os.pwrite(self._file, _NUMBER.pack(0), _room(slot))
+                    self._show(slot, 0)
+                    self._unlock(_TAKEN + slot)
+                    return slot
+                self._unlock(_OWNED + slot)
+        return None
+
+    def _show(self, slot: int, ticket: int) -> None:
+        os.pwrite(self._file, _NUMBER.pack(ticket), _TICKETS + 8 * slot)
+
+    # --- for who is at the front ---
+
+    def take(self, most: int) -> list[Guest]:
+        """The requests that can be written with ours, the oldest first: ours alone to answer."""
+        found: list[Guest] = []
+        for ticket, slot in self._waiting():
+            if wants_front(ticket) or len(found) >= most:
+                continue
+            # One that was stopped at the front may still have it, if we are there without it.
+            if self._is_alive(slot) and self._lock(_TAKEN + slot):
+                guest = self._request(slot, ticket)
+                if guest is not None:
+                    found.append(guest)
+        return found
+
+    def reply(self, guests: Iterable[Guest]) -> None:
+        """Leave their answers. One that cannot be left is missed: then it does it by itself."""
+        for guest in guests:
+            answer = guest.answer
+            if answer is None or len(answer) > ANSWER_BYTES_MAX:
+                continue
+            head = _ANSWER.pack(guest.ticket, len(answer), zlib.crc32(answer))
+            try:
+                os.pwrite(self._file, head + answer, _room(guest.slot) + _ANSWER_AT)
+                os.pwrite(self._file, _NUMBER.pack(guest.ticket), _ANSWERED + 8 * guest.slot)
+            except OSError:
+                pass
+
+    def was_here(self) -> None:
+        """At the front: what we may have asked for needs no answer any more, and who comes next may
+        `gather` us."""
+        if self._slot is None:
+            return
+        self._ticket = _new_ticket(wants_front=True)
+        try:
+            os.pwrite(self._file, _NUMBER.pack(self._ticket), _ANSWERED + 8 * self._slot)
+            self._show(self._slot, self._ticket)
+        except OSError:
+            pass
+
+    def leave(self, guests: Iterable[Guest]) -> list[int]:
+        """Give the front back, wake those who have their answers, and call the next one to it.
+
+        The tickets of those who wait now.
+        """
+        self._unlock(_FRONT, _TAKEN + SLOTS)
+        for guest in guests:
+            self._ring(guest.bell)
+        # Behind the unlocking: who shows its ticket later than this look finds the front free.
+        waiting = self._waiting()
+        # Who was called and did not come, because it was stopped, is not called for ever.
+        waiting.sort(key=lambda one: (self._called.get(one[1]) == one[0], not wants_front(one[0])))
+        while waiting:
+            ticket, slot = waiting[0]
+            if self._is_alive(slot):
+                self._called[slot] = ticket
+                head = self._read(_REQUEST.size, _room(slot))
+                if len(head) == _REQUEST.size:
+                    self._ring(_REQUEST.unpack(head)[-1])
+                break
+            del waiting[0]
+        return [ticket for ticket, _ in waiting]
+
+    def wipe(self) -> None:
+        """At the front: what others have asked for must not live on here."""
+        try:
+            os.ftruncate(self._file, 0)
+        except OSError:
+            pass
+
+    def gather(self, commit_seconds: float) -> None:
+        """Give those who were here not long ago a moment to come back: a commit takes that long."""
+        since = time.monotonic_ns() - round(_RECENT_COMMITS * commit_seconds * 1e9)
+        end = time.monotonic() + min(commit_seconds / 2, GATHER_SECONDS_MAX)
+        while time.monotonic() < end:
+            tickets, answered = map(_NUMBERS.unpack, self._numbers())
+            recent = [slot for slot in range(SLOTS) if tickets[slot] >> 1 > since]
+            if all(tickets[slot] != answered[slot] for slot in recent if slot != self._slot):
+                return
+            time.sleep(_GATHER_NAP_SECONDS)
+
+    def _waiting(self) -> list[tuple[int, int]]:
+        """Ticket and slot of the others that wait, the oldest first."""
+        numbers = self._numbers()
+        if numbers[0] == numbers[1]:
+            return []
+        tickets, answered = map(_NUMBERS.unpack, numbers)
+        return sorted(
+            (tickets[slot], slot)
+            for slot in range(SLOTS)
+            if tickets[slot] not in (0, answered[slot]) and slot != self._slot
+        )
+
+    def _numbers(self) -> tuple[bytes, bytes]:
+        """By slot, the newest ticket, and the newest that was answered."""
+        data = self._read(2 * _NUMBERS.size, _TICKETS)
+        if len(data) < 2 * _NUMBERS.size:
+            data = data.ljust(2 * _NUMBERS.size, b"\0")
+        return data[: _NUMBERS.size], data[_NUMBERS.size :]
+
+    def _is_alive(self, slot: int) -> bool:
+        """Whether somebody has the slot. What a dead one waited for is crossed out."""
+        try:
+            found = fcntl.fcntl(
+                self._file, fcntl.F_OFD_GETLK, _locked(fcntl.F_WRLCK, _OWNED + slot)
+            )
+            if _C_FLOCK.unpack(found)[0] != fcntl.F_UNLCK:
+                return True
+            if self._lock(_TAKEN + slot):  # not while the next owner moves in
+                self._show(slot, 0)
+                self._unlock(_TAKEN + slot)
+        except OSError:
+            pass
+        return False
+
+    def _request(self, slot: int, ticket: int) -> Guest | None:
+        """A request, if it is whole, and for this very store."""
+        data = self._read(_MOST_BYTES, _room(slot))
+        if len(data) < _REQUEST.size:
+            return None
+        known, device, inode, synced, length, checksum, bell = _REQUEST.unpack_from(data)
+        if known != ticket or (device, inode) != self._store or synced > self._synced:
+            return None
+        if not 0 < length <= REQUEST_BYTES_MAX:
+            return None
+        request = data[_REQUEST.size : _REQUEST.size + length]
+        if len(request) < length:
+            request = self._read(length, _room(slot) + _REQUEST.size)
+        if zlib.crc32(request) != checksum:
+            return None
+        return Guest(slot, ticket, bell, request)
+
+    def _ring(self, name: bytes) -> None:
+        if self._bell is None:
+            self._bell = Bell()
+        self._bell.ring(name)
+
+
+class Bell:
+    """What wakes a process that waits: a socket that only ever gets an empty message.
+
+    Its name is the kernel's choice, and leads to nothing on disk. A ring that is lost, because the
+    other one is in another network namespace for one, is a delay: who waits looks by itself too.
+    """
+
+    def __init__(self) -> None:
+        self.name = b""
+        self._socket: socket.socket | None = None
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._socket.bind("")
+            self.name = self._socket.getsockname()
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
+        except OSError:  # no more files may be open, or there are no sockets
+            self.close()
+
+    def wait(self, seconds: float) -> bool:
+        if self._socket is None:
+            time.sleep(min(seconds, 0.002))
+            return False
+        if not self._poll.poll(seconds * 1000):
+            return False
+        try:
+            self._socket.recv(1)
+        except OSError:
+            pass
+        return True
+
+    def ring(self, name: bytes) -> None:
+        name = name.rstrip(b"\0")
+        if self._socket is not None and name.startswith(b"\0"):
+            try:
+                self._socket.sendto(b"", name)
+            except OSError:
+                pass  # it is gone, or has been rung often enough
+
+    def close(self) -> None:
+        found, self._socket = self._socket, None
+        if found is not None:
+            found.close()
+
+
+def _new_ticket(wants_front: bool) -> int:
+    """The time, which makes the order; the last bit tells what is waited for."""
+    return time.monotonic_ns() << 1 | wants_front
+
+
+def wants_front(ticket: int) -> bool:
+    """Whether no other process can do what is waited for."""
+    return bool(ticket & 1)
+
+
+def _room(slot: int) -> int:
+    return _ROOMS + slot * _ROOM_BYTES
+
+
+def _locked(kind: int, byte: int, count: int = 1) -> bytes:
+    return _C_FLOCK.pack(kind, os.SEEK_SET, byte, count, 0)
