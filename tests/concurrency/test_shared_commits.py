@@ -182,7 +182,7 @@ def test_an_append_that_fails_fails_alone_and_by_its_own_words(path: Path) -> No
 
 
 def test_what_no_other_process_can_write_is_written_by_who_waits(path: Path) -> None:
-    large = "x" * mailbox.REQUEST_BYTES_MAX
+    large = "x" * mailbox.ERRAND_BYTES_MAX
     many = [clew.draft("event", "y" * 4000) for _ in range(6)]
     with clew.open(path) as store:
         thread = store.get("t")
@@ -413,11 +413,11 @@ def test_an_append_that_ctrl_c_ended_is_not_written_by_others(path: Path) -> Non
         assert worker.stdout.readline() == "interrupted\n"
     assert said(worker) == ["written"]
     assert bodies(path) == ["front", "after"]
-    assert all(b"interrupted" not in guest.request for guest in front.guests)
+    assert all(b"interrupted" not in guest.errand for guest in front.guests)
 
 
 def test_a_process_that_died_while_it_waited_is_written_by_nobody(path: Path) -> None:
-    """Its request still stands there, for whoever comes to the front first, perhaps weeks later."""
+    """Its errand still stands there, for whoever comes to the front first, perhaps weeks later."""
     killed = start("append_when_told", path, "killed", 1)
     assert killed.stdout.readline() == "ready\n"
     with another_at_front(path):
@@ -478,25 +478,25 @@ def test_whatever_stands_in_the_mailbox_writers_go_on_and_nothing_of_it_is_writt
 
 
 @pytest.mark.parametrize(
-    "request_",
+    "errand",
     [
         b"",
         b"\x90",
         b"\xc1",
         b"\x91" * 5000,
-        guests.to_request([guests.Append(1, "t", [], None)]),
-        guests.to_request([guests.Append(1, "not there", [clew.draft("event")], None)]),
-        guests.to_request([guests.Append(99, "t", [clew.draft("event")], None)]),
+        guests.to_errand([guests.Append(1, "t", [], None)]),
+        guests.to_errand([guests.Append(1, "not there", [clew.draft("event")], None)]),
+        guests.to_errand([guests.Append(99, "t", [clew.draft("event")], None)]),
     ],
     ids=["empty", "none", "no code", "deep", "no drafts", "no thread", "no namespace"],
 )
-def test_a_request_that_makes_no_sense_is_refused(path: Path, request_: bytes) -> None:
+def test_a_errandthat_makes_no_sense_is_refused(path: Path, errand: bytes) -> None:
     with clew.open(path) as store:
         engine: Any = store.engine
         store.get("t").append("event", "before")
         db = engine._connections.writer()
         db.execute("BEGIN IMMEDIATE")
-        answer = engine._run_guest(db, request_)
+        answer = engine._run_guest(db, errand)
         db.execute("COMMIT")
         assert guests.from_answer(answer, 1) == [None]
     assert bodies(path) == ["before"]
@@ -595,7 +595,7 @@ def test_where_a_commit_is_slow_the_last_ones_are_waited_for_a_moment(
 
     one, other, front = opened(), opened(), opened()
     for each in (one, other):
-        each.ask(b"request")
+        each.ask(b"errand")
     assert front.come_to_front()
     taken = front.take(64)
     assert len(taken) == 2

@@ -68,7 +68,7 @@ def interrupt_in_queue(path: str) -> None:
 def write_for_others(path: str, moment: str, signal_name: str) -> None:
     """Write with an append of its own what others ask for, and do something to itself meanwhile.
 
-    At the front it says so, and goes on when told; then it says how many requests it has taken.
+    At the front it says so, and goes on when told; then it says how many errands it has taken.
     """
 
     def strike(now: str) -> None:

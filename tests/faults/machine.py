@@ -30,7 +30,7 @@ from faults.volatile import Server, VolatileDisk
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 KERNELS = (Path("/"), HERE.parents[1] / ".venv" / "kernel")
-WRITERS = 3  # processes: where they queue, the log of SQLite is synced after the commit
+WRITERS = 3  # processes: on SQLite the one at the front writes for those that wait
 DISK_BYTES = 64 * 1024 * 1024
 BOOT_SECONDS = 300.0
 PACKAGES = ("apsw", "msgspec", "blake3", "pathspec", "backports", "typing_extensions")

@@ -236,10 +236,13 @@ class Connections:
 
     def _shorten_log(self, db: StoreConnection) -> None:
         """Copy the log into the file, so that it can start anew."""
-        if self._queue.is_crowded:
-            self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)  # most of it, while others write
-        # And what came meanwhile where nobody else writes: it would never be copied to its end.
-        self._queue.run(lambda: self.log.copied(*self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)))
+        with self._queue.one_at_a_time() as is_mine:
+            if not is_mine:
+                return
+            if self._queue.is_crowded:
+                self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE)  # most of it, as others write
+            # What came meanwhile at the front: while others write, it is never copied to its end.
+            self._queue.run(lambda: self.copy_log(db, apsw.SQLITE_CHECKPOINT_PASSIVE, to_end=True))
 
     @property
     def is_in_doubt(self) -> bool:
@@ -313,26 +316,27 @@ class Connections:
         if db is not None:
             db.close()
 
-    def copy_log(self, db: StoreConnection, mode: int) -> tuple[int, int]:
-        """Bring the log back into the file: how many pages it has, and how many are copied.
+    def copy_log(self, db: StoreConnection, mode: int, *, to_end: bool = False) -> None:
+        """Bring the log back into the file; only at the front all of it.
 
         Whatever becomes of it: what was committed before is safe in the log.
         """
         try:
             self.confirm(db)
-            return db.wal_checkpoint(mode=mode)
+            pages, copied = db.wal_checkpoint(mode=mode)
+            if to_end:
+                self.log.copied(pages, copied)
         except (apsw.BusyError, apsw.LockedError):
             pass  # readers are in the way, or another process is at it: the next one will do it
         except Unavailable:
             pass  # the store was replaced under us, which the next call will say
         except apsw.Error as error:
             self.poisoned_by(error)  # only this handle does not know the file's state
-        return 0, 0
 
     def empty_log(self, db: StoreConnection, mode: int) -> None:
         """At the front, after something was removed: it must live on nowhere beside the file."""
         self._queue.wipe()
-        self.log.copied(*self.copy_log(db, mode))
+        self.copy_log(db, mode, to_end=True)
 
     # --- opening ---
 

@@ -53,11 +53,11 @@ from clew.engines.sqlite.guests import (
     REFUSED,
     Append,
     from_answer,
-    from_request,
+    from_errand,
     to_answer,
-    to_request,
+    to_errand,
 )
-from clew.engines.sqlite.mailbox import REQUEST_BYTES_MAX, Guest
+from clew.engines.sqlite.mailbox import ERRAND_BYTES_MAX, Guest
 from clew.engines.sqlite.view import ReadOnlyConnections
 
 T = TypeVar("T")
@@ -398,7 +398,7 @@ class SQLiteEngine:
             else:
                 for ticket in batch:
                     _run_apart(db, ticket)
-                answers = [self._run_guest(db, guest.request) for guest in guests]
+                answers = [self._run_guest(db, guest.errand) for guest in guests]
             self._connections.commit(db)
             self._standings.committed(db)
             if db.total_changes() == changes and self._durability == "full":
@@ -416,10 +416,10 @@ class SQLiteEngine:
                     db.execute("ROLLBACK")
             raise
 
-    def _run_guest(self, db: apsw.Connection, request: bytes) -> bytes:
+    def _run_guest(self, db: apsw.Connection, errand: bytes) -> bytes:
         """The answer to what another process asks for. If something is wrong, it alone fails."""
         results: list[list[Record] | None] = []
-        for append in from_request(request):
+        for append in from_errand(errand):
             ticket: Ticket[list[Record]] = Ticket(partial(self._append, append=append, packed={}))
             try:
                 _run_apart(db, ticket)
@@ -561,8 +561,8 @@ def _ask(batch: list[Ticket[Any]]) -> bytes | None:
         return None
     for append in appends:
         append.doubt()
-    request = to_request(appends)
-    return request if len(request) <= REQUEST_BYTES_MAX else None
+    errand = to_errand(appends)
+    return errand if len(errand) <= ERRAND_BYTES_MAX else None
 
 
 def _settle(batch: list[Ticket[Any]], answer: bytes) -> list[Ticket[Any]]:

@@ -76,7 +76,7 @@ class _Record(Struct, omit_defaults=True):
                 return cls(fact=record)
 
 
-class _Request(Struct):
+class _Errand(Struct):
     space: int
     thread: str
     drafts: list[_Draft]
@@ -84,14 +84,14 @@ class _Request(Struct):
     fence: int | None = None
 
 
-_requests = msgpack.Decoder(list[_Request])
+_errands = msgpack.Decoder(list[_Errand])
 _answers = msgpack.Decoder(list[list[_Record] | None])
 
 
-def to_request(appends: Sequence[Append]) -> bytes:
+def to_errand(appends: Sequence[Append]) -> bytes:
     return msgpack.encode(
         [
-            _Request(
+            _Errand(
                 one.space, one.thread, [_Draft.of(d) for d in one.drafts], one.expect, one.fence
             )
             for one in appends
@@ -99,10 +99,10 @@ def to_request(appends: Sequence[Append]) -> bytes:
     )
 
 
-def from_request(data: bytes) -> list[Append]:
-    """The appends again; none, if it is no such request."""
+def from_errand(data: bytes) -> list[Append]:
+    """The appends again; none, if it is no such errand."""
     try:
-        found = _requests.decode(data)
+        found = _errands.decode(data)
     except (MsgspecError, RecursionError):
         return []
     appends = []

@@ -1,16 +1,13 @@
 """What writers that wait leave beside the store, for the one at the front to write with its own.
 
-It lies in the file of the host's lock, and is empty talk when nobody waits: nothing in it is ever
-needed again. Each writer that waits has a slot, and says that it is alive by a lock on it, which
-the kernel takes from a process that dies. In the slot stands a *ticket*, the number of what it
-waits for, and beside that a *request*: what it would write, as bytes. Who is at the front takes the
-requests that it finds, and leaves *answers*. So a slot has two sides, each of which writes its own
-part of the file:
+It lies in the file of the host's lock, and nothing in it matters when nobody waits. Each writer
+that waits has a slot, and says that it is alive by a lock on it, which the kernel takes from a
+process that dies. In the slot stands a *stamp*, the time since when it waits, and an *errand*: what
+it would write, as bytes. Who is at the front takes the errands that it finds, and leaves *answers*:
 
-    tickets    one number a slot, by who waits: the newest ticket; 0 for none
-    answered   one number a slot, by who is at the front: the newest ticket that has an answer
-    rooms      one a slot: the request, with its ticket, by who waits; the answer, by who is at the
-               front
+    stamps     one a slot, by who waits; 0: nobody does
+    answered   one a slot, by who is at the front: the stamp of what was answered last
+    rooms      one a slot: the errand, by who waits; the answer, by who is at the front
 
 It is read and written by plain calls, and not as shared memory: a file that others cut would end a
 process that has it mapped. What is read may be anything, and is checked.
@@ -36,42 +33,42 @@ if sys.platform == "linux":
     import fcntl
 
 SLOTS = 64
-REQUEST_BYTES_MAX = ANSWER_BYTES_MAX = 16_000
+ERRAND_BYTES_MAX = ANSWER_BYTES_MAX = 16_000
 
 # Bytes that are locked. The front comes first, so that one call gives it back with all taken slots.
-_FRONT, _TAKEN, _OWNED = 0, 1, 128
+_FRONT, _TAKEN, _OWNED, _WORK = 0, 1, 128, 256
 
-_TICKETS = 4096
-_ANSWERED = _TICKETS + 8 * SLOTS
+_STAMPS = 4096
+_ANSWERED = _STAMPS + 8 * SLOTS
 _ROOMS = 8192
 _ROOM_BYTES = 32768
 _ANSWER_AT = _ROOM_BYTES // 2
-_MOST_BYTES = 2048  # that most requests and answers have, with what stands before them
+_MOST_BYTES = 2048  # that most errands and answers have, with what stands before them
 
 _GATHER_NAP_SECONDS = 0.00005
 _RECENT_COMMITS = 4
 
 _NUMBER = struct.Struct("<Q")
 _NUMBERS = struct.Struct(f"<{SLOTS}Q")
-_REQUEST = struct.Struct("<QQQ?II8s")  # ticket, device, inode, synced, length, checksum, bell
-_ANSWER = struct.Struct("<QII")  # ticket, length, checksum
+_ERRAND = struct.Struct("<QQQ?II8s")  # stamp, device, inode, synced, length, checksum, bell
+_ANSWER = struct.Struct("<QII")  # stamp, length, checksum
 _C_FLOCK = struct.Struct("hhqqi")
 
 
 class Guest(Struct):
-    """A request of a writer that waits, and the answer that it will get."""
+    """An errand of a writer that waits, and the answer that it will get."""
 
     slot: int
-    ticket: int
+    stamp: int
     bell: bytes
-    request: bytes
+    errand: bytes
     answer: bytes | None = None
 
 
 class Mailbox:
     """The file, as one handle has it open, and closes it. `store` is the file that it writes.
 
-    `synced`: what it acknowledges is on disk; so are its requests to be.
+    `synced`: what it acknowledges is on disk; so are its errands to be.
     """
 
     def __init__(self, descriptor: int, store: place.Id, *, synced: bool) -> None:
@@ -79,9 +76,9 @@ class Mailbox:
         self._store = store
         self._synced = synced
         self._slot: int | None = None
-        self._ticket = 0
+        self._stamp = 0
         self._bell: Bell | None = None
-        self._called: dict[int, int] = {}  # slot → the ticket that was called to the front last
+        self._called: dict[int, int] = {}  # slot → the stamp that was called to the front last
 
     def close(self) -> None:
         """With the file all its locks are given back."""
@@ -101,6 +98,13 @@ class Mailbox:
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+    def begin_work(self) -> bool:
+        """Whether no other process is at the work that only one needs to do."""
+        return self._lock(_WORK)
+
+    def end_work(self) -> None:
+        self._unlock(_WORK)
 
     def _lock(self, byte: int) -> bool:
         try:
@@ -127,7 +131,7 @@ class Mailbox:
 
     # --- for who waits ---
 
-    def ask(self, request: bytes | None) -> None:
+    def ask(self, errand: bytes | None) -> None:
         """Say that we wait and, if another one can do it for us, for what.
 
         Without a slot, because all are in use or nothing can be written, we wait unseen.
@@ -139,22 +143,22 @@ class Mailbox:
                 self._slot = self._claim()
             if self._slot is None:
                 return
-            self._ticket = _new_ticket(request is None)
-            head = _REQUEST.pack(
-                *(self._ticket, *self._store, self._synced),
-                *(0, 0) if request is None else (len(request), zlib.crc32(request)),
+            self._stamp = _new_stamp(errand is None)
+            head = _ERRAND.pack(
+                *(self._stamp, *self._store, self._synced),
+                *(0, 0) if errand is None else (len(errand), zlib.crc32(errand)),
                 self._bell.name,
             )
-            os.pwrite(self._file, head + (request or b""), _room(self._slot))
-            self._show(self._slot, self._ticket)
+            os.pwrite(self._file, head + (errand or b""), _room(self._slot))
+            self._show(self._slot, self._stamp)
         except OSError:
-            self._slot = None  # a full disk: whoever looks finds no request that is whole
+            self._slot = None  # a full disk: whoever looks finds no errand that is whole
 
     def remind(self) -> None:
         """Say it once more: who wiped the file could not know that we wait."""
         if self._slot is not None:
             try:
-                self._show(self._slot, self._ticket)
+                self._show(self._slot, self._stamp)
             except OSError:
                 pass
 
@@ -171,8 +175,8 @@ class Mailbox:
         data = self._read(_MOST_BYTES, place)
         if len(data) < _ANSWER.size:
             return None
-        ticket, length, checksum = _ANSWER.unpack_from(data)
-        if ticket != self._ticket or not 0 < length <= ANSWER_BYTES_MAX:
+        stamp, length, checksum = _ANSWER.unpack_from(data)
+        if stamp != self._stamp or not 0 < length <= ANSWER_BYTES_MAX:
             return None
         found = data[_ANSWER.size : _ANSWER.size + length]
         if len(found) < length:
@@ -187,7 +191,7 @@ class Mailbox:
         try:
             os.pwrite(self._file, _NUMBER.pack(0), _room(slot))
             self._show(slot, 0)
-            # Who takes a request locks it first, and looks at its ticket then.
+            # Who takes an errand locks it first, and looks at its stamp then.
             if not self._lock(_TAKEN + slot):
                 return False
         except OSError:
@@ -207,20 +211,20 @@ class Mailbox:
                 self._unlock(_OWNED + slot)
         return None
 
-    def _show(self, slot: int, ticket: int) -> None:
-        os.pwrite(self._file, _NUMBER.pack(ticket), _TICKETS + 8 * slot)
+    def _show(self, slot: int, stamp: int) -> None:
+        os.pwrite(self._file, _NUMBER.pack(stamp), _STAMPS + 8 * slot)
 
     # --- for who is at the front ---
 
     def take(self, most: int) -> list[Guest]:
-        """The requests that can be written with ours, the oldest first: ours alone to answer."""
+        """The errands that can be written with ours, the oldest first: ours alone to answer."""
         found: list[Guest] = []
-        for ticket, slot in self._waiting():
-            if wants_front(ticket) or len(found) >= most:
+        for stamp, slot in self._waiting():
+            if wants_front(stamp) or len(found) >= most:
                 continue
             # One that was stopped at the front may still have it, if we are there without it.
             if self._is_alive(slot) and self._lock(_TAKEN + slot):
-                guest = self._request(slot, ticket)
+                guest = self._errand(slot, stamp)
                 if guest is not None:
                     found.append(guest)
         return found
@@ -231,10 +235,10 @@ class Mailbox:
             answer = guest.answer
             if answer is None or len(answer) > ANSWER_BYTES_MAX:
                 continue
-            head = _ANSWER.pack(guest.ticket, len(answer), zlib.crc32(answer))
+            head = _ANSWER.pack(guest.stamp, len(answer), zlib.crc32(answer))
             try:
                 os.pwrite(self._file, head + answer, _room(guest.slot) + _ANSWER_AT)
-                os.pwrite(self._file, _NUMBER.pack(guest.ticket), _ANSWERED + 8 * guest.slot)
+                os.pwrite(self._file, _NUMBER.pack(guest.stamp), _ANSWERED + 8 * guest.slot)
             except OSError:
                 pass
 
@@ -243,35 +247,35 @@ class Mailbox:
         `gather` us."""
         if self._slot is None:
             return
-        self._ticket = _new_ticket(wants_front=True)
+        self._stamp = _new_stamp(wants_front=True)
         try:
-            os.pwrite(self._file, _NUMBER.pack(self._ticket), _ANSWERED + 8 * self._slot)
-            self._show(self._slot, self._ticket)
+            os.pwrite(self._file, _NUMBER.pack(self._stamp), _ANSWERED + 8 * self._slot)
+            self._show(self._slot, self._stamp)
         except OSError:
             pass
 
     def leave(self, guests: Iterable[Guest]) -> list[int]:
         """Give the front back, wake those who have their answers, and call the next one to it.
 
-        The tickets of those who wait now.
+        The stamps of those who wait now.
         """
         self._unlock(_FRONT, _TAKEN + SLOTS)
         for guest in guests:
             self._ring(guest.bell)
-        # Behind the unlocking: who shows its ticket later than this look finds the front free.
+        # Behind the unlocking: who shows its stamp later than this look finds the front free.
         waiting = self._waiting()
         # Who was called and did not come, because it was stopped, is not called for ever.
         waiting.sort(key=lambda one: (self._called.get(one[1]) == one[0], not wants_front(one[0])))
         while waiting:
-            ticket, slot = waiting[0]
+            stamp, slot = waiting[0]
             if self._is_alive(slot):
-                self._called[slot] = ticket
-                head = self._read(_REQUEST.size, _room(slot))
-                if len(head) == _REQUEST.size:
-                    self._ring(_REQUEST.unpack(head)[-1])
+                self._called[slot] = stamp
+                head = self._read(_ERRAND.size, _room(slot))
+                if len(head) == _ERRAND.size:
+                    self._ring(_ERRAND.unpack(head)[-1])
                 break
             del waiting[0]
-        return [ticket for ticket, _ in waiting]
+        return [stamp for stamp, _ in waiting]
 
     def wipe(self) -> None:
         """At the front: what others have asked for must not live on here."""
@@ -285,9 +289,9 @@ class Mailbox:
         since = time.monotonic_ns() - round(_RECENT_COMMITS * commit_seconds * 1e9)
         end = time.monotonic() + min(commit_seconds / 2, GATHER_SECONDS_MAX)
         while time.monotonic() < end:
-            tickets, answered = map(_NUMBERS.unpack, self._numbers())
-            recent = [slot for slot in range(SLOTS) if tickets[slot] >> 1 > since]
-            if all(tickets[slot] != answered[slot] for slot in recent if slot != self._slot):
+            stamps, answered = map(_NUMBERS.unpack, self._numbers())
+            recent = [slot for slot in range(SLOTS) if stamps[slot] >> 1 > since]
+            if all(stamps[slot] != answered[slot] for slot in recent if slot != self._slot):
                 return
             time.sleep(_GATHER_NAP_SECONDS)
 
@@ -296,16 +300,16 @@ class Mailbox:
         numbers = self._numbers()
         if numbers[0] == numbers[1]:
             return []
-        tickets, answered = map(_NUMBERS.unpack, numbers)
+        stamps, answered = map(_NUMBERS.unpack, numbers)
         return sorted(
-            (tickets[slot], slot)
+            (stamps[slot], slot)
             for slot in range(SLOTS)
-            if tickets[slot] not in (0, answered[slot]) and slot != self._slot
+            if stamps[slot] not in (0, answered[slot]) and slot != self._slot
         )
 
     def _numbers(self) -> tuple[bytes, bytes]:
-        """By slot, the newest ticket, and the newest that was answered."""
-        data = self._read(2 * _NUMBERS.size, _TICKETS)
+        """By slot, the newest stamp, and the newest that was answered."""
+        data = self._read(2 * _NUMBERS.size, _STAMPS)
         if len(data) < 2 * _NUMBERS.size:
             data = data.ljust(2 * _NUMBERS.size, b"\0")
         return data[: _NUMBERS.size], data[_NUMBERS.size :]
@@ -325,22 +329,22 @@ class Mailbox:
             pass
         return False
 
-    def _request(self, slot: int, ticket: int) -> Guest | None:
-        """A request, if it is whole, and for this very store."""
+    def _errand(self, slot: int, stamp: int) -> Guest | None:
+        """An errand, if it is whole, and for this very store."""
         data = self._read(_MOST_BYTES, _room(slot))
-        if len(data) < _REQUEST.size:
+        if len(data) < _ERRAND.size:
             return None
-        known, device, inode, synced, length, checksum, bell = _REQUEST.unpack_from(data)
-        if known != ticket or (device, inode) != self._store or synced > self._synced:
+        known, device, inode, synced, length, checksum, bell = _ERRAND.unpack_from(data)
+        if known != stamp or (device, inode) != self._store or synced > self._synced:
             return None
-        if not 0 < length <= REQUEST_BYTES_MAX:
+        if not 0 < length <= ERRAND_BYTES_MAX:
             return None
-        request = data[_REQUEST.size : _REQUEST.size + length]
-        if len(request) < length:
-            request = self._read(length, _room(slot) + _REQUEST.size)
-        if zlib.crc32(request) != checksum:
+        errand = data[_ERRAND.size : _ERRAND.size + length]
+        if len(errand) < length:
+            errand = self._read(length, _room(slot) + _ERRAND.size)
+        if zlib.crc32(errand) != checksum:
             return None
-        return Guest(slot, ticket, bell, request)
+        return Guest(slot, stamp, bell, errand)
 
     def _ring(self, name: bytes) -> None:
         if self._bell is None:
@@ -393,14 +397,14 @@ class Bell:
             found.close()
 
 
-def _new_ticket(wants_front: bool) -> int:
+def _new_stamp(wants_front: bool) -> int:
     """The time, which makes the order; the last bit tells what is waited for."""
     return time.monotonic_ns() << 1 | wants_front
 
 
-def wants_front(ticket: int) -> bool:
+def wants_front(stamp: int) -> bool:
     """Whether no other process can do what is waited for."""
-    return bool(ticket & 1)
+    return bool(stamp & 1)
 
 
 def _room(slot: int) -> int:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from clew.engines.shared.group_commit import SLOW_COMMIT_SECONDS
 from clew.engines.shared.tables.rows import patience
@@ -93,7 +94,7 @@ class WriterQueue:
         """What others wait for that can be written with our own; their answers are to be filled in.
 
         To be asked within the transaction: who waits in vain for one that was stopped at the front
-        knows then that SQLite's lock is held by whoever has its request.
+        knows then that SQLite's lock is held by whoever has its errand.
         """
         if self._is_at_front and self._crowd and self._mailbox is not None:
             if self.commit_seconds > SLOW_COMMIT_SECONDS:
@@ -105,6 +106,17 @@ class WriterQueue:
         """At the front: what was asked for must not live on in the mailbox."""
         if self._is_at_front and self._mailbox is not None:
             self._mailbox.wipe()
+
+    @contextmanager
+    def one_at_a_time(self) -> Iterator[bool]:
+        """For long work beside the front. False: another process is at it."""
+        mailbox = self._mailbox
+        is_mine = mailbox is None or mailbox.begin_work()
+        try:
+            yield is_mine
+        finally:
+            if mailbox is not None and is_mine:
+                mailbox.end_work()
 
     def _come(self, mailbox: Mailbox, ask: Callable[[], bytes | None]) -> bytes | None:
         """To the front, if that can be. Bytes: there is nothing left to do there."""
@@ -157,7 +169,7 @@ class WriterQueue:
         waiting = mailbox.leave(guests)
         if guests or waiting:
             self._crowd = CROWD_WRITES
-        self._yields = self._seconds > 0 and any(wants_front(ticket) for ticket in waiting)
+        self._yields = self._seconds > 0 and any(wants_front(stamp) for stamp in waiting)
 
     def ask_again(self, tries: int) -> bool:
         """The busy handler of the connection that writes: whether to ask SQLite once more."""
