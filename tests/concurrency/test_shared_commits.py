@@ -236,6 +236,35 @@ def test_writers_with_their_own_to_do_are_not_passed_over_for_ever(path: Path) -
         said(worker)
 
 
+def test_one_that_was_stopped_while_it_waited_for_the_front_slows_nobody_down(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who write let it go first, but not for ever."""
+    stopped = start("create_when_told", path)
+    assert stopped.stdout.readline() == "ready\n"
+    with clew.open(path) as store:
+        thread = store.get("t")
+        with another_at_front(path):
+            tell_all([stopped])
+            until(lambda: waiting(path) == 1)
+            stopped.send_signal(signal.SIGSTOP)
+            until(lambda: is_stopped(stopped))
+        waits: list[float] = []
+        wait = mailbox.Mailbox.wait
+
+        def counted(self: mailbox.Mailbox, seconds: float) -> bool:
+            waits.append(seconds)
+            return wait(self, seconds)
+
+        monkeypatch.setattr(mailbox.Mailbox, "wait", counted)
+        for n in range(50):
+            thread.append("event", n)
+        assert 0 < len(waits) <= mailbox._YIELDS_MAX
+        stopped.send_signal(signal.SIGCONT)
+        assert said(stopped) == ["made"]
+        assert store.get("made")
+
+
 # --- durability -------------------------------------------------------------------------------
 
 

@@ -96,7 +96,7 @@ def test_no_more_writers_are_taken_in_than_a_commit_may_have() -> None:
 
 
 def test_the_log_stays_short_while_several_processes_write(path: Path) -> None:
-    workers = [start("append_when_told", path, f"w{n}", amount(250, 2000)) for n in range(4)]
+    workers = [start("append_when_told", path, f"w{n}", amount(600, 3000)) for n in range(4)]
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
     with clew.open(path) as store:
@@ -105,7 +105,7 @@ def test_the_log_stays_short_while_several_processes_write(path: Path) -> None:
         for worker in workers:
             said(worker)
         pages = (Path(f"{path}-wal").stat().st_size - 32) / (24 + 4096)
-        assert len(store.get("t").path()) == 4 * amount(250, 2000)
+        assert len(store.get("t").path()) == 4 * amount(600, 3000)
     assert pages >= connections.CHECKPOINT_PAGES, "it was long enough to be copied"
     assert pages < 1.5 * connections.CHECKPOINT_PAGES
 

@@ -51,6 +51,15 @@ def stop_at_front(path: str) -> None:
         sys.stdin.readline()
 
 
+def create_when_told(path: str) -> None:
+    """What nobody else can do: it waits for the front itself."""
+    with clew.open(path) as store:
+        tell("ready")
+        sys.stdin.readline()
+        store.create("made")
+        tell("made")
+
+
 def interrupt_in_queue(path: str) -> None:
     """Say what Ctrl-C did to an append that waits in the queue, and to the one after it."""
     with clew.open(path) as store:
@@ -208,6 +217,7 @@ ROLES = {
         append,
         append_when_told,
         crash_loop,
+        create_when_told,
         fork_ids,
         get_or_create,
         hold_lease,

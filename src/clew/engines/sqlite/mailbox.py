@@ -23,6 +23,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -47,6 +48,7 @@ _MOST_BYTES = 2048  # that most errands and answers have, with what stands befor
 
 _GATHER_NAP_SECONDS = 0.00005
 _RECENT_COMMITS = 4
+_YIELDS_MAX = 3
 
 _NUMBER = struct.Struct("<Q")
 _NUMBERS = struct.Struct(f"<{SLOTS}Q")
@@ -65,6 +67,13 @@ class Guest(Struct):
     answer: bytes | None = None
 
 
+class Left(NamedTuple):
+    """How the front was left: whether somebody waits for it, whom we should let go first."""
+
+    is_wanted: bool
+    yields: bool
+
+
 class Mailbox:
     """The file, as one handle has it open, and closes it. `store` is the file that it writes.
 
@@ -78,7 +87,7 @@ class Mailbox:
         self._slot: int | None = None
         self._stamp = 0
         self._bell: Bell | None = None
-        self._called: dict[int, int] = {}  # slot → the stamp that was called to the front last
+        self._called: dict[int, tuple[int, int]] = {}  # slot → the stamp that we called, how often
 
     def close(self) -> None:
         """With the file all its locks are given back."""
@@ -254,28 +263,31 @@ class Mailbox:
         except OSError:
             pass
 
-    def leave(self, guests: Iterable[Guest]) -> list[int]:
-        """Give the front back, wake those who have their answers, and call the next one to it.
-
-        The stamps of those who wait now.
-        """
+    def leave(self, guests: Iterable[Guest]) -> Left:
+        """Give the front back, wake those who have their answers, and call the next one to it."""
         self._unlock(_FRONT, _TAKEN + SLOTS)
         for guest in guests:
             self._ring(guest.bell)
         # Behind the unlocking: who shows its stamp later than this look finds the front free.
         waiting = self._waiting()
-        # Who was called and did not come, because it was stopped, is not called for ever.
-        waiting.sort(key=lambda one: (self._called.get(one[1]) == one[0], not wants_front(one[0])))
+        # Who does not come when it is called, because it was stopped, is not called for ever.
+        waiting.sort(key=lambda one: (self._calls(*one), not wants_front(one[0])))
         while waiting:
             stamp, slot = waiting[0]
             if self._is_alive(slot):
-                self._called[slot] = stamp
+                calls = self._calls(stamp, slot) + 1
+                self._called[slot] = stamp, calls
                 head = self._read(_ERRAND.size, _room(slot))
                 if len(head) == _ERRAND.size:
                     self._ring(_ERRAND.unpack(head)[-1])
-                break
+                return Left(True, wants_front(stamp) and calls <= _YIELDS_MAX)
             del waiting[0]
-        return [stamp for stamp, _ in waiting]
+        return Left(False, False)
+
+    def _calls(self, stamp: int, slot: int) -> int:
+        """How often we have called the one who waits in a slot since then."""
+        known, calls = self._called.get(slot, (0, 0))
+        return calls if known == stamp else 0
 
     def wipe(self) -> None:
         """At the front: what others have asked for must not live on here."""

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from clew.engines.shared.group_commit import SLOW_COMMIT_SECONDS
 from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.mailbox import Guest, Mailbox, wants_front
+from clew.engines.sqlite.mailbox import Guest, Mailbox
 
 CROWD_WRITES = 64  # so long after somebody had to wait, others are expected to wait again
 LOOK_SECONDS = 0.02  # between two looks of one who waits, if nobody rings
@@ -166,10 +166,10 @@ class WriterQueue:
         mailbox.reply(guests)
         if self._crowd:
             mailbox.was_here()
-        waiting = mailbox.leave(guests)
-        if guests or waiting:
+        left = mailbox.leave(guests)
+        if guests or left.is_wanted:
             self._crowd = CROWD_WRITES
-        self._yields = self._seconds > 0 and any(wants_front(stamp) for stamp in waiting)
+        self._yields = left.yields and self._seconds > 0
 
     def ask_again(self, tries: int) -> bool:
         """The busy handler of the connection that writes: whether to ask SQLite once more."""
