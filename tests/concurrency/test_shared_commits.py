@@ -506,6 +506,14 @@ def test_whatever_stands_in_the_mailbox_writers_go_on_and_nothing_of_it_is_writt
     assert len(bodies(path)) == 2 + 2 * amount(30, 1000)
 
 
+def refuse(*arguments: object) -> list[Any]:
+    raise AssertionError("an errand is bytes, and does not bring its own code")
+
+
+def errand_of(space: int, thread: str, *drafts: Any) -> bytes:
+    return guests.to_errand([guests.Append(refuse, space, thread, drafts, None, None)])
+
+
 @pytest.mark.parametrize(
     "errand",
     [
@@ -513,9 +521,11 @@ def test_whatever_stands_in_the_mailbox_writers_go_on_and_nothing_of_it_is_writt
         b"\x90",
         b"\xc1",
         b"\x91" * 5000,
-        guests.to_errand([guests.Append(1, "t", [], None)]),
-        guests.to_errand([guests.Append(1, "not there", [clew.draft("event")], None)]),
-        guests.to_errand([guests.Append(99, "t", [clew.draft("event")], None)]),
+        guests.to_errand([guests.Append(refuse, 1, "t", [], None, None)]),
+        guests.to_errand(
+            [guests.Append(refuse, 1, "not there", [clew.draft("event")], None, None)]
+        ),
+        guests.to_errand([guests.Append(refuse, 99, "t", [clew.draft("event")], None, None)]),
     ],
     ids=["empty", "none", "no code", "deep", "no drafts", "no thread", "no namespace"],
 )

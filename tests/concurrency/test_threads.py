@@ -56,7 +56,7 @@ def test_a_lease_that_is_taken_in_the_same_commit_is_not_overlooked(tmp_path: Pa
     thread = store.create("t")
     thread.append("event", "the handle knows now where the thread stands, and that it is free")
     engine, works = store.engine, []
-    engine._commits.run = lambda work, told=None: works.append(work)
+    engine._commits.run = works.append
     engine.lease("t", Acquire("me", 60.0))
     engine.append("t", [clew.draft("event", "refused")])
     engine.append("t", [clew.draft("event", "refused as well")])

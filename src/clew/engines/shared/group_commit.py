@@ -24,16 +24,12 @@ GATHER_SECONDS_MAX = 0.002
 
 
 class Ticket(Generic[T]):
-    """One piece of work and what became of it.
+    """One piece of work and what became of it."""
 
-    `told` is what an engine wants to know of it besides; whoever runs works does not look at it.
-    """
+    __slots__ = ("error", "leads", "ready", "result", "work")
 
-    __slots__ = ("error", "leads", "ready", "result", "told", "work")
-
-    def __init__(self, work: Callable[[Any], T], told: object = None) -> None:
+    def __init__(self, work: Callable[[Any], T]) -> None:
         self.work = work
-        self.told = told
         self.ready: threading.Lock | None = None
         self.leads = False
         self.result: T | None = None
@@ -64,8 +60,8 @@ class GroupCommit:
         with self._mutex:
             return not self._leading
 
-    def run(self, work: Callable[[Any], T], told: object = None) -> T:
-        ticket = Ticket(work, told)
+    def run(self, work: Callable[[Any], T]) -> T:
+        ticket = Ticket(work)
         try:
             self._enter(ticket)
             if not ticket.leads:
@@ -79,16 +75,13 @@ class GroupCommit:
             raise
         return ticket.outcome()
 
-    def admit(self, batch: list[Ticket[Any]]) -> list[Ticket[Any]]:
+    def admit(self, batch: list[Ticket[Any]]) -> None:
         """Take in writers that came while the leader of a batch had to wait for other processes."""
-        if not self._queue:
-            return []
-        with self._mutex:
-            room = BATCH_MAX - len(batch)
-            come = self._queue[:room]
-            del self._queue[:room]
-        batch += come
-        return come
+        if self._queue:
+            with self._mutex:
+                room = BATCH_MAX - len(batch)
+                batch += self._queue[:room]
+                del self._queue[:room]
 
     def _enter(self, ticket: Ticket[Any]) -> None:
         with self._mutex:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from clew.core.names import check_namespace, file_stem
 from clew.core.parts import loading
 from clew.core.removal import Erased, Purged, Swept
 from clew.engines.shared.clock import now
-from clew.engines.shared.compression import Packed, pack, pack_large
+from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import BATCH_MAX, GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
@@ -166,13 +166,11 @@ class SQLiteEngine:
         fence: int | None = None,
     ) -> list[Record]:
         packed = pack_large(drafts, blobs.SPILL_BYTES)
-        append = Append(self._space.no, thread, drafts, expect, fence)
-        # What is large goes into blobs, and no other process is asked to write those.
-        return self._submit(lambda db: self._append(db, append, packed), None if packed else append)
+        return self._submit(
+            Append(self._append, self._space.no, thread, drafts, expect, fence, packed)
+        )
 
-    def _append(
-        self, db: apsw.Connection, append: Append, packed: Mapping[str, Packed]
-    ) -> list[Record]:
+    def _append(self, db: apsw.Connection, append: Append) -> list[Record]:
         return write.append(
             db,
             self._standings,
@@ -180,7 +178,7 @@ class SQLiteEngine:
             append.space,
             append.thread,
             append.drafts,
-            packed,
+            append.packed,
             expect=append.expect,
             fence=append.fence,
             clock=self._clock,
@@ -340,9 +338,9 @@ class SQLiteEngine:
 
         return self._submit(forgetful)
 
-    def _submit(self, work: Callable[[apsw.Connection], T], append: Append | None = None) -> T:
+    def _submit(self, work: Callable[[apsw.Connection], T]) -> T:
         self._enter()
-        return self._commits.run(work, append)
+        return self._commits.run(work)
 
     def _enter(self) -> None:
         self._connections.check()
@@ -355,9 +353,10 @@ class SQLiteEngine:
         with connections.write_lock:
             due = batch
             while due:
-                work = partial(self._commit, batch=batch, due=due)
                 try:
-                    answer = connections.at_front(work, partial(_ask, due))
+                    answer = connections.at_front(
+                        partial(self._commit, batch, due), partial(_ask, due)
+                    )
                 except (apsw.Error, ClewError) as error:
                     # Tickets that had failed on their own keep their own error.
                     for ticket in due:
@@ -371,56 +370,54 @@ class SQLiteEngine:
                 self._changed.notify_all()
 
     def _commit(
-        self, db: StoreConnection, batch: list[Ticket[Any]], due: list[Ticket[Any]]
+        self, batch: list[Ticket[Any]], due: list[Ticket[Any]], db: StoreConnection
     ) -> None:
         """Run those of a batch that are due, and in the same transaction what others ask for."""
         if due is batch:
             self._commits.admit(batch)
+        connections = self._connections
         guests: list[Guest] = []
-        try:
-            self._run(db, due, guests)
-        except apsw.Error:
-            for guest in guests:
-                guest.answer = REFUSED  # one of theirs may be the reason
-            raise
-
-    def _run(self, db: StoreConnection, batch: list[Ticket[Any]], guests: list[Guest]) -> None:
+        written: list[bytes] = []
+        answers: list[bytes] = []  # before the commit nothing is promised to anybody
         db.execute("BEGIN IMMEDIATE")
         try:
-            self._connections.confirm(db)
+            connections.confirm(db)
             self._standings.begin(db)
             changes = db.total_changes()
-            answers: list[bytes] = []
-            guests += self._connections.guests(BATCH_MAX - len(batch))
-            if len(batch) == 1 and not guests:
+            guests = connections.guests(BATCH_MAX - len(due))
+            if len(due) == 1 and not guests:
                 # Without a savepoint: if it fails, there is nothing else to keep.
-                batch[0].result = batch[0].work(db)
+                due[0].result = due[0].work(db)
             else:
-                for ticket in batch:
+                for ticket in due:
                     _run_apart(db, ticket)
-                answers = [self._run_guest(db, guest.errand) for guest in guests]
-            self._connections.commit(db)
+                written = [self._run_guest(db, guest.errand) for guest in guests]
+            connections.commit(db)
             self._standings.committed(db)
             if db.total_changes() == changes and self._durability == "full":
                 # A retry, answered by what is stored; who stored it may do so without a sync.
-                self._connections.sync_log()
-            for guest, answer in zip(guests, answers, strict=True):
-                guest.answer = answer
+                connections.sync_log()
+            answers = written
         except BaseException as error:
             if isinstance(error, Corrupt):
                 let_go(error)
-            if isinstance(error, apsw.Error) and poisons(error):
-                self._connections.poisoned_by(error)
+            if isinstance(error, apsw.Error):
+                answers = [REFUSED] * len(guests)  # one of theirs may be the reason
+                if poisons(error):
+                    connections.poisoned_by(error)
             with suppress(apsw.Error):  # the first error is the one that matters
                 if db.in_transaction:
                     db.execute("ROLLBACK")
             raise
+        finally:
+            for guest, answer in zip(guests, answers, strict=False):
+                guest.answer = answer
 
     def _run_guest(self, db: apsw.Connection, errand: bytes) -> bytes:
         """The answer to what another process asks for. If something is wrong, it alone fails."""
         results: list[list[Record] | None] = []
-        for append in from_errand(errand):
-            ticket: Ticket[list[Record]] = Ticket(partial(self._append, append=append, packed={}))
+        for append in from_errand(errand, self._append):
+            ticket = Ticket(append)
             try:
                 _run_apart(db, ticket)
             except apsw.Error:
@@ -556,8 +553,9 @@ class SQLiteEngine:
 
 def _ask(batch: list[Ticket[Any]]) -> bytes | None:
     """What another process could do for us; None if not all of it are appends that it can write."""
-    appends = [ticket.told for ticket in batch if isinstance(ticket.told, Append)]
-    if len(appends) < len(batch):
+    works = [ticket.work for ticket in batch]
+    appends = [work for work in works if isinstance(work, Append) and not work.packed]
+    if len(appends) < len(works):
         return None
     for append in appends:
         append.doubt()

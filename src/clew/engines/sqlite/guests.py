@@ -7,8 +7,9 @@ first hand. To do an append twice does no harm: its records are known by their i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import apsw
 from msgspec import UNSET, MsgspecError, Struct, UnsetType, msgpack
 from msgspec.structs import replace
 
@@ -22,16 +23,24 @@ from clew.core.model import (
     MoveDraft,
     Record,
 )
+from clew.engines.shared.compression import Packed
+
+Write = Callable[[apsw.Connection, "Append"], list[Record]]
 
 
-class Append(Struct):
-    """What the waist's `append` was called with, and in which namespace."""
+class Append(Struct, gc=False):
+    """An append that is ready to be written: what the waist's was called with, and by what."""
 
+    write: Write
     space: int
     thread: str
     drafts: Sequence[Draft]
-    expect: str | UnsetType | None = UNSET
-    fence: int | None = None
+    expect: str | UnsetType | None
+    fence: int | None
+    packed: Mapping[str, Packed] = {}
+
+    def __call__(self, db: apsw.Connection) -> list[Record]:
+        return self.write(db, self)
 
     def doubt(self) -> None:
         """Another process may have written it: from now on its ids are not known to be new."""
@@ -89,6 +98,7 @@ _answers = msgpack.Decoder(list[list[_Record] | None])
 
 
 def to_errand(appends: Sequence[Append]) -> bytes:
+    """Without what is packed: no other process is asked to write large bodies."""
     return msgpack.encode(
         [
             _Errand(
@@ -99,7 +109,7 @@ def to_errand(appends: Sequence[Append]) -> bytes:
     )
 
 
-def from_errand(data: bytes) -> list[Append]:
+def from_errand(data: bytes, write: Write) -> list[Append]:
     """The appends again; none, if it is no such errand."""
     try:
         found = _errands.decode(data)
@@ -108,7 +118,9 @@ def from_errand(data: bytes) -> list[Append]:
     appends = []
     for one in found:
         drafts = [draft.entry or draft.move or draft.fact for draft in one.drafts]
-        append = Append(one.space, one.thread, [d for d in drafts if d], one.expect, one.fence)
+        append = Append(
+            write, one.space, one.thread, [d for d in drafts if d], one.expect, one.fence
+        )
         if not drafts or len(append.drafts) < len(drafts):
             return []
         append.doubt()  # one before us may have written it, and died before it could answer

@@ -36,7 +36,7 @@ if sys.platform == "linux":
 SLOTS = 64
 ERRAND_BYTES_MAX = ANSWER_BYTES_MAX = 16_000
 
-# Bytes that are locked. The front comes first, so that one call gives it back with all taken slots.
+# Bytes that are locked.
 _FRONT, _TAKEN, _OWNED, _WORK = 0, 1, 128, 256
 
 _STAMPS = 4096
@@ -74,6 +74,9 @@ class Left(NamedTuple):
     yields: bool
 
 
+_LEFT_ALONE = Left(False, False)
+
+
 class Mailbox:
     """The file, as one handle has it open, and closes it. `store` is the file that it writes.
 
@@ -103,7 +106,7 @@ class Mailbox:
     def come_to_front(self) -> bool:
         """Whether we are there now; OSError: there are no such locks here."""
         try:
-            self._lock_or_fail(_FRONT)
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _COME)
         except (BlockingIOError, PermissionError):
             return False
         return True
@@ -117,17 +120,17 @@ class Mailbox:
 
     def _lock(self, byte: int) -> bool:
         try:
-            self._lock_or_fail(byte)
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _locked(fcntl.F_WRLCK, byte))
         except OSError:
             return False
         return True
 
-    def _lock_or_fail(self, byte: int) -> None:
-        fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _locked(fcntl.F_WRLCK, byte))
+    def _unlock(self, byte: int) -> None:
+        self._set(_locked(fcntl.F_UNLCK, byte))
 
-    def _unlock(self, byte: int, count: int = 1) -> None:
+    def _set(self, lock: bytes) -> None:
         try:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _locked(fcntl.F_UNLCK, byte, count))
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, lock)
         except OSError:
             pass  # it was never had
 
@@ -265,11 +268,13 @@ class Mailbox:
 
     def leave(self, guests: Iterable[Guest]) -> Left:
         """Give the front back, wake those who have their answers, and call the next one to it."""
-        self._unlock(_FRONT, _TAKEN + SLOTS)
+        self._set(_LEAVE)
         for guest in guests:
             self._ring(guest.bell)
         # Behind the unlocking: who shows its stamp later than this look finds the front free.
         waiting = self._waiting()
+        if not waiting:
+            return _LEFT_ALONE
         # Who does not come when it is called, because it was stopped, is not called for ever.
         waiting.sort(key=lambda one: (self._calls(*one), not wants_front(one[0])))
         while waiting:
@@ -282,7 +287,7 @@ class Mailbox:
                     self._ring(_ERRAND.unpack(head)[-1])
                 return Left(True, wants_front(stamp) and calls <= _YIELDS_MAX)
             del waiting[0]
-        return Left(False, False)
+        return _LEFT_ALONE
 
     def _calls(self, stamp: int, slot: int) -> int:
         """How often we have called the one who waits in a slot since then."""
@@ -301,30 +306,23 @@ class Mailbox:
         since = time.monotonic_ns() - round(_RECENT_COMMITS * commit_seconds * 1e9)
         end = time.monotonic() + min(commit_seconds / 2, GATHER_SECONDS_MAX)
         while time.monotonic() < end:
-            stamps, answered = map(_NUMBERS.unpack, self._numbers())
+            stamps, answered = _numbers(self._read(2 * _NUMBERS.size, _STAMPS))
             recent = [slot for slot in range(SLOTS) if stamps[slot] >> 1 > since]
             if all(stamps[slot] != answered[slot] for slot in recent if slot != self._slot):
                 return
             time.sleep(_GATHER_NAP_SECONDS)
 
     def _waiting(self) -> list[tuple[int, int]]:
-        """Ticket and slot of the others that wait, the oldest first."""
-        numbers = self._numbers()
-        if numbers[0] == numbers[1]:
+        """Stamp and slot of the others that wait, the oldest first."""
+        data = self._read(2 * _NUMBERS.size, _STAMPS)
+        if data[: _NUMBERS.size] == data[_NUMBERS.size :]:
             return []
-        stamps, answered = map(_NUMBERS.unpack, numbers)
+        stamps, answered = _numbers(data)
         return sorted(
             (stamps[slot], slot)
             for slot in range(SLOTS)
             if stamps[slot] not in (0, answered[slot]) and slot != self._slot
         )
-
-    def _numbers(self) -> tuple[bytes, bytes]:
-        """By slot, the newest stamp, and the newest that was answered."""
-        data = self._read(2 * _NUMBERS.size, _STAMPS)
-        if len(data) < 2 * _NUMBERS.size:
-            data = data.ljust(2 * _NUMBERS.size, b"\0")
-        return data[: _NUMBERS.size], data[_NUMBERS.size :]
 
     def _is_alive(self, slot: int) -> bool:
         """Whether somebody has the slot. What a dead one waited for is crossed out."""
@@ -423,5 +421,16 @@ def _room(slot: int) -> int:
     return _ROOMS + slot * _ROOM_BYTES
 
 
+def _numbers(data: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """By slot, the newest stamp, and the newest that was answered."""
+    data = data.ljust(2 * _NUMBERS.size, b"\0")
+    return _NUMBERS.unpack_from(data), _NUMBERS.unpack_from(data, _NUMBERS.size)
+
+
 def _locked(kind: int, byte: int, count: int = 1) -> bytes:
     return _C_FLOCK.pack(kind, os.SEEK_SET, byte, count, 0)
+
+
+if sys.platform == "linux":
+    _COME = _locked(fcntl.F_WRLCK, _FRONT)
+    _LEAVE = _locked(fcntl.F_UNLCK, _FRONT, _TAKEN + SLOTS)  # with all slots that were taken

@@ -163,8 +163,8 @@ class WriterQueue:
     def _leave(self, mailbox: Mailbox) -> None:
         guests, self._guests = self._guests, []
         self._is_at_front = False
-        mailbox.reply(guests)
         if self._crowd:
+            mailbox.reply(guests)
             mailbox.was_here()
         left = mailbox.leave(guests)
         if guests or left.is_wanted:
