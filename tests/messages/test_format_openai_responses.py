@@ -22,7 +22,7 @@ from clew.messages.neutral import (
 )
 from clew.messages.openai_responses import read as reader
 from clew.messages.openai_responses import rules
-from clew.messages.openai_responses import write as writer
+from clew.messages.openai_responses.write import Writer
 
 REASONING = {
     "type": "reasoning",
@@ -60,7 +60,7 @@ def read(*items: Any) -> list[Message]:
 
 
 def write(*messages: Message) -> list[Any]:
-    return writer.write(messages).messages
+    return Writer().write(messages).messages
 
 
 def test_a_response_is_read_as_one_message() -> None:
@@ -105,7 +105,7 @@ def test_items_become_messages_by_role() -> None:
 
 
 def test_an_item_that_was_stored_twice_goes_out_once_under_its_id() -> None:
-    written = writer.write(read(REASONING, SAID, USER, REASONING, SAID))
+    written = Writer().write(read(REASONING, SAID, USER, REASONING, SAID))
     without = {key: value for key, value in SAID.items() if key != "id"}
     assert written.messages == [REASONING, SAID, USER, without]
     assert [loss.code for loss in written.losses] == ["block_dropped", "id_changed"]
@@ -156,7 +156,7 @@ def test_a_message_that_lost_a_part_keeps_the_blocks_of_the_others() -> None:
 
 def test_reasoning_that_led_to_nothing_is_left_out() -> None:
     (message,) = read(SAID, REASONING, {**REASONING, "id": "rs_2"})
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"] * 2
 
@@ -164,7 +164,7 @@ def test_reasoning_that_led_to_nothing_is_left_out() -> None:
 def test_reasoning_that_the_server_cannot_know_is_left_out() -> None:
     unknown = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
     (message,) = read(unknown, SAID)
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
@@ -280,7 +280,7 @@ def test_built_in_tools_that_were_interrupted(call: Any, output: Any, tool: str,
     """Nobody makes up a screenshot: the call and its result become those of a function."""
     (asked,) = read(call)
     stopped = ToolResult("c", (Text("[interrupted]"),), tool, is_error=True)
-    written = writer.write([asked, Message(role="tool", parts=(stopped,))])
+    written = Writer().write([asked, Message(role="tool", parts=(stopped,))])
     assert rules.validate(written.messages) == []
     if call["type"] == "custom_tool_call":
         assert written.messages[0] == call
@@ -350,7 +350,7 @@ def test_an_image_of_the_assistant_is_named_even_if_it_was_stored_so() -> None:
         {"type": "input_image", "image_url": "data:image/png;base64,aGk="},
     ]
     (message,) = reader.read({"type": "message", "role": "assistant", "content": blocks})
-    written = writer.write([message])
+    written = Writer().write([message])
     assert rules.validate(written.messages) == []
     assert [loss.code for loss in written.losses] == ["media_dropped"]
 

@@ -30,7 +30,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
     Violation,
-    Written,
 )
 from clew.messages.shared import openai
 from clew.messages.shared.media import kind_of, parse_arguments
@@ -49,7 +48,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, Writing
 
-__all__ = ["NAME", "about", "read", "read_usage", "validate", "write"]
+__all__ = ["NAME", "Writer", "about", "read", "read_usage", "validate"]
 
 NAME = "langchain"
 
@@ -252,12 +251,9 @@ def read_usage(usage: Any) -> Usage | None:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """LangChain's messages as JSON, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """LangChain's messages as JSON, from messages in normal form."""
+
     NAME = NAME
 
     def take(self, message: Message) -> int | None:

@@ -22,7 +22,6 @@ from clew.messages.neutral import (
     ToolCall,
     ToolResult,
     Violation,
-    Written,
 )
 from clew.messages.shared.media import parse_arguments, standard_base64
 from clew.messages.shared.read import (
@@ -39,7 +38,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, Writing
 
-__all__ = ["NAME", "read", "validate", "write"]
+__all__ = ["NAME", "Writer", "read", "validate"]
 
 NAME = "llama-index"
 
@@ -147,12 +146,9 @@ def _read_older_call(call: Any, index: int) -> ToolCall:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """A chat history, from messages in normal form. Each result is a message."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """A chat history, from messages in normal form. Each result is a message."""
+
     NAME = NAME
 
     def take(self, message: Message) -> int | None:

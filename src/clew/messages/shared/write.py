@@ -55,7 +55,7 @@ class Writing:
         self.system: Any = None
         self.index = 0  # of the neutral message at hand
 
-    def write(self, messages: Sequence[Message], *, unicode: bool) -> Written:
+    def write(self, messages: Sequence[Message], *, unicode: bool = False) -> Written:
         self.take_all(messages, unicode=unicode)
         return self.finished()
 
