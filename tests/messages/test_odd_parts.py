@@ -12,6 +12,9 @@ from clew.messages.neutral import Media, Message, Other, Part, Text, Thinking, T
 from clew.messages.shared.media import decoded_text, dump, is_unicode, with_unicode
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
+FRAMEWORKS = ("agent-framework", "converse", "langchain", "llama-index", "pydantic-ai")
+# These have no place for an image in what the host says.
+NO_IMAGES = ("anthropic", "openai-chat", "openai-responses", "gemini", "converse", "pydantic-ai")
 OTHER = Other(format="elsewhere", raw={"type": "widget"})
 IMAGE = Media(kind="image", mime="image/png", data="aGk=")
 CALL = ToolCall(id="c", name="run", arguments={})
@@ -21,7 +24,7 @@ def codes(format: str, *given: Message) -> list[tuple[str, str]]:
     return [(loss.code, loss.message) for loss in messages.write(format, given).losses]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS + FRAMEWORKS)
 def test_a_block_of_another_format_is_left_out_of_any_message_and_told(format: str) -> None:
     block = ("block_dropped", "a widget block was left out")
     said = Text(text="said")
@@ -39,7 +42,7 @@ def test_a_block_of_another_format_is_left_out_of_any_message_and_told(format: s
         assert "widget" not in dump(messages.write(format, given).messages)
 
 
-@pytest.mark.parametrize("format", [name for name in FORMATS if name != "plain"])
+@pytest.mark.parametrize("format", NO_IMAGES)
 def test_an_image_that_the_host_shows_becomes_a_text_and_is_told(format: str) -> None:
     given = [Message(role="system", parts=(IMAGE,)), Message(role="user", parts=(Text(text="q"),))]
     written = messages.write(format, given)
@@ -48,7 +51,7 @@ def test_an_image_that_the_host_shows_becomes_a_text_and_is_told(format: str) ->
     assert len(written.losses) == 1
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS + FRAMEWORKS)
 @pytest.mark.parametrize(
     "part",
     [

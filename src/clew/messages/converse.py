@@ -132,7 +132,9 @@ def _read_reasoning(block: Block) -> Part:
         signature = optional(said, "signature", "reasoningText") or None
         return Thinking(optional(said, "text") or "", signature, format=NAME, raw=block)
     hidden = _bytes(reasoning.get("redactedContent"))
-    return Other(format=NAME, raw=block) if hidden is None else Thinking("", hidden, raw=block)
+    if hidden is None:
+        return Other(format=NAME, raw=block)
+    return Thinking("", hidden, format=NAME, raw=block)
 
 
 def _read_media(block: Block, kind: str) -> Part:

@@ -170,6 +170,9 @@ def _read_media(block: Block) -> Part:
     inner: Block = source if isinstance(source, dict) else block
     if isinstance(block.get("file"), dict):
         inner = block["file"]
+        if isinstance(inner.get("file_data"), str):
+            title = text(inner.get("filename"))
+            return openai.media_at(inner["file_data"], "file", name=title, format=NAME, raw=block)
     found = {
         "mime": inner.get("mime_type", inner.get("media_type")),
         "data": inner.get("base64", inner.get("data")),
