@@ -278,6 +278,17 @@ def test_only_as_many_marks_for_the_cache_as_a_request_may_carry() -> None:
     assert thread[0].parts[0].raw["cache_control"] == mark, "what was read is not changed"
 
 
+def test_marks_of_the_host_are_the_first_to_go() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    block = {"type": "text", "text": "Be brief.", **mark}
+    host = Message(role="system", parts=(Text("Be brief.", format="anthropic", raw=block),))
+    said = [{"type": "text", "text": str(number), **mark} for number in range(4)]
+    written = Writer().write([host, *reader.read({"role": "user", "content": said})])
+    assert written.system == [{"type": "text", "text": "Be brief."}]
+    assert written.messages[0]["content"] == said
+    assert [loss.code for loss in written.losses] == ["cache_control_dropped"]
+
+
 def test_marks_inside_of_results_count() -> None:
     mark = {"type": "ephemeral"}
     inner = [{"type": "text", "text": str(n), "cache_control": mark} for n in range(6)]

@@ -249,12 +249,43 @@ SPECIAL: list[tuple[Any, Any, str, str]] = [
         "",
     ),
     (
+        {"type": "computer_call", "id": "cu_1", "call_id": "c", "status": "completed",
+         "pending_safety_checks": [], "actions": [{"type": "screenshot"}]},
+        {"type": "computer_call_output", "call_id": "c",
+         "output": {"type": "computer_screenshot", "file_id": "file_1"}},
+        "computer",
+        "",
+    ),
+    (
         {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": {"q": 1}},
         {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": []},
         "tool_search",
         "[]",
     ),
 ]  # fmt: skip
+
+
+def test_the_actions_of_a_computer_are_the_arguments_of_its_call() -> None:
+    actions = [{"type": "screenshot"}, {"type": "wait"}]
+    item = {"type": "computer_call", "call_id": "c", "actions": actions}
+    ((call,),) = (message.parts for message in reader.read(item))
+    assert isinstance(call, ToolCall)
+    assert call.arguments == {"actions": actions}
+
+
+def test_a_piece_of_a_shells_output_that_is_none_is_passed_by() -> None:
+    chunks = ["odd", {"stdout": "a", "stderr": None}]
+    ((result,),) = (
+        message.parts
+        for message in reader.read({"type": "shell_call_output", "call_id": "c", "output": chunks})
+    )
+    assert isinstance(result, ToolResult)
+    assert result.content == (Text("a"),)
+
+
+def test_items_alone_tell_nothing_of_a_call() -> None:
+    told = reader.about(SAID)
+    assert (told.usage, told.model, told.id) == (None, None, None)
 
 
 @pytest.mark.parametrize(("call", "output", "tool", "text"), SPECIAL)

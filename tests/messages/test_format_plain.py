@@ -115,6 +115,13 @@ def test_thinking_of_any_provider_is_kept_as_text() -> None:
     assert [loss.code for loss in written.losses] == ["signature_dropped", "thinking_dropped"]
 
 
+def test_thoughts_that_are_hidden_leave_no_empty_reasoning() -> None:
+    hidden = Thinking("", "c2VjcmV0", format="anthropic", raw={"type": "redacted_thinking"})
+    written = plain.Writer().write([Message(role="assistant", parts=(hidden, Text("So.")))])
+    assert written.messages == [{"role": "assistant", "content": "So."}]
+    assert [loss.code for loss in written.losses] == ["thinking_dropped"]
+
+
 def test_media_of_any_provider_is_kept() -> None:
     image = Media(kind="image", mime="image/png", data="aGk=", format="gemini", raw={})
     written = plain.Writer().write([Message(role="user", parts=(Text("See"), image))])

@@ -110,6 +110,23 @@ def test_a_file_that_anthropic_holds_is_read_and_sent_as_it_came() -> None:
         assert messages.validate("anthropic", [broken]) != [], wrong
 
 
+@pytest.mark.parametrize("source", [{"type": "content", "content": []}, {"type": "later"}])
+def test_a_document_of_a_sort_that_is_not_known_is_kept(source: dict[str, Any]) -> None:
+    body = {"role": "user", "content": [{"type": "document", "source": source}]}
+    (found,) = messages.view("anthropic", body)
+    assert [type(part) for part in found.parts] == [Other]
+    assert messages.write("anthropic", [found]).messages == [body]
+
+
+def test_the_rules_of_anthropic_know_documents_of_text_and_of_blocks() -> None:
+    text = {"type": "text", "media_type": "text/plain", "data": "said"}
+    for source in (text, {"type": "content", "content": [{"type": "text", "text": "said"}]}):
+        body = {"role": "user", "content": [{"type": "document", "source": source}]}
+        assert messages.validate("anthropic", [body]) == [], source
+    body = {"role": "user", "content": [{"type": "document", "source": {**text, "data": 5}}]}
+    assert [found.rule for found in messages.validate("anthropic", [body])] == ["shape"]
+
+
 def test_a_reading_of_the_sdk_in_a_text_is_not_sent_back() -> None:
     block = {"type": "text", "text": "said", "parsed_output": {"a": 1}}
     found = messages.view("anthropic", {"role": "assistant", "content": [block]})
