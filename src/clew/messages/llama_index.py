@@ -96,7 +96,7 @@ def read(body: Any) -> list[Message]:
 
 
 def _read_block(block: Block) -> Part:
-    kind = block.get("block_type")
+    kind = string(block, "block_type")
     if kind == "text":
         return Text(string(block, "text"), format=NAME, raw=block)
     if kind == "thinking":
@@ -112,7 +112,6 @@ def _read_block(block: Block) -> Part:
         return ToolCall(made, tool, arguments, unparsed, not id, format=NAME, raw=block)
     if kind in _MEDIA:
         return _read_media(block, *_MEDIA[kind])
-    string(block, "block_type")
     return Other(format=NAME, raw=block)
 
 
