@@ -194,6 +194,78 @@ def test_a_pack_without_numbers_for_its_range_is_damage(path: Path) -> None:
             store.engine.pack(after=wrong)
 
 
+@pytest.mark.parametrize("hash", [None, b"x" * 32])
+def test_an_entry_whose_body_is_not_in_its_pack_is_named_and_costs_no_other(
+    path: Path, hash: bytes | None
+) -> None:
+    def without(found: Any) -> Any:
+        bodies, hashes = [None, *found.bodies[1:]], [hash, *found.body_hashes[1:]]
+        return replace(found, bodies=bodies, body_hashes=hashes)
+
+    forge(path, without)
+    with clew.open(path) as store:
+        with pytest.raises(clew.Corrupt, match="body is missing"):
+            store.get("t").get("e0")
+        assert store.get("t").get("e1").body == body(1)
+        assert seqs(store.verify()) == {1}
+
+
+def test_an_entry_that_goes_by_another_id_is_not_found_by_the_noted_one(path: Path) -> None:
+    forge(path, lambda found: replace(found, ids=["other", *found.ids[1:]]))
+    with clew.open(path) as store:
+        with pytest.raises(clew.NotFound):
+            store.get("t").get("e0")
+        assert 1 in seqs(store.verify())
+
+
+def test_a_pack_that_reaches_into_another_thread_is_damage_and_costs_no_other(path: Path) -> None:
+    with database(path) as db:
+        sql = (
+            "UPDATE packs SET last = last + (1 << 32) WHERE first = (SELECT min(first) FROM packs)"
+        )
+        db.execute(sql)
+        with pytest.raises(clew.Corrupt, match="not there any more"):
+            packs.read(db, packs.Pack(5, 6, "b3:"))
+    with clew.open(path) as store, pytest.raises(clew.Corrupt, match="values that cannot be"):
+        store.get("t").path()
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get(f"e{ENTRIES - 1}").body == body(ENTRIES - 1)
+
+
+def test_a_purge_takes_damaged_packs_along_but_for_those_that_a_fork_needs(path: Path) -> None:
+    with clew.open(path) as store:
+        assert store.search("message").total == ENTRIES
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:'")
+        first = db.execute("SELECT min(first) FROM packs").get
+    with clew.open(path) as store:
+        receipt = store.purge("t").receipt
+        assert receipt is not None
+        assert "'f' could not be read" in str(receipt.reason)
+        assert store.search("message").total == 0, "of the thread nothing is left to be found"
+    with database(path) as db:
+        left = [begin for (begin,) in db.execute("SELECT first FROM packs ORDER BY first")]
+        assert left[0] == first
+        assert len(left) == 2, "the fork reaches into the second one"
+        ids = db.execute("SELECT count(*) FROM packed_ids WHERE no > ?", (first + 512,)).get
+        assert ids == 0
+
+
+def test_what_stays_beside_the_packs_is_erased_as_well(tmp_path: Path) -> None:
+    """A large body is in no pack, though there are packed entries before and behind it."""
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", "large " * 9000 if n == 99 else body(n), id=f"e{n}")
+        assert store.pack(tail=1, idle_seconds=0).packs
+        thread.erase("e99", "e98")
+        assert store.verify() == []
+        gone = [n for n in range(95, 105) if thread.get(f"e{n}").erased_at is not None]
+        assert gone == [98, 99]
+
+
 def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:
     with clew.open(path) as store:
         before = store.get("t").path(), store.get("f").path()

@@ -16,6 +16,7 @@ from faults.vfs import FailingVFS
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
+from clew.core.maintenance import Examined
 from clew.core.model import ThreadQuery
 from clew.engines.shared import file_system, migrations
 from clew.engines.shared.tables import read
@@ -233,6 +234,18 @@ MOUNTS = """\
 )
 def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
     assert file_system.file_system(Path(folder), MOUNTS) == kind
+
+
+def test_little_room_and_memory_that_goes_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Examined(kind="sqlite")
+    file_system.examine_disk(found, str(tmp_path), "ext4")
+    assert found.findings == []
+    monkeypatch.setattr(file_system, "ROOM_BYTES_MIN", 1 << 62)
+    file_system.examine_disk(found, str(tmp_path), "tmpfs")
+    told = [finding.what for finding in found.findings]
+    assert ["tmpfs" in told[0], "MB left" in told[1]] == [True, True]
 
 
 def test_a_network_file_system_is_refused() -> None:

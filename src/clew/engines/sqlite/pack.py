@@ -62,7 +62,9 @@ class Made(Struct, frozen=True):
 
 _THREADS = (
     f"SELECT t.no, {rows.UPDATED_US} FROM {rows.THREADS}"
-    " WHERE t.space = ? AND t.no > ? AND t.shelf < 3 ORDER BY t.no LIMIT 100"
+    " WHERE t.space = ? AND t.no > ? AND t.shelf < 3"
+    # Beyond it there is no number for a record: what stands there, only damage has made.
+    f" AND t.no <= {rows.THREAD_NO_MAX} ORDER BY t.no LIMIT 100"
 )
 # Those with a blob stay: what is large is compressed already, and blobs are counted by these rows.
 _COLD = (
