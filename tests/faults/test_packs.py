@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import clew
 from clew.engines.shared.compression import compress_run, decompress_run
 from clew.engines.shared.tables import packs
+from clew.engines.sqlite import pack as packing
 from clew.upkeep.repair import repair
 
 ENTRIES = 600
@@ -264,6 +265,51 @@ def test_what_stays_beside_the_packs_is_erased_as_well(tmp_path: Path) -> None:
         assert store.verify() == []
         gone = [n for n in range(95, 105) if thread.get(f"e{n}").erased_at is not None]
         assert gone == [98, 99]
+
+
+def test_a_run_that_another_process_changes_while_it_is_packed_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store, clew.open(path) as other:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", body(n), id=f"e{n}")
+        make = packing.make
+
+        def meanwhile(run: list[Any]) -> Any:
+            made = make(run)
+            monkeypatch.setattr(packing, "make", make)
+            other.get("t").erase("e7")
+            return made
+
+        monkeypatch.setattr(packing, "make", meanwhile)
+        store.pack(tail=1, idle_seconds=0)
+        assert thread.get("e7").erased_at is not None
+        assert thread.get("e8").body == body(8)
+        assert store.verify() == []
+
+
+def test_large_entries_make_small_runs_and_a_run_ends_before_a_pack(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        noise = [chance.randbytes(3000).hex() for _ in range(100)]
+        for n in range(packs.ENTRIES_MAX):  # nothing is gained by these
+            thread.append(
+                "event", chr(0x4E00 + n) + "".join(chance.choices(CJK, k=300)), id=f"x{n}"
+            )
+        for n, text in enumerate(noise):
+            thread.append("event", text, id=f"l{n}")
+        first = store.pack(tail=1, idle_seconds=0)
+        assert first.packs > 1, "256 KiB are a run, however few entries that is"
+        again = store.pack(tail=1, idle_seconds=0)
+        assert again.entries <= packs.ENTRIES_MAX
+        assert store.verify() == []
+        assert thread.get("l5").body == noise[5]
+
+
+CJK = "".join(map(chr, range(0x4E00, 0x9FFF)))
 
 
 def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:
