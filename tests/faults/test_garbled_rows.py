@@ -150,6 +150,31 @@ def test_whatever_a_row_holds_what_is_done_with_it_ends_in_our_errors(
 PAGE_BYTES = 4096
 
 
+@pytest.mark.parametrize("table", ["threads", "records", "packs", "blobs", "namespaces"])
+def test_a_garbled_row_in_a_file_with_a_broken_page_can_be_repaired(
+    whole: Path, tmp_path: Path, table: str
+) -> None:
+    """Its rows are read off the pages then, and not all that is there is as it was."""
+    broken = dict(pages(whole))["threads_by_created"]
+    for name, kind in [(name, kind) for found, name, kind in columns(whole) if found == table]:
+        for value in (*VALUES[kind], "NULL"):
+            path = tmp_path / "store.db"
+            shutil.copyfile(whole, path)
+            with closing(apsw.Connection(str(path))) as db:
+                try:
+                    db.execute(f"UPDATE OR IGNORE {table} SET {name} = {value}")
+                except apsw.Error:
+                    continue
+            with path.open("r+b") as file:
+                file.seek((broken - 1) * PAGE_BYTES)
+                file.write(bytes(PAGE_BYTES))
+            repair(path)
+            with clew.open(path) as store:
+                assert store.verify() == [], (name, value)
+            for left in tmp_path.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
 def pages(path: Path) -> list[tuple[str, int]]:
     """The first page of every table and index."""
     with closing(apsw.Connection(str(path))) as db:

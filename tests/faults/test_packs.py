@@ -267,6 +267,23 @@ def test_what_stays_beside_the_packs_is_erased_as_well(tmp_path: Path) -> None:
         assert gone == [98, 99]
 
 
+def test_a_repair_keeps_what_is_beside_a_damaged_pack(tmp_path: Path) -> None:
+    """Large bodies are in no pack: if one is damaged, they are still there, in the midst of it."""
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", "large " * 9000 if n == 99 else body(n), id=f"e{n}")
+        assert store.pack(tail=1, idle_seconds=0).packs
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:' WHERE first = (SELECT min(first) FROM packs)")
+    report = repair(path)
+    assert 100 not in {one.seq for one in report.lost}
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get("e99").body == "large " * 9000
+
+
 def test_a_run_that_another_process_changes_while_it_is_packed_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +327,40 @@ def test_large_entries_make_small_runs_and_a_run_ends_before_a_pack(tmp_path: Pa
 
 
 CJK = "".join(map(chr, range(0x4E00, 0x9FFF)))
+
+
+def test_a_damaged_pack_in_a_file_with_a_broken_page_costs_no_other(path: Path) -> None:
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:' WHERE first = (SELECT min(first) FROM packs)")
+        page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'packed_ids'").get)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    data = path.read_bytes()
+    path.write_bytes(data[: (page - 1) * 4096] + bytes(4096) + data[page * 4096 :])
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get("e300").body == body(300)
+        assert store.get("t").get(f"e{ENTRIES - 1}").body == body(ENTRIES - 1)
+
+
+def test_an_entry_that_is_beside_its_pack_as_well_is_named(path: Path) -> None:
+    with database(path) as db:
+        pack = next(packs.every(db, (apsw.Error,)))
+        row = packs.read(db, pack).rows()[5]
+        sql = f"INSERT INTO records VALUES ({','.join('?' * len(row))})"
+        db.execute(sql, row)
+    with clew.open(path) as store:
+        assert "beside it" in " ".join(problem.message for problem in store.verify())
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:' WHERE first = ?", (pack.first,))
+    with clew.open(path) as store:
+        named = {problem.seq for problem in store.verify() if problem.code == "damaged_record"}
+        assert pack.first & 0xFFFF_FFFF in named
+        assert row[0] & 0xFFFF_FFFF not in named, "it is there, beside the pack"
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get(row[2]).body == body(5)
 
 
 def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:

@@ -21,7 +21,7 @@ import threading
 from clew.core.errors import Unavailable
 from clew.engines.sqlite import place
 
-if sys.platform == "linux":
+if sys.platform == "linux":  # one way: others sync in the commit
     import fcntl
 
     def _request(kind: int) -> bytes:
@@ -54,7 +54,7 @@ class LateSync:
                 if self._holder < 0 or self._find_log() is None:
                     return False
             fcntl.fcntl(self._holder, fcntl.F_OFD_SETLK, _HOLD)
-        except OSError:
+        except OSError:  # no test: a file system without such locks
             return False
         self._is_held = True
         return True
@@ -74,7 +74,7 @@ class LateSync:
             return False
         try:
             answer: bytes = fcntl.fcntl(self._asker, fcntl.F_OFD_GETLK, _ASK)
-        except OSError:
+        except OSError:  # no test: a file system without such locks
             return False
         return not answer.startswith(_FREE)
 
@@ -106,10 +106,10 @@ class LateSync:
 
     def _open(self) -> None:
         with self._mutex:
-            if self._is_open:
+            if self._is_open:  # no test: another thread has opened them meanwhile
                 return
             self._is_open = True
-            if sys.platform == "linux":
+            if sys.platform == "linux":  # one way: as above
                 self._holder = place.open_lock(self._lock, self._store, os.O_RDONLY)
                 self._asker = place.open_lock(self._lock, self._store, os.O_RDONLY)
 

@@ -32,7 +32,7 @@ CROWD_WRITES = 64  # so long after somebody had to wait, others are expected to 
 _SHARE = 0.25  # of a writer's patience; the rest is left for SQLite's lock
 _TAKEN = (errno.EAGAIN, errno.EACCES)
 
-if sys.platform == "linux":
+if sys.platform == "linux":  # one way: others have no queue
     import fcntl
 
     def _request(kind: int) -> bytes:
@@ -242,7 +242,7 @@ def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
     while (task := tasks.get()) is not None:
         try:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _ENTER)
-        except OSError:
+        except OSError:  # no test: the system has no more of them
             pass  # no more locks: SQLite's counts anyway
         task.do(lambda: _leave(descriptor))
         task.is_over = True
@@ -254,5 +254,5 @@ def _attend(descriptor: int, tasks: SimpleQueue[_Task | None]) -> None:
 def _leave(descriptor: int) -> None:
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LEAVE)
-    except OSError:
+    except OSError:  # no test: as above
         pass  # it was never had
