@@ -116,7 +116,7 @@ def test_many_writers_share_transactions(tmp_path: Path) -> None:
     assert batches == [1, 8], "all who came while the first one worked were taken together"
 
 
-@pytest.mark.parametrize("moment", ["_wait", "_lead", "_promote"])
+@pytest.mark.parametrize("moment", ["_wait", "_lead", "_hand_on"])
 def test_an_interrupted_writer_passes_the_lead_on(
     moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import clew
 from clew.engines.shared.compression import compress_run, decompress_run
 from clew.engines.shared.tables import packs
+from clew.engines.sqlite import pack as packing
 from clew.upkeep.repair import repair
 
 ENTRIES = 600
@@ -192,6 +193,174 @@ def test_a_pack_without_numbers_for_its_range_is_damage(path: Path) -> None:
     for wrong in ("no place", "1", "1:2:3", ":"):
         with clew.open(path) as store, pytest.raises(clew.InvalidInput, match="where a pack"):
             store.engine.pack(after=wrong)
+
+
+@pytest.mark.parametrize("hash", [None, b"x" * 32])
+def test_an_entry_whose_body_is_not_in_its_pack_is_named_and_costs_no_other(
+    path: Path, hash: bytes | None
+) -> None:
+    def without(found: Any) -> Any:
+        bodies, hashes = [None, *found.bodies[1:]], [hash, *found.body_hashes[1:]]
+        return replace(found, bodies=bodies, body_hashes=hashes)
+
+    forge(path, without)
+    with clew.open(path) as store:
+        with pytest.raises(clew.Corrupt, match="body is missing"):
+            store.get("t").get("e0")
+        assert store.get("t").get("e1").body == body(1)
+        assert seqs(store.verify()) == {1}
+
+
+def test_an_entry_that_goes_by_another_id_is_not_found_by_the_noted_one(path: Path) -> None:
+    forge(path, lambda found: replace(found, ids=["other", *found.ids[1:]]))
+    with clew.open(path) as store:
+        with pytest.raises(clew.NotFound):
+            store.get("t").get("e0")
+        assert 1 in seqs(store.verify())
+
+
+def test_a_pack_that_reaches_into_another_thread_is_damage_and_costs_no_other(path: Path) -> None:
+    with database(path) as db:
+        sql = (
+            "UPDATE packs SET last = last + (1 << 32) WHERE first = (SELECT min(first) FROM packs)"
+        )
+        db.execute(sql)
+        with pytest.raises(clew.Corrupt, match="not there any more"):
+            packs.read(db, packs.Pack(5, 6, "b3:"))
+    with clew.open(path) as store, pytest.raises(clew.Corrupt, match="values that cannot be"):
+        store.get("t").path()
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get(f"e{ENTRIES - 1}").body == body(ENTRIES - 1)
+
+
+def test_a_purge_takes_damaged_packs_along_but_for_those_that_a_fork_needs(path: Path) -> None:
+    with clew.open(path) as store:
+        assert store.search("message").total == ENTRIES
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:'")
+        first = db.execute("SELECT min(first) FROM packs").get
+    with clew.open(path) as store:
+        receipt = store.purge("t").receipt
+        assert receipt is not None
+        assert "'f' could not be read" in str(receipt.reason)
+        assert store.search("message").total == 0, "of the thread nothing is left to be found"
+    with database(path) as db:
+        left = [begin for (begin,) in db.execute("SELECT first FROM packs ORDER BY first")]
+        assert left[0] == first
+        assert len(left) == 2, "the fork reaches into the second one"
+        ids = db.execute("SELECT count(*) FROM packed_ids WHERE no > ?", (first + 512,)).get
+        assert ids == 0
+
+
+def test_what_stays_beside_the_packs_is_erased_as_well(tmp_path: Path) -> None:
+    """A large body is in no pack, though there are packed entries before and behind it."""
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", "large " * 9000 if n == 99 else body(n), id=f"e{n}")
+        assert store.pack(tail=1, idle_seconds=0).packs
+        thread.erase("e99", "e98")
+        assert store.verify() == []
+        gone = [n for n in range(95, 105) if thread.get(f"e{n}").erased_at is not None]
+        assert gone == [98, 99]
+
+
+def test_a_repair_keeps_what_is_beside_a_damaged_pack(tmp_path: Path) -> None:
+    """Large bodies are in no pack: if one is damaged, they are still there, in the midst of it."""
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", "large " * 9000 if n == 99 else body(n), id=f"e{n}")
+        assert store.pack(tail=1, idle_seconds=0).packs
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:' WHERE first = (SELECT min(first) FROM packs)")
+    report = repair(path)
+    assert 100 not in {one.seq for one in report.lost}
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get("e99").body == "large " * 9000
+
+
+def test_a_run_that_another_process_changes_while_it_is_packed_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store, clew.open(path) as other:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", body(n), id=f"e{n}")
+        make = packing.make
+
+        def meanwhile(run: list[Any]) -> Any:
+            made = make(run)
+            monkeypatch.setattr(packing, "make", make)
+            other.get("t").erase("e7")
+            return made
+
+        monkeypatch.setattr(packing, "make", meanwhile)
+        store.pack(tail=1, idle_seconds=0)
+        assert thread.get("e7").erased_at is not None
+        assert thread.get("e8").body == body(8)
+        assert store.verify() == []
+
+
+def test_large_entries_make_small_runs_and_a_run_ends_before_a_pack(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        noise = [chance.randbytes(3000).hex() for _ in range(100)]
+        for n in range(packs.ENTRIES_MAX):  # nothing is gained by these
+            thread.append(
+                "event", chr(0x4E00 + n) + "".join(chance.choices(CJK, k=300)), id=f"x{n}"
+            )
+        for n, text in enumerate(noise):
+            thread.append("event", text, id=f"l{n}")
+        first = store.pack(tail=1, idle_seconds=0)
+        assert first.packs > 1, "256 KiB are a run, however few entries that is"
+        again = store.pack(tail=1, idle_seconds=0)
+        assert again.entries <= packs.ENTRIES_MAX
+        assert store.verify() == []
+        assert thread.get("l5").body == noise[5]
+
+
+CJK = "".join(map(chr, range(0x4E00, 0x9FFF)))
+
+
+def test_a_damaged_pack_in_a_file_with_a_broken_page_costs_no_other(path: Path) -> None:
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:' WHERE first = (SELECT min(first) FROM packs)")
+        page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'packed_ids'").get)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    data = path.read_bytes()
+    path.write_bytes(data[: (page - 1) * 4096] + bytes(4096) + data[page * 4096 :])
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get("e300").body == body(300)
+        assert store.get("t").get(f"e{ENTRIES - 1}").body == body(ENTRIES - 1)
+
+
+def test_an_entry_that_is_beside_its_pack_as_well_is_named(path: Path) -> None:
+    with database(path) as db:
+        pack = next(packs.every(db, (apsw.Error,)))
+        row = packs.read(db, pack).rows()[5]
+        sql = f"INSERT INTO records VALUES ({','.join('?' * len(row))})"
+        db.execute(sql, row)
+    with clew.open(path) as store:
+        assert "beside it" in " ".join(problem.message for problem in store.verify())
+    with database(path) as db:
+        db.execute("UPDATE packs SET stored = 'b3:' WHERE first = ?", (pack.first,))
+    with clew.open(path) as store:
+        named = {problem.seq for problem in store.verify() if problem.code == "damaged_record"}
+        assert pack.first & 0xFFFF_FFFF in named
+        assert row[0] & 0xFFFF_FFFF not in named, "it is there, beside the pack"
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert store.get("t").get(row[2]).body == body(5)
 
 
 def test_a_destroyed_schema_costs_no_packed_entry(path: Path) -> None:

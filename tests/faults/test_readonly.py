@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -21,7 +22,7 @@ import clew
 from clew.core.engine import innermost
 from clew.core.model import Inspect
 from clew.engines.shared import migrations
-from clew.engines.sqlite import SQLiteEngine, view
+from clew.engines.sqlite import SQLiteEngine, place, view
 from clew.engines.sqlite.connections import Connections
 
 ADDRESSES = {"sqlite": "{}/store/threads.db", "files": "files:{}/store"}
@@ -424,6 +425,30 @@ def test_a_file_that_was_written_just_now_is_given_time(
     monkeypatch.setattr("clew.engines.sqlite.view.time.sleep", naps.append)
     view.look(sqlite, 30.0)
     assert len(naps) == 2
+
+
+def test_a_file_that_never_comes_to_rest_is_not_read(
+    sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "is_settled", lambda time_ns: False)
+    with pytest.raises(clew.Unavailable):
+        clew.open(sqlite, readonly=True, busy_seconds=0.01)
+
+
+def test_a_file_that_goes_while_it_is_looked_at_gives_no_answer(sqlite: Path) -> None:
+    with clew.open(sqlite, readonly=True) as store:
+        engine: Any = innermost(store.engine)
+        with pytest.raises(clew.Unavailable), engine._connections.reader():
+            sqlite.unlink()
+
+
+def test_a_connection_that_looks_gives_none_to_write_and_no_pack(sqlite: Path) -> None:
+    with clew.open(sqlite, readonly=True) as store:
+        engine: Any = innermost(store.engine)
+        with pytest.raises(clew.ReadOnly):
+            engine._connections.writer()
+        with pytest.raises(clew.ReadOnly):
+            engine.pack()
 
 
 def test_a_process_can_write_what_it_also_looks_at(sqlite: Path) -> None:

@@ -17,6 +17,7 @@ from faults.test_verify import whole as a_store
 
 import clew
 from clew.core.model import Acquire, Entry
+from clew.engines.files.repair.workshop import FilesWorkshop
 from clew.engines.shared import swap
 from clew.engines.sqlite.repair.workshop import SQLiteWorkshop
 from clew.testing.cases.base import thread as draft_of
@@ -662,6 +663,51 @@ def test_an_interrupted_swap_is_finished_by_the_next_repair(
     with clew.open(store) as opened:
         assert opened.verify() == []
         assert opened.get("t").get("c").kind == "custom"
+
+
+def test_a_swap_of_which_only_the_note_is_left_is_finished(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All was renamed, and then the machine stopped."""
+    rewrite(store, b"needle-c", b"needle-x")
+    place = place_of(store)
+    with monkeypatch.context() as patch:
+        unlink = Path.unlink
+
+        def failing(self: Path, missing_ok: bool = False) -> None:
+            if self == swap.note_of(place):
+                raise OSError(5, "Input/output error")
+            unlink(self, missing_ok)
+
+        patch.setattr(Path, "unlink", failing)
+        with pytest.raises(clew.Unavailable, match="again"):
+            repair(store)
+    with pytest.raises(clew.Unavailable, match="interrupted"):
+        clew.open(store)
+    assert repair(store).whole
+    assert not swap.note_of(place).exists()
+    with clew.open(store) as opened:
+        assert opened.get("t").get("c").kind == "custom"
+
+
+def test_a_new_store_that_is_not_whole_either_takes_no_place(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NotWhole:
+        def check(self) -> list[clew.Problem]:
+            return [clew.Problem(code="gap", message="something is missing")]
+
+        def close(self) -> None: ...
+
+    for kind in (SQLiteWorkshop, FilesWorkshop):
+        monkeypatch.setattr(kind, "open_new", lambda self: NotWhole())
+    rewrite(store, b"needle-c", b"needle-x")
+    place = place_of(store)
+    before = contents(place)
+    with pytest.raises(clew.Corrupt, match="both are left"):
+        repair(store)
+    assert contents(place) == before
+    assert [path.is_dir() for path in place.parent.glob(f"{place.name}.repaired-*")] == [True]
 
 
 def test_what_is_still_in_the_log_of_the_new_store_comes_along(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +18,16 @@ from faults.vfs import FailingVFS
 
 import clew
 from clew import Closed, Corrupt, FormatTooNew, Unavailable, Unsupported
+from clew.address import maintenance
+from clew.core.maintenance import Examined
 from clew.core.model import ThreadQuery
 from clew.engines.shared import file_system, migrations
-from clew.engines.shared.tables import read
+from clew.engines.shared.group_commit import Ticket
+from clew.engines.shared.tables import read, rows
 from clew.engines.shared.thread_list import scans
-from clew.engines.sqlite import SQLiteEngine, place
+from clew.engines.sqlite import SQLiteEngine, connections, place
+from clew.engines.sqlite import engine as engine_
+from clew.engines.sqlite import write as write_
 
 
 @pytest.fixture
@@ -233,6 +240,18 @@ MOUNTS = """\
 )
 def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
     assert file_system.file_system(Path(folder), MOUNTS) == kind
+
+
+def test_little_room_and_memory_that_goes_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Examined(kind="sqlite")
+    file_system.examine_disk(found, str(tmp_path), "ext4")
+    assert found.findings == []
+    monkeypatch.setattr(file_system, "ROOM_BYTES_MIN", 1 << 62)
+    file_system.examine_disk(found, str(tmp_path), "tmpfs")
+    told = [finding.what for finding in found.findings]
+    assert ["tmpfs" in told[0], "MB left" in told[1]] == [True, True]
 
 
 def test_a_network_file_system_is_refused() -> None:
@@ -511,3 +530,143 @@ def test_no_room_for_a_new_store_is_an_error_of_ours(
         with pytest.raises(Unavailable):
             clew.open(tmp_path / "a" / "threads.db")
     clew.open(tmp_path / "a" / "threads.db").close()
+
+
+# --- others at the file ---
+
+
+def test_a_store_that_another_program_has_alone_is_waited_for_and_then_refused(path: Path) -> None:
+    clew.open(path).close()
+    with open(f"{path}-lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for call in (lambda: clew.open(path), lambda: maintenance(str(path)).stats()):
+            with pytest.raises(Unsupported):
+                call()
+        timer = threading.Timer(0.05, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+        timer.start()
+        clew.open(path).close()
+        timer.join()
+
+
+def test_lists_by_update_are_right_while_another_process_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "UNLISTED_MAX", 1)
+    with clew.open(path, busy_seconds=0.05) as store:
+        for n in range(5):
+            store.create(f"t{n}").append("event", n)
+        writer = apsw.Connection(str(path))
+        writer.execute("BEGIN IMMEDIATE")
+        found = [info.id for info in store.list(order="updated").items]
+        assert found == ["t4", "t3", "t2", "t1", "t0"]
+        writer.close()
+
+
+def test_a_store_whose_folder_is_moved_away_is_not_written_any_more(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    store = clew.open(folder / "threads.db")
+    thread = store.create("t")
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(Unavailable) as caught:
+        thread.append("event", 1)
+    assert caught.value.committed is False
+    quietly(store.close)
+
+
+def test_a_schema_that_is_no_text_is_damage(path: Path) -> None:
+    clew.open(path).close()
+    data = path.read_bytes()
+    assert data.count(b"-- of the last record") == 1
+    path.write_bytes(data.replace(b"-- of the last record", b"-- of the last \xffecord"))
+    with pytest.raises(Corrupt, match="clew repair"):
+        clew.open(path)
+
+
+def test_what_cannot_be_opened_for_want_of_files_is_said_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **more: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(engine_, "Connections", refuse)
+    with pytest.raises(Unavailable, match="nothing was changed in it") as caught:
+        clew.open(path)
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (apsw.ReadOnlyError("attempt to write"), clew.ReadOnly),
+        (apsw.TooBigError("string or blob too big"), Unavailable),
+        (apsw.CorruptError("malformed"), Corrupt),
+    ],
+)
+def test_an_error_of_sqlite_is_one_of_ours(error: apsw.Error, kind: type[clew.ClewError]) -> None:
+    found = connections.translate(error, "the store")
+    assert type(found) is kind
+    assert not found.retryable
+
+
+def test_of_works_that_share_a_transaction_one_that_sqlite_refuses_ends_them_all() -> None:
+    """Whether a full disk refused it or the file is damaged: nothing of it may be committed."""
+    db = apsw.Connection(":memory:")
+
+    def refused(db: apsw.Connection) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    db.execute("BEGIN")
+    with pytest.raises(apsw.FullError):
+        engine_._run_apart(db, Ticket(refused))
+    own = Ticket(lambda db: db.execute("CREATE TABLE t (x)") and 1 / 0)
+    engine_._run_apart(db, own)
+    assert isinstance(own.error, ZeroDivisionError)
+    assert db.execute("SELECT count(*) FROM sqlite_schema").get == 0
+
+
+def test_a_large_body_that_is_damaged_can_be_erased(path: Path) -> None:
+    with clew.open(path) as store:
+        thread = store.create("t")
+        thread.append("event", "secret " * 5000, id="large")
+        thread.append("event", "kept", id="kept")
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE blobs SET data = zeroblob(10)")
+    db.close()
+    with clew.open(path) as store:
+        thread = store.get("t")
+        with pytest.raises(Corrupt):
+            _ = thread.get("large").body
+        store.engine.erase("t", ["large"], time_us=store.clock(), reason=None)
+        assert thread.get("large").erased_at is not None
+        assert store.verify() == []
+
+
+def test_where_many_threads_are_written_no_more_than_some_are_remembered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_, "_REMEMBERED_MAX", 2)
+    monkeypatch.setattr(rows, "_STEPS_MAX", 1)
+    with clew.open(path) as store:
+        threads = [store.create(f"t{n}") for n in range(5)]
+        for n in range(3):
+            for thread in threads:
+                thread.append("event", n)
+        fork = store.fork("t0", at=threads[0].path()[0].id)
+        forked = store.fork(fork.id, at=fork.append("event", "x").id)
+        forked.append("event", "y")
+        assert [entry.body for entry in forked.path()] == [0, "x", "y"]
+        assert [entry.body for entry in threads[4].path()] == [0, 1, 2]
+
+
+def test_a_prefix_of_the_last_characters_has_an_end() -> None:
+    assert read.after_prefix("a\U0010ffff") == "b"
+    assert read.after_prefix("\U0010ffff") is None
+    assert read.after_prefix("\ud7ff") == "\ue000"
+
+
+def test_a_maintenance_looks_at_no_store_of_another_engine(path: Path) -> None:
+    with clew.open("memory:") as other:
+        for address in (f"sqlite:{path}", f"files:{path}"):
+            with pytest.raises(Unsupported, match="is not the"):
+                maintenance(address).examine(other.engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hostile.traps import TERABYTE, deepen, sparse
 import clew
 from clew.core.errors import Corrupt
 from clew.core.maintenance import Budget
+from clew.engines.shared import plain_files
 from clew.engines.shared.plain_files import (
     copy_file,
     copy_tree,
@@ -42,6 +44,32 @@ def test_only_what_was_written_counts(tmp_path: Path) -> None:
     assert all(begin < end for begin, end in opened(file, lambda fd: list(extents(fd))))
     with pytest.raises(Corrupt, match="were ever written"):
         opened(file, lambda fd: refuse_hollow(fd, "file"))
+
+
+def test_where_holes_cannot_be_told_a_file_is_all_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+
+    def refuse(descriptor: int, offset: int, whence: int) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "lseek", refuse)
+    assert opened(file, written_bytes) == 5
+
+
+def test_a_large_file_that_was_written_is_not_hollow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_files, "HOLES_BYTES_MAX", 4096)
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 40_960)
+    opened(file, lambda descriptor: plain_files.refuse_hollow(descriptor, "it"))
+    file.unlink()
+    sparse(file, 40_960)
+    with pytest.raises(Corrupt, match="were ever written"):
+        opened(file, lambda descriptor: plain_files.refuse_hollow(descriptor, "it"))
 
 
 def test_a_small_hole_is_nobodys_fault(tmp_path: Path) -> None:

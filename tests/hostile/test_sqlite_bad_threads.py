@@ -6,6 +6,7 @@ The tables are strict, but a file that others made need not be: its pages may ho
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -15,6 +16,7 @@ from hostile.commands import COMMANDS, check_command
 
 import clew
 from clew import ClewError
+from clew.upkeep.repair import repair
 
 BAD = {
     "a huge number": "UPDATE threads SET no = 1 << 40 WHERE id = 'bad'",
@@ -94,6 +96,21 @@ def test_whatever_is_done_with_a_bad_thread_fails_as_ours(path: Path) -> None:
             except ClewError:
                 pass
         store.get("good").append("event", "more")
+
+
+def test_a_bad_row_in_a_file_with_a_broken_page_costs_no_other_thread(path: Path) -> None:
+    """What cannot be told by SQLite is read off the pages, and not all of that are rows of ours."""
+    with closing(apsw.Connection(str(path))) as db:
+        query = "SELECT rootpage FROM sqlite_schema WHERE name = 'threads_by_created'"
+        page = int(db.execute(query).get)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    data = path.read_bytes()
+    path.write_bytes(data[: (page - 1) * 4096] + bytes(4096) + data[page * 4096 :])
+    repair(path)
+    with clew.open(path) as store:
+        assert store.verify() == []
+        assert [entry.body for entry in store.get("good").path()] == ["good"]
+        assert [entry.body for entry in store.get("fine").path()] == ["fine"]
 
 
 @pytest.mark.parametrize(("path", "command"), pairs(tuple(BAD), COMMANDS, 4), indirect=["path"])

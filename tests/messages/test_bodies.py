@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from message_strategies import json_values
 from clew import messages
 from clew.core.errors import InvalidInput
 from clew.messages.neutral import Message
+from clew.messages.sdk_objects import as_sent
 
 # --- formats --------------------------------------------------------------------------------
 
@@ -312,6 +313,26 @@ def test_objects_inside_of_a_message_are_converted_too() -> None:
     }
     assert messages.as_body([block, {"type": "reasoning"}])[0]["name"] == "f"
     assert messages.as_body((1, "a")) == [1, "a"]
+
+
+def test_what_the_sdk_has_parsed_is_not_part_of_what_was_sent() -> None:
+    call = {"function": {"name": "f", "arguments": "{}", "parsed_arguments": {}}, "id": "c"}
+    block = {"type": "text", "text": "{}", "parsed_output": {"a": 1}}
+    said = {"role": "assistant", "content": [block], "tool_calls": [call], "parsed": {"a": 1}}
+    chat = as_sent(Model(choices=[{"message": Model(**said)}]))
+    assert "parsed" not in str(chat)
+    assert chat["choices"][0]["message"]["tool_calls"] == [
+        {"function": {"name": "f", "arguments": "{}"}, "id": "c"}
+    ]
+    item = Model(type="message", content=[block])
+    assert as_sent(Model(output=[item]))["output"][0]["content"] == [{"type": "text", "text": "{}"}]
+    own = {"choices": [{"message": {"parsed": "mine"}}]}
+    assert as_sent(own) is own, "what no SDK has read stays as it is"
+
+
+def test_a_mapping_that_is_no_dict_becomes_one() -> None:
+    body = messages.as_body({"role": "user", "content": MappingProxyType({"a": (1, 2)})})
+    assert body == {"role": "user", "content": {"a": [1, 2]}}
 
 
 def test_a_model_of_somebody_else_keeps_its_defaults() -> None:

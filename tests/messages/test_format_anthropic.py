@@ -12,7 +12,7 @@ from message_strategies import objects, texts
 from clew.core.errors import InvalidInput
 from clew.messages.anthropic import read as reader
 from clew.messages.anthropic import rules
-from clew.messages.anthropic import write as writer
+from clew.messages.anthropic.write import Writer
 from clew.messages.neutral import (
     Media,
     Message,
@@ -49,7 +49,7 @@ RESPONSE = {
 
 
 def write(*messages: Message) -> list[Any]:
-    return writer.write(messages).messages
+    return Writer().write(messages).messages
 
 
 def test_a_response_is_read_as_the_assistants_message() -> None:
@@ -158,15 +158,15 @@ def test_blocks_of_the_servers_tools_are_kept_but_not_understood() -> None:
 def test_system_messages_go_beside_the_messages() -> None:
     marked = {"type": "text", "text": "Rules.", "cache_control": {"type": "ephemeral"}}
     (rules,) = reader.read({"role": "system", "content": [marked]})
-    written = writer.write([rules, Message(role="user", parts=(Text("Hi"),))])
+    written = Writer().write([rules, Message(role="user", parts=(Text("Hi"),))])
     assert written.system == [marked]
     assert written.places == [None, 0]
-    alone = writer.write([Message(role="system", parts=(Text("Be brief."),))])
+    alone = Writer().write([Message(role="system", parts=(Text("Be brief."),))])
     assert alone.system == "Be brief."
 
 
 def test_results_and_what_the_user_says_next_become_one_message() -> None:
-    written = writer.write(
+    written = Writer().write(
         [
             Message(role="user", parts=(Text("Find it."),)),
             Message(role="assistant", parts=(ToolCall("a", "find", {}), ToolCall("b", "find", {}))),
@@ -197,18 +197,18 @@ def test_thinking_without_a_signature_or_of_others_is_left_out() -> None:
             ],
         }
     )
-    written = writer.write([stopped])
+    written = Writer().write([stopped])
     assert written.messages == [{"role": "assistant", "content": [{"type": "text", "text": "So"}]}]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
     foreign = Message(role="assistant", parts=(Thinking("Hm", "sig", format="gemini"), Text("So")))
-    assert [loss.code for loss in writer.write([foreign]).losses] == ["thinking_dropped"]
+    assert [loss.code for loss in Writer().write([foreign]).losses] == ["thinking_dropped"]
 
 
 def test_thinking_at_the_end_is_left_out() -> None:
     thought = {"type": "thinking", "thinking": "Hm", "signature": "s"}
     text = {"type": "text", "text": "So"}
     (message,) = reader.read({"role": "assistant", "content": [thought, text, thought]})
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages[0]["content"] == [thought, text]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
@@ -217,7 +217,7 @@ def test_an_assistant_message_of_nothing_but_thinking_is_left_out() -> None:
     thought = {"type": "thinking", "thinking": "Hm", "signature": "s"}
     (message,) = reader.read({"role": "assistant", "content": [thought]})
     said = Message(role="user", parts=(Text("Hi"),))
-    written = writer.write([said, message, said])
+    written = Writer().write([said, message, said])
     assert written.places == [0, None, 0]
     assert [m["role"] for m in written.messages] == ["user"]
 
@@ -232,7 +232,7 @@ def test_arguments_that_are_cut_off_are_kept_as_text() -> None:
     (call,) = message.parts
     assert isinstance(call, ToolCall)
     assert (call.arguments, call.unparsed) == (None, '{"path": "/s')
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages[0]["content"][0]["input"] == {"_unparsed": '{"path": "/s'}
     assert [loss.code for loss in written.losses] == ["arguments_unparsed"]
 
@@ -265,7 +265,7 @@ def test_only_as_many_marks_for_the_cache_as_a_request_may_carry() -> None:
         thread += reader.read({"role": "user", "content": [block]})
         thread += reader.read({"role": "assistant", "content": "ok"})
     thread.pop()
-    written = writer.write(thread)
+    written = Writer().write(thread)
     assert rules.validate(written.messages) == []
     marked = [
         block["text"]
@@ -278,6 +278,17 @@ def test_only_as_many_marks_for_the_cache_as_a_request_may_carry() -> None:
     assert thread[0].parts[0].raw["cache_control"] == mark, "what was read is not changed"
 
 
+def test_marks_of_the_host_are_the_first_to_go() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    block = {"type": "text", "text": "Be brief.", **mark}
+    host = Message(role="system", parts=(Text("Be brief.", format="anthropic", raw=block),))
+    said = [{"type": "text", "text": str(number), **mark} for number in range(4)]
+    written = Writer().write([host, *reader.read({"role": "user", "content": said})])
+    assert written.system == [{"type": "text", "text": "Be brief."}]
+    assert written.messages[0]["content"] == said
+    assert [loss.code for loss in written.losses] == ["cache_control_dropped"]
+
+
 def test_marks_inside_of_results_count() -> None:
     mark = {"type": "ephemeral"}
     inner = [{"type": "text", "text": str(n), "cache_control": mark} for n in range(6)]
@@ -288,7 +299,7 @@ def test_marks_inside_of_results_count() -> None:
     (result,) = reader.read(body)
     call = Message(role="assistant", parts=(ToolCall("t", "f", {}),))
     said = Message(role="user", parts=(Text("go"),))
-    written = writer.write([said, call, result])
+    written = Writer().write([said, call, result])
     assert rules.validate(written.messages) == []
     assert all("cache_control" in block for block in inner)
 
@@ -342,7 +353,7 @@ def test_media_of_others_is_converted_or_named(part: Media, block: Any) -> None:
 
 def test_an_assistant_cannot_show_images() -> None:
     shown = Message(role="assistant", parts=(Media(kind="image", mime="image/png", data="aGk="),))
-    written = writer.write([shown])
+    written = Writer().write([shown])
     text = {"type": "text", "text": "[image left out: image/png]"}
     assert written.messages == [{"role": "assistant", "content": [text]}]
     assert [loss.code for loss in written.losses] == ["media_dropped"]

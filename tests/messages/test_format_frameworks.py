@@ -175,6 +175,145 @@ def test_a_message_of_llama_index_has_its_calls_in_blocks_or_as_they_were_before
     assert parts("llama-index", path) == [("user", [Other])]
 
 
+def test_what_pydantic_ai_keeps_of_speech_and_files_is_read_and_sent_as_it_came() -> None:
+    files = [
+        {"kind": "image-url", "url": "https://x/a.png"},
+        {"kind": "video-url", "url": "https://x/a.mp4", "media_type": "video/mp4"},
+        {"kind": "uploaded-file", "file_id": "file_1", "media_type": "image/png"},
+        {"kind": "structured-content", "content": "{}"},
+        {"kind": "later", "what": 1},
+    ]
+    asked = {
+        "kind": "request",
+        "parts": [
+            {"part_kind": "user-prompt", "content": files},
+            {"part_kind": "speech", "transcript": "hello"},
+        ],
+    }
+    said = {"kind": "response", "parts": [{"part_kind": "speech", "transcript": "hi"}]}
+    (request,), (response,) = (
+        messages.read("pydantic-ai", asked),
+        messages.read("pydantic-ai", said),
+    )
+    kinds = [type(part) for part in request.parts]
+    assert kinds == [Media, Media, Media, Text, Other, Text]
+    told = [part.text for part in (*request.parts, *response.parts) if isinstance(part, Text)]
+    assert told == ["{}", "hello", "hi"]
+    assert messages.write("pydantic-ai", [request, response]).messages == [asked, said]
+
+
+def test_a_file_that_a_tool_of_pydantic_ai_gave_is_a_file() -> None:
+    file = {"kind": "binary", "data": "aGk=", "media_type": "image/png"}
+    for content in (file, [file]):
+        result = {"part_kind": "tool-return", "tool_name": "f", "tool_call_id": "c"}
+        body = {"kind": "request", "parts": [{**result, "content": content}]}
+        (found,) = messages.read("pydantic-ai", body)
+        (part,) = found.parts
+        assert isinstance(part, ToolResult)
+        assert part.content == (Media(kind="image", mime="image/png", data="aGk="),)
+
+
+def test_a_request_of_pydantic_ai_without_parts_is_a_message_of_the_user() -> None:
+    (found,) = messages.read("pydantic-ai", {"kind": "request", "parts": []})
+    assert (found.role, found.parts) == ("user", ())
+
+
+def test_the_model_of_another_provider_is_named_in_a_reply_of_pydantic_ai() -> None:
+    said = Message(role="assistant", parts=(Text("ok"),), model="m-2")
+    (written,) = messages.write("pydantic-ai", [said]).messages
+    assert written["model_name"] == "m-2"
+
+
+def test_a_retry_of_pydantic_ai_answers_a_call() -> None:
+    call = {"part_kind": "tool-call", "tool_name": "f", "tool_call_id": "c", "args": {}}
+    retry = {"part_kind": "retry-prompt", "tool_name": "f", "tool_call_id": "c", "content": "no"}
+    asked = {"kind": "response", "parts": [call]}
+    assert messages.validate("pydantic-ai", [asked, {"kind": "request", "parts": [retry]}]) == []
+
+
+def test_thoughts_that_converse_hides_go_back_as_they_came() -> None:
+    hidden = {"__bytes_encoded__": True, "data": "aGlkZGVu"}
+    thoughts = {"reasoningContent": {"redactedContent": hidden}}
+    body = {"role": "assistant", "content": [thoughts, {"text": "ok"}]}
+    (found,) = messages.read("converse", body)
+    assert isinstance(found.parts[0], Thinking)
+    asked = Message(role="user", parts=(Text("go"),))
+    written = messages.write("converse", [asked, found])
+    assert written.messages[1] == body
+    assert written.losses == ()
+    odd = {"role": "assistant", "content": [{"reasoningContent": {"later": 1}}, {"text": "ok"}]}
+    assert parts("converse", odd) == [("assistant", [Other, Text])]
+
+
+def test_thoughts_at_the_end_are_not_sent_to_converse() -> None:
+    thought = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
+    asked = Message(role="user", parts=(Text("go"),))
+    body = {"role": "assistant", "content": [{"text": "ok"}, thought]}
+    written = messages.write("converse", [asked, *messages.read("converse", body)])
+    assert written.messages[1]["content"] == [{"text": "ok"}]
+    assert [loss.code for loss in written.losses] == ["thinking_dropped"]
+
+
+def test_the_rules_of_converse_want_the_last_word_to_be_the_users() -> None:
+    asked = {"role": "user", "content": [{"text": "go"}]}
+    said = {"role": "assistant", "content": [{"text": "ok"}]}
+    (found,) = messages.validate("converse", [asked, said])
+    assert (found.rule, found.index) == ("last_user", 1)
+
+
+def test_a_result_within_a_result_is_left_out_where_results_are_messages() -> None:
+    inner = {"toolResult": {"toolUseId": "d", "content": [{"text": "in"}]}}
+    outer = {"toolResult": {"toolUseId": "c", "content": [{"text": "out"}, inner]}}
+    (found,) = messages.read("converse", {"role": "user", "content": [outer]})
+    written = messages.write("llama-index", [found])
+    assert written.messages[0]["blocks"] == [{"block_type": "text", "text": "out"}]
+    assert [loss.code for loss in written.losses] == ["block_dropped"]
+
+
+def test_a_file_that_the_service_of_agent_framework_holds_is_a_file() -> None:
+    block = {"type": "hosted_file", "file_id": "file_1", "media_type": "image/png"}
+    (found,) = messages.read("agent-framework", {"role": "user", "contents": [block]})
+    (part,) = found.parts
+    assert isinstance(part, Media)
+    assert (part.kind, part.file_id) == ("image", "file_1")
+
+
+@pytest.mark.parametrize(("result", "text"), [("42", "42"), ({"a": 1}, '{"a":1}')])
+def test_a_result_of_agent_framework_without_items_is_what_it_says(result: Any, text: str) -> None:
+    block = {"type": "function_result", "call_id": "c", "result": result}
+    (found,) = messages.read("agent-framework", {"role": "tool", "contents": [block]})
+    (part,) = found.parts
+    assert isinstance(part, ToolResult)
+    assert part.content == (Text(text),)
+
+
+def test_a_block_that_llama_index_has_later_is_kept() -> None:
+    body = {"role": "user", "blocks": [{"block_type": "cite", "x": 1}], "additional_kwargs": {}}
+    assert parts("llama-index", body) == [("user", [Other])]
+    assert messages.write("llama-index", messages.read("llama-index", body)).messages == [body]
+
+
+@pytest.mark.parametrize("call", [7, {"id": "c"}, {"id": "c", "function": {"name": ""}}])
+def test_an_older_call_of_llama_index_that_is_malformed_is_refused_with_its_place(
+    call: Any,
+) -> None:
+    good = {"id": "a", "function": {"name": "f", "arguments": "{}"}}
+    more = {"tool_calls": [good, call]}
+    with pytest.raises(InvalidInput) as caught:
+        messages.read("llama-index", {"role": "assistant", "blocks": [], "additional_kwargs": more})
+    path = caught.value.path
+    assert path is not None
+    assert path.startswith("$.additional_kwargs.tool_calls[1]")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_speaker_that_a_framework_does_not_know_breaks_a_rule(format: str) -> None:
+    odd = {"role": "nobody", "kind": "nothing"}
+    asked = messages.write(format, [Message(role="user", parts=(Text("go"),))]).messages
+    found = messages.validate(format, [*asked, odd])
+    assert [(one.rule, one.index) for one in found] == [("role", 1)]
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     "body",
@@ -190,6 +329,8 @@ def test_a_message_of_llama_index_has_its_calls_in_blocks_or_as_they_were_before
         {"kind": "request", "parts": [{}]},
         {"kind": "request", "parts": [{"part_kind": "tool-return"}]},
         {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": [7]}]},
+        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": 7}]},
+        {"kind": "later", "parts": []},
         {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_call_id": ""}]},
         {"role": "user", "content": [7], "contents": [7], "blocks": [7]},
         {"role": "user", "content": [{}], "contents": [{}], "blocks": [{}]},

@@ -11,7 +11,7 @@ from message_strategies import objects, texts
 
 from clew.messages.gemini import read as reader
 from clew.messages.gemini import rules
-from clew.messages.gemini import write as writer
+from clew.messages.gemini.write import Writer
 from clew.messages.neutral import (
     Media,
     Message,
@@ -28,7 +28,7 @@ GO = Message(role="user", parts=(Text("go"),))
 
 
 def write(*messages: Message) -> list[Any]:
-    return writer.write(messages).messages
+    return Writer().write(messages).messages
 
 
 def test_a_response_is_read_as_its_first_candidate() -> None:
@@ -147,7 +147,7 @@ def test_media() -> None:
 
 
 def test_results_are_a_content_of_their_own() -> None:
-    written = writer.write(
+    written = Writer().write(
         [
             Message(role="system", parts=(Text("Rules"),)),
             GO,
@@ -174,7 +174,7 @@ def test_results_are_a_content_of_their_own() -> None:
 
 def test_calls_of_another_model_say_that_they_have_no_signature() -> None:
     calls = (Thinking("Hm", "sig", format="anthropic"), ToolCall("a", "f", {}), ToolCall("b", "f"))
-    written = writer.write([GO, Message(role="assistant", parts=calls)])
+    written = Writer().write([GO, Message(role="assistant", parts=calls)])
     first, second = written.messages[1]["parts"]
     assert first["thoughtSignature"] == "skip_thought_signature_validator"
     assert "thoughtSignature" not in second
@@ -189,7 +189,7 @@ def test_results_hold_media_that_the_api_takes_there() -> None:
         Media(kind="image", url="https://example.org/a.png"),
     )
     failed = ToolResult("a", content, is_error=True)
-    written = writer.write(
+    written = Writer().write(
         [
             GO,
             Message(role="assistant", parts=(ToolCall("a", "f", {}),)),

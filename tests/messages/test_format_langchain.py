@@ -111,6 +111,11 @@ def test_results() -> None:
         ),
         ({"type": "image_url", "image_url": "https://x"}, {"kind": "image", "url": "https://x"}),
         ({"type": "file", "file_id": "f"}, {"kind": "file", "file_id": "f"}),
+        ({"type": "file", "file": {"file_id": "f"}}, {"kind": "file", "file_id": "f"}),
+        (
+            {"type": "file", "file": {"filename": "a", "file_data": "data:x/y;base64,AA=="}},
+            {"kind": "file", "mime": "x/y", "data": "AA==", "name": "a"},
+        ),
         (
             {"type": "media", "data": "AA==", "mime_type": "audio/wav"},
             {"kind": "audio", "data": "AA=="},
@@ -134,6 +139,27 @@ def test_thinking_in_every_spelling() -> None:
         assert part.text == "hm"
     body = {"type": "ai", "content": "so", "additional_kwargs": {"reasoning_content": "hm"}}
     assert isinstance(one(body).parts[0], Thinking)
+
+
+def test_reasoning_beside_the_content_goes_along_with_what_it_lies_in() -> None:
+    body = {"type": "ai", "content": "x", "additional_kwargs": {"reasoning_content": "Hm"}}
+    found = one(body)
+    assert [type(part) for part in found.parts] == [Thinking, Text]
+    written = messages.write(NAME, [found])
+    assert written.messages == [body]
+    assert written.losses == ()
+
+
+def test_a_text_among_the_blocks_is_a_text() -> None:
+    body = {"type": "human", "content": ["See", {"type": "text", "text": "this"}]}
+    assert [part.text for part in one(body).parts if isinstance(part, Text)] == ["See", "this"]
+    assert messages.validate(NAME, [body]) == []
+
+
+def test_a_message_within_its_data_tells_of_its_call() -> None:
+    data = {"content": "x", "usage_metadata": {"input_tokens": 3}, "id": "r1"}
+    told = messages.teller(NAME)({"type": "ai", "data": data})
+    assert (told.usage, told.id) == ({"input_tokens": 3}, "r1")
 
 
 def test_other_blocks_are_kept() -> None:

@@ -21,7 +21,7 @@ from clew.messages.neutral import (
 )
 from clew.messages.openai_chat import read as reader
 from clew.messages.openai_chat import rules
-from clew.messages.openai_chat import write as writer
+from clew.messages.openai_chat.write import Writer
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 
@@ -29,7 +29,7 @@ PDF = "data:application/pdf;base64,aGk="
 
 
 def write(*messages: Message) -> list[Any]:
-    return writer.write(messages).messages
+    return Writer().write(messages).messages
 
 
 def test_a_completion_is_read_as_its_first_choice() -> None:
@@ -106,7 +106,7 @@ def test_what_other_servers_call_reasoning_is_read_but_not_sent() -> None:
     body = {"role": "assistant", "reasoning_content": "Hm", "content": "So"}
     (message,) = reader.read(body)
     assert isinstance(message.parts[0], Thinking)
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages == [{"role": "assistant", "content": "So"}]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
@@ -193,14 +193,14 @@ def test_results_are_text(result: ToolResult, content: str) -> None:
 def test_an_image_in_a_result_is_left_out_even_if_it_was_stored_so() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     body = {"role": "tool", "tool_call_id": "c", "content": [image]}
-    written = writer.write(reader.read(body))
+    written = Writer().write(reader.read(body))
     assert written.messages[0]["content"] == "[image left out: image/png]"
     assert [loss.code for loss in written.losses] == ["media_dropped"]
 
 
 def test_ids_that_are_too_long_change_in_call_and_result_alike() -> None:
     long = "toolu_" + "x" * 60
-    written = writer.write(
+    written = Writer().write(
         [
             Message(role="user", parts=(Text("go"),)),
             Message(role="assistant", parts=(ToolCall(long, "a.b", {}),)),

@@ -22,7 +22,7 @@ from clew.messages.neutral import (
 )
 from clew.messages.openai_responses import read as reader
 from clew.messages.openai_responses import rules
-from clew.messages.openai_responses import write as writer
+from clew.messages.openai_responses.write import Writer
 
 REASONING = {
     "type": "reasoning",
@@ -60,7 +60,7 @@ def read(*items: Any) -> list[Message]:
 
 
 def write(*messages: Message) -> list[Any]:
-    return writer.write(messages).messages
+    return Writer().write(messages).messages
 
 
 def test_a_response_is_read_as_one_message() -> None:
@@ -105,7 +105,7 @@ def test_items_become_messages_by_role() -> None:
 
 
 def test_an_item_that_was_stored_twice_goes_out_once_under_its_id() -> None:
-    written = writer.write(read(REASONING, SAID, USER, REASONING, SAID))
+    written = Writer().write(read(REASONING, SAID, USER, REASONING, SAID))
     without = {key: value for key, value in SAID.items() if key != "id"}
     assert written.messages == [REASONING, SAID, USER, without]
     assert [loss.code for loss in written.losses] == ["block_dropped", "id_changed"]
@@ -156,7 +156,7 @@ def test_a_message_that_lost_a_part_keeps_the_blocks_of_the_others() -> None:
 
 def test_reasoning_that_led_to_nothing_is_left_out() -> None:
     (message,) = read(SAID, REASONING, {**REASONING, "id": "rs_2"})
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"] * 2
 
@@ -164,7 +164,7 @@ def test_reasoning_that_led_to_nothing_is_left_out() -> None:
 def test_reasoning_that_the_server_cannot_know_is_left_out() -> None:
     unknown = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
     (message,) = read(unknown, SAID)
-    written = writer.write([message])
+    written = Writer().write([message])
     assert written.messages == [SAID]
     assert [loss.code for loss in written.losses] == ["thinking_dropped"]
 
@@ -249,12 +249,43 @@ SPECIAL: list[tuple[Any, Any, str, str]] = [
         "",
     ),
     (
+        {"type": "computer_call", "id": "cu_1", "call_id": "c", "status": "completed",
+         "pending_safety_checks": [], "actions": [{"type": "screenshot"}]},
+        {"type": "computer_call_output", "call_id": "c",
+         "output": {"type": "computer_screenshot", "file_id": "file_1"}},
+        "computer",
+        "",
+    ),
+    (
         {"type": "tool_search_call", "call_id": "c", "execution": "client", "arguments": {"q": 1}},
         {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": []},
         "tool_search",
         "[]",
     ),
 ]  # fmt: skip
+
+
+def test_the_actions_of_a_computer_are_the_arguments_of_its_call() -> None:
+    actions = [{"type": "screenshot"}, {"type": "wait"}]
+    item = {"type": "computer_call", "call_id": "c", "actions": actions}
+    ((call,),) = (message.parts for message in reader.read(item))
+    assert isinstance(call, ToolCall)
+    assert call.arguments == {"actions": actions}
+
+
+def test_a_piece_of_a_shells_output_that_is_none_is_passed_by() -> None:
+    chunks = ["odd", {"stdout": "a", "stderr": None}]
+    ((result,),) = (
+        message.parts
+        for message in reader.read({"type": "shell_call_output", "call_id": "c", "output": chunks})
+    )
+    assert isinstance(result, ToolResult)
+    assert result.content == (Text("a"),)
+
+
+def test_items_alone_tell_nothing_of_a_call() -> None:
+    told = reader.about(SAID)
+    assert (told.usage, told.model, told.id) == (None, None, None)
 
 
 @pytest.mark.parametrize(("call", "output", "tool", "text"), SPECIAL)
@@ -280,7 +311,7 @@ def test_built_in_tools_that_were_interrupted(call: Any, output: Any, tool: str,
     """Nobody makes up a screenshot: the call and its result become those of a function."""
     (asked,) = read(call)
     stopped = ToolResult("c", (Text("[interrupted]"),), tool, is_error=True)
-    written = writer.write([asked, Message(role="tool", parts=(stopped,))])
+    written = Writer().write([asked, Message(role="tool", parts=(stopped,))])
     assert rules.validate(written.messages) == []
     if call["type"] == "custom_tool_call":
         assert written.messages[0] == call
@@ -350,7 +381,7 @@ def test_an_image_of_the_assistant_is_named_even_if_it_was_stored_so() -> None:
         {"type": "input_image", "image_url": "data:image/png;base64,aGk="},
     ]
     (message,) = reader.read({"type": "message", "role": "assistant", "content": blocks})
-    written = writer.write([message])
+    written = Writer().write([message])
     assert rules.validate(written.messages) == []
     assert [loss.code for loss in written.losses] == ["media_dropped"]
 

@@ -13,7 +13,7 @@ from clew.messages.neutral import Media, Message, Other, Text, Thinking, ToolCal
 
 
 def write(*messages: Message) -> list[Any]:
-    return plain.write(messages).messages
+    return plain.Writer().write(messages).messages
 
 
 def test_a_message_of_a_role_and_a_text() -> None:
@@ -110,14 +110,21 @@ def test_thinking_of_any_provider_is_kept_as_text() -> None:
             Thinking("two"),
         ),
     )
-    written = plain.write([message])
+    written = plain.Writer().write([message])
     assert written.messages == [{"role": "assistant", "content": None, "reasoning": "one\n\ntwo"}]
     assert [loss.code for loss in written.losses] == ["signature_dropped", "thinking_dropped"]
 
 
+def test_thoughts_that_are_hidden_leave_no_empty_reasoning() -> None:
+    hidden = Thinking("", "c2VjcmV0", format="anthropic", raw={"type": "redacted_thinking"})
+    written = plain.Writer().write([Message(role="assistant", parts=(hidden, Text("So.")))])
+    assert written.messages == [{"role": "assistant", "content": "So."}]
+    assert [loss.code for loss in written.losses] == ["thinking_dropped"]
+
+
 def test_media_of_any_provider_is_kept() -> None:
     image = Media(kind="image", mime="image/png", data="aGk=", format="gemini", raw={})
-    written = plain.write([Message(role="user", parts=(Text("See"), image))])
+    written = plain.Writer().write([Message(role="user", parts=(Text("See"), image))])
     assert written.losses == ()
     assert written.messages[0]["content"] == [
         {"type": "text", "text": "See"},
@@ -127,7 +134,7 @@ def test_media_of_any_provider_is_kept() -> None:
 
 def test_a_user_message_of_nothing_that_is_known_still_stands() -> None:
     other = Other(format="gemini", raw={"executableCode": {}})
-    written = plain.write([Message(role="user", parts=(other,))])
+    written = plain.Writer().write([Message(role="user", parts=(other,))])
     assert written.messages == [{"role": "user", "content": "[content left out]"}]
     assert [loss.code for loss in written.losses] == ["block_dropped"]
 

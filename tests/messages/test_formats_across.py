@@ -226,6 +226,26 @@ def test_a_renamed_call_keeps_its_block(format: str) -> None:
     assert "'c1'" not in str(written)
 
 
+@pytest.mark.parametrize("format", PROVIDERS)
+def test_a_tool_whose_name_the_provider_does_not_take_is_renamed_in_its_own_block(
+    format: str,
+) -> None:
+    dialogue = [
+        Message(role="user", parts=(Text("go"),)),
+        Message(role="assistant", parts=(ToolCall("c1", "read", {"a": 1}),)),
+        Message(role="tool", parts=(ToolResult("c1", (Text("done"),)),)),
+    ]
+    asked, called, answered = read_all(format, messages.write(format, dialogue).messages)
+    (call,) = called.parts
+    assert isinstance(call, ToolCall)
+    named = replace(called, parts=(replace(call, name="read file/2"),))
+    written = messages.write(format, [asked, named, answered])
+    assert messages.validate(format, written.messages) == []
+    assert "read_file_2" in str(written.messages)
+    assert "'read'" not in str(written.messages)
+    assert "name_changed" in [loss.code for loss in written.losses]
+
+
 def _renamed(part: Any) -> Any:
     if isinstance(part, ToolCall):
         return replace(part, id="c1-2")

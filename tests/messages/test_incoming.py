@@ -14,7 +14,8 @@ import clew
 from clew import InvalidInput, messages
 from clew.core.model import Entry
 from clew.facets.runs import Checkpoint
-from clew.messages.incoming import kind_for, message_draft, message_drafts
+from clew.messages.incoming import kind_for, message_draft, message_drafts, result_body
+from clew.messages.neutral import Text
 from clew.store import Store
 
 Door = Callable[[Store, list[Any], str | None], list[Entry]]
@@ -311,6 +312,25 @@ def test_a_message_that_holds_itself_is_refused(door: Door) -> None:
     body["self"] = [body]
     with pytest.raises(InvalidInput):
         let_in(door, body)
+
+
+def test_what_an_sdks_object_says_wrongly_is_refused_as_well() -> None:
+    class Made:
+        def to_dict(self) -> dict[str, Any]:
+            return {"role": "nobody", "content": [{"type": "image", "source": 7}]}
+
+    with pytest.raises(InvalidInput) as caught:
+        message_draft(Made(), "anthropic")
+    assert caught.value.path == "$.role"
+
+
+def test_what_a_tool_gave_under_the_name_content_is_not_taken_for_mcps() -> None:
+    block = {"type": "text", "text": "x"}
+    (named,) = messages.read("plain", result_body("c", "f", {"content": [block], "title": "t"}))
+    (bare,) = messages.read("plain", result_body("c", "f", {"content": [block], "isError": False}))
+    said = [part.content[0] for one in (named, bare) for part in one.parts if part.content]  # type: ignore[union-attr]
+    whole = '{"content":[{"type":"text","text":"x"}],"title":"t"}'
+    assert [part.text for part in said if isinstance(part, Text)] == [whole, "x"]
 
 
 def test_the_place_in_a_list_is_named() -> None:

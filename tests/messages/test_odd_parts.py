@@ -12,6 +12,9 @@ from clew.messages.neutral import Media, Message, Other, Part, Text, Thinking, T
 from clew.messages.shared.media import decoded_text, dump, is_unicode, with_unicode
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "plain")
+FRAMEWORKS = ("agent-framework", "converse", "langchain", "llama-index", "pydantic-ai")
+# These have no place for an image in what the host says.
+NO_IMAGES = ("anthropic", "openai-chat", "openai-responses", "gemini", "converse", "pydantic-ai")
 OTHER = Other(format="elsewhere", raw={"type": "widget"})
 IMAGE = Media(kind="image", mime="image/png", data="aGk=")
 CALL = ToolCall(id="c", name="run", arguments={})
@@ -21,7 +24,7 @@ def codes(format: str, *given: Message) -> list[tuple[str, str]]:
     return [(loss.code, loss.message) for loss in messages.write(format, given).losses]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS + FRAMEWORKS)
 def test_a_block_of_another_format_is_left_out_of_any_message_and_told(format: str) -> None:
     block = ("block_dropped", "a widget block was left out")
     said = Text(text="said")
@@ -39,7 +42,7 @@ def test_a_block_of_another_format_is_left_out_of_any_message_and_told(format: s
         assert "widget" not in dump(messages.write(format, given).messages)
 
 
-@pytest.mark.parametrize("format", [name for name in FORMATS if name != "plain"])
+@pytest.mark.parametrize("format", NO_IMAGES)
 def test_an_image_that_the_host_shows_becomes_a_text_and_is_told(format: str) -> None:
     given = [Message(role="system", parts=(IMAGE,)), Message(role="user", parts=(Text(text="q"),))]
     written = messages.write(format, given)
@@ -48,7 +51,7 @@ def test_an_image_that_the_host_shows_becomes_a_text_and_is_told(format: str) ->
     assert len(written.losses) == 1
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS + FRAMEWORKS)
 @pytest.mark.parametrize(
     "part",
     [
@@ -105,6 +108,23 @@ def test_a_file_that_anthropic_holds_is_read_and_sent_as_it_came() -> None:
     for wrong in ({"type": "file"}, {"type": "file", "file_id": 5}, {"type": "url"}):
         broken = {"role": "user", "content": [{"type": "document", "source": wrong}]}
         assert messages.validate("anthropic", [broken]) != [], wrong
+
+
+@pytest.mark.parametrize("source", [{"type": "content", "content": []}, {"type": "later"}])
+def test_a_document_of_a_sort_that_is_not_known_is_kept(source: dict[str, Any]) -> None:
+    body = {"role": "user", "content": [{"type": "document", "source": source}]}
+    (found,) = messages.view("anthropic", body)
+    assert [type(part) for part in found.parts] == [Other]
+    assert messages.write("anthropic", [found]).messages == [body]
+
+
+def test_the_rules_of_anthropic_know_documents_of_text_and_of_blocks() -> None:
+    text = {"type": "text", "media_type": "text/plain", "data": "said"}
+    for source in (text, {"type": "content", "content": [{"type": "text", "text": "said"}]}):
+        body = {"role": "user", "content": [{"type": "document", "source": source}]}
+        assert messages.validate("anthropic", [body]) == [], source
+    body = {"role": "user", "content": [{"type": "document", "source": {**text, "data": 5}}]}
+    assert [found.rule for found in messages.validate("anthropic", [body])] == ["shape"]
 
 
 def test_a_reading_of_the_sdk_in_a_text_is_not_sent_back() -> None:

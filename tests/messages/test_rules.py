@@ -273,6 +273,7 @@ GEMINI_GOOD: list[list[Any]] = [
     [ASK, content("model", {"text": "", "thoughtSignature": "x"}, THOUGHT_PART), ASK],
     [content("user", {"inline_data": {"mime_type": "image/png", "data": "aGk="}}, {"new": 1})],
     [content("user", {"fileData": {"fileUri": "gs://a"}}, {"text": " "})],
+    [ASK, content("model", {"executableCode": {"code": "1"}}, {"text": "So"}), ASK],
 ]
 
 # --- plain ----------------------------------------------------------------------------------

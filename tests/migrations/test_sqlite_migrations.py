@@ -83,6 +83,14 @@ def picture(path: Path, namespace: str = "default") -> dict[str, Any]:
 # --- the way up ---
 
 
+@pytest.mark.parametrize("names", [["0002_late.sql"], ["0001_a.sql", "0001_b.sql"], ["1_a.sql"]])
+def test_migrations_with_wrong_numbers_are_never_run(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_text("SELECT 1")
+    with pytest.raises(RuntimeError, match=r"numbered|named"):
+        migrations._in_folder(tmp_path)
+
+
 def test_the_first_migration_is_never_edited(old: Path) -> None:
     """Who has a store of format 1 has what its text said then."""
     with database(old) as db, database(Path(":memory:")) as fresh:

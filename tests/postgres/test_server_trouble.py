@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 from crews import Crew, Open
+from psycopg import errors as states
 from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
+from clew.engines.postgres import wire as wire_
 from clew.engines.postgres import write as write_
+from clew.engines.postgres.leases import lease_check
+from clew.engines.postgres.rows import to_lease
 
 
 @pytest.fixture(scope="module")
@@ -348,3 +352,30 @@ def test_a_store_closes_while_others_wait(
         store.close()
 
     together(close, *[write] * 4)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (states.ReadOnlySqlTransaction("read-only transaction"), clew.Unavailable),
+        (states.DiskFull("No space left on device"), clew.Unavailable),
+        (states.ProgramLimitExceeded("index row size exceeds 8191 bytes"), clew.Unavailable),
+        (states.ProgramLimitExceeded("total size of jsonb array exceeds"), clew.TooLarge),
+        (states.DataCorrupted("invalid page"), clew.Corrupt),
+        (states.IndexCorrupted("index is corrupted"), clew.Corrupt),
+        (states.UntranslatableCharacter("\\u0000"), clew.InvalidInput),
+    ],
+)
+def test_what_a_server_says_of_itself_is_an_error_of_ours(
+    error: psycopg.Error, kind: type[clew.ClewError]
+) -> None:
+    assert type(wire_.translate(error, "the store")) is kind
+
+
+def test_nothing_but_the_servers_errors_is_worth_another_try() -> None:
+    assert not wire_.is_transient(ValueError("no error of a server"))
+    assert wire_.is_transient(states.SerializationFailure("could not serialize"))
+
+
+def test_a_lease_that_was_never_had_needs_nothing_to_vouch_for_it() -> None:
+    assert lease_check("t", to_lease((0, None, None, 0, 0))) == 0

@@ -13,6 +13,8 @@ import apsw
 import pytest
 
 import clew
+from clew.core.text_index import Filter, Words
+from clew.engines.shared import full_text
 from clew.messages.incoming import message_draft
 from clew.search import catch_up
 from clew.store import Store
@@ -267,7 +269,9 @@ def listing(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
 
-@pytest.mark.parametrize("index", ["none", "fresh", "stale", "damaged"])
+@pytest.mark.parametrize(
+    "index", ["none", "fresh", "stale", "damaged", "logged", "other", "folder"]
+)
 def test_a_store_that_is_only_looked_at_is_searched_and_left_alone(
     address: str, tmp_path: Path, index: str
 ) -> None:
@@ -276,6 +280,12 @@ def test_a_store_that_is_only_looked_at_is_searched_and_left_alone(
         path.unlink()
     elif index == "damaged":
         garble(path)
+    elif index == "logged":
+        path.with_name(path.name + "-wal").write_bytes(b"what another process is writing")
+    elif index == "other":
+        DAMAGE["another version"](path)
+    elif index == "folder":
+        to_folder(path)
     elif index == "stale":
         with clew.open(address) as store:
             store.get("t0").append_message({"role": "user", "content": "heron again"})
@@ -335,11 +345,19 @@ def test_a_forked_process_searches_on(address: str) -> None:
         assert store.search("heron").total == 30
 
 
+def test_an_index_in_memory_is_searched_on_in_a_forked_process() -> None:
+    with clew.open("memory:") as store:
+        fill(store)
+        assert store.search("heron").total == 30
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if store.search("heron").total == 30 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_folder_that_may_not_be_written_gives_an_index_in_memory(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clew.engines.shared import full_text
-
     def refuse(place: str) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -364,3 +382,156 @@ def test_a_snapshot_of_the_folder_leaves_the_index_out(tmp_path: Path) -> None:
         store.search("heron")
         snapshot = store.get("t0").snapshots.take(tmp_path)
         assert snapshot.files == 0
+
+
+# --- trouble that passes, and trouble that does not ---
+
+
+def test_an_index_that_is_in_use_for_too_long_is_kept_and_that_is_said(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = indexed(address)
+    monkeypatch.setattr(full_text, "BUSY_SECONDS", 0.05)
+    other = apsw.Connection(str(path))
+    with clew.open(address) as store:
+        assert store.search("heron").total == 30
+        store.get("t0").append_message({"role": "user", "content": "heron"})
+        other.execute("BEGIN IMMEDIATE")
+        page = store.search("heron")
+        assert page.total == 30
+        assert any("cannot be used now" in note for note in page.notes)
+        other.execute("ROLLBACK")
+        assert store.search("heron").total == 31
+        assert store.search("heron").notes == ()
+    other.pragma("journal_mode", "delete")  # so that a reader has to wait, too
+    other.execute("BEGIN EXCLUSIVE")
+    with clew.open(address) as store:
+        with pytest.raises(clew.Unavailable, match="cannot be opened now"):
+            store.search("heron")
+        other.close()
+        page = store.search("heron")
+        assert (page.total, page.notes) == (31, ())
+
+
+def test_a_purge_says_so_if_words_may_stay_in_an_index_that_it_may_not_open(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed(address)
+
+    def refuse(place: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(full_text, "_prepare", refuse)
+    with clew.open(address) as store, pytest.raises(clew.Unavailable, match="may hold words"):
+        store.purge("t0")
+
+
+def test_a_damaged_index_that_may_not_be_removed_is_left_and_one_in_memory_is_used(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = indexed(address)
+    path.write_bytes(b"no database" * 1000)
+    before = path.read_bytes()
+    unlink = os.unlink
+
+    def refuse(given: str, **more: int | None) -> None:
+        if os.fspath(given).startswith(str(path)):
+            raise PermissionError(13, "Permission denied", given)
+        unlink(given, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with clew.open(address) as store:
+        assert store.search("heron").total == 30
+    assert path.read_bytes() == before
+
+
+def test_an_index_that_somebody_deleted_meanwhile_is_made_again(address: str) -> None:
+    path = indexed(address)
+    with clew.open(address) as store:
+        assert store.search("heron").total == 30
+        for left in path.parent.glob(f"{path.name}*"):
+            left.unlink()
+        assert store.search("heron").total == 30
+    assert path.exists()
+
+
+def test_an_interrupt_while_words_are_written_leaves_none_of_that_batch(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed(address)
+    with clew.open(address) as store:
+        store.get("t0").append_message({"role": "user", "content": "gnu"})
+        add = full_text.postings.add
+
+        def interrupted(*given: object) -> None:
+            add(*given)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(full_text.postings, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.search("gnu")
+        monkeypatch.setattr(full_text.postings, "add", add)
+        page = store.search("gnu")
+        assert (page.total, page.notes) == (1, ())
+
+
+def test_of_very_many_matches_those_that_were_read_last_are_ranked(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(full_text, "RANKED_MAX", 2)
+    with clew.open(address) as store:
+        for id, words in (("first", "heron"), ("then", "heron and more"), ("last", "a heron")):
+            store.create(id).append_message({"role": "user", "content": words})
+            store.search("heron")
+        index, _ = store.searcher.ready()
+        found = index.search(Words(("heron",)), Filter(), limit=2)
+        assert found.total == 3
+        assert {one.thread for one in found.candidates} == {"then", "last"}
+
+
+def test_room_in_an_index_is_given_back_when_it_settles(address: str) -> None:
+    with clew.open(address) as store:
+        fill(store, " ".join(f"word{n}" for n in range(1000)))
+        index, _ = store.searcher.ready()
+        size = index.size_bytes()
+        index.remove(["t0", "t1", "t2"])
+        index.settle()
+        assert index.size_bytes() < size
+
+
+def test_a_closed_index_is_closed_and_one_in_memory_has_no_file_to_remove(tmp_path: Path) -> None:
+    index = full_text.open_full_text(None, None, 1, readonly=False, existing=False)
+    assert index is not None
+    index.clear()
+    index.remove(["unknown"])
+    index.settle()
+    assert index.known() == {}
+    index.close()
+    with pytest.raises(clew.Closed):
+        index.known()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damage_of_an_index_in_memory_is_said_and_it_is_made_anew() -> None:
+    index = full_text.FullText(None, 1)
+    with pytest.raises(clew.Corrupt), index._using() as db:
+        db.execute("SELECT * FROM nothing")
+    assert index.rebuilt is not None
+    assert "in memory" in index.rebuilt
+    assert index.known() == {}
+    index.close()
+
+
+def test_an_index_that_is_only_looked_at_and_replaced_meanwhile_tells_nothing(
+    address: str, tmp_path: Path
+) -> None:
+    path = indexed(address)
+    with clew.open(address) as store:
+        version = store.searcher.ready()[0]._version  # type: ignore[attr-defined]
+    view = full_text.FullText(str(path), version, readonly=True)
+    assert len(view.known()) == 3
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    with pytest.raises(clew.Corrupt, match="while it was read"), view._using():
+        copy.rename(path)
+    view.close()

@@ -119,6 +119,21 @@ def test_a_broken_rule_has_its_name(
     assert audited(rows)[: len(expected)] == expected
 
 
+def test_a_purged_thread_of_which_nothing_is_left_to_share_is_a_wrong_sum() -> None:
+    rows = Rows(records())
+    sums = dict.fromkeys("leaf leaf_hash leaf_place tail listed_us updated_us status".split())
+    rows.thread = replace(rows.thread, purged=True, sums={**sums, "shelf": 3, "seq": 0})
+    rows.found, rows.facts, rows.segments = [], {}, {}
+    found = [problem.message for problem in Audit(rows, quick=False, meter=None).check()]
+    assert found == ["it is purged, and nothing of it is left to share"]
+
+
+def test_an_id_that_has_no_hash_is_damage_of_its_thread() -> None:
+    rows = Rows(records())
+    rows.thread = replace(rows.thread, id="half \ud800")
+    assert ("damaged_thread", None) in audited(rows)
+
+
 def test_of_a_thread_with_an_unreadable_record_the_sums_are_not_told() -> None:
     rows = Rows(records())
     rows.found[4] = ReadRecord(5, None, flaw="it cannot be read")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from event_streams import ALL, ARGUMENTS, STREAMS
@@ -398,6 +399,7 @@ def stored(thread: clew.Thread, format: str, events: list[Any]) -> list[Any]:
                 {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}},
             ],
         ),
+        ("anthropic", [{"type": "message_stop"}]),
         ("openai-chat", [{"choices": [{"index": 1, "delta": {"content": "b"}}]}]),
         ("openai-chat", [{"choices": [{"delta": {"tool_calls": [{"index": 5}]}}]}]),
         ("openai-chat", [{"choices": [{}]}]),
@@ -421,6 +423,13 @@ def stored(thread: clew.Thread, format: str, events: list[Any]) -> list[Any]:
                 },
             ],
         ),
+        (
+            "openai-responses",
+            [
+                *STREAMS["openai-responses"]["text"][:2],
+                *[{"type": "response.output_item.added", "output_index": 9, "item": {}}] * 2,
+            ],
+        ),
         ("anthropic", [{"type": "content.delta"}]),
         ("gemini", [{"candidates": ["text"]}]),
         ("gemini", [{"candidates": [{"content": {"parts": "text"}}]}]),
@@ -433,6 +442,95 @@ def test_damaged_events_are_refused(thread: clew.Thread, format: str, events: li
             reply.feed(event)
         with pytest.raises(clew.InvalidInput, match="event"):
             reply.feed(events[-1])
+
+
+@pytest.mark.parametrize(
+    ("format", "event", "told"),
+    [
+        ("anthropic", {"type": "error", "error": "Boom"}, "Boom"),
+        ("openai-chat", {"error": {"type": "api_error", "message": "Boom"}}, "api_error: Boom"),
+        ("gemini", {"error": {}}, "error"),
+        (
+            "openai-responses",
+            {"type": "response.failed", "response": {"error": {"code": "gone", "message": "Boom"}}},
+            "gone: Boom",
+        ),
+        ("openai-responses", {"type": "response.failed", "response": {}}, "response.failed"),
+    ],
+)
+def test_an_error_is_told_in_the_providers_words_and_nothing_comes_after_it(
+    format: str, event: Any, told: str
+) -> None:
+    accumulator = messages.accumulator(format)
+    first, second, *_ = STREAMS[format]["text"]
+    accumulator.add(first)
+    accumulator.add(event)
+    assert (accumulator.error, accumulator.is_done) == (told, True)
+    found = accumulator.so_far()
+    assert found is None or not found.is_whole
+    with pytest.raises(clew.InvalidInput, match="after the end"):
+        accumulator.add(second)
+
+
+def test_a_sort_of_delta_that_comes_later_is_passed_by(thread: clew.Thread) -> None:
+    start, ping, begun, *rest = STREAMS["anthropic"]["text"]
+    later = {"type": "content_block_delta", "index": 0, "delta": {"type": "later_delta", "x": 1}}
+    whole = stored(thread, "anthropic", [start, ping, begun, *rest])
+    assert stored(thread, "anthropic", [start, ping, begun, later, *rest]) == whole
+
+
+def test_chunks_that_are_objects_are_read_with_the_fields_that_the_sdk_does_not_know(
+    thread: clew.Thread,
+) -> None:
+    class Known(SimpleNamespace):
+        """Stands in for a model of the SDK, which keeps unknown fields beside its own."""
+
+        model_extra: ClassVar[Any] = None
+
+    class Said(Known):
+        model_extra: ClassVar[Any] = {"reasoning": "hm"}
+
+    said = Said(content="Hi", role="assistant")
+    chunk = {"object": "chat.completion.chunk", "id": "c1", "model": "m"}
+    chunks = [
+        Known(choices=[Known(index=0, delta=said, finish_reason=None)], **chunk),
+        Known(choices=[Known(index=0, delta=None, finish_reason="stop")], **chunk),
+    ]
+    accumulator = messages.accumulator("openai-chat")
+    for one in chunks:
+        accumulator.add(one)
+    found = accumulator.so_far()
+    assert found is not None
+    assert found.is_whole
+    message = found.response["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "Hi", "reasoning": "hm"}
+    assert (found.response["id"], found.response["model"]) == ("c1", "m")
+
+
+def test_a_call_of_gemini_whose_arguments_come_in_pieces_is_none_until_it_is_whole() -> None:
+    accumulator = messages.accumulator("gemini")
+    piece = {"id": "c", "name": "f", "partialArgs": [{"jsonPath": "$.a"}], "willContinue": True}
+    parts = [{"text": "I look."}, {"functionCall": piece}]
+    accumulator.add({"candidates": [{"content": {"role": "model", "parts": parts}}]})
+    found = accumulator.so_far()
+    assert found is not None
+    assert found.response["candidates"][0]["content"]["parts"] == [{"text": "I look."}]
+    (cut,) = found.unfinished
+    assert (cut["id"], cut["name"]) == ("c", "f")
+    assert "$.a" in cut["arguments"]
+
+
+def test_items_that_are_open_and_say_nothing_are_no_part_of_a_broken_reply() -> None:
+    accumulator = messages.accumulator("openai-responses")
+    accumulator.add({"type": "response.created", "response": {"id": "r", "output": []}})
+    for index, item in enumerate(({"type": "web_search_call", "id": "w"}, {"type": "message"})):
+        added = {"type": "response.output_item.added", "output_index": index, "item": item}
+        accumulator.add(added)
+    where = {"output_index": 1, "content_index": 0}
+    accumulator.add({"type": "response.output_text.delta", **where, "delta": ""})
+    found = accumulator.so_far()
+    assert found is not None
+    assert (found.response["output"], found.unfinished) == ([], ())
 
 
 def test_the_events_that_an_sdk_tells_beside_the_chunks_are_passed_by(thread: clew.Thread) -> None:

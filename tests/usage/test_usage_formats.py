@@ -13,6 +13,7 @@ from replies_support import PRICES, anthropic
 import clew
 from clew import messages
 from clew.core.codec import encode
+from clew.messages import replies
 from clew.messages.shared.read import TOKENS_MAX
 from clew.messages.usage import in_data, in_message, in_note
 from clew.usage.model import Tokens
@@ -448,6 +449,22 @@ def test_what_is_usual_is_read_the_short_way(format: str) -> None:
 def test_a_damaged_reply_tells_nothing() -> None:
     for data in (b'{"usage":', b'{"usage":{"input_tokens":1,"output_tokens":1},"content":"\\', b""):
         assert in_data("anthropic", data) is None
+
+
+def test_a_record_that_is_damaged_or_only_speaks_of_usage_is_no_reply() -> None:
+    thread = clew.open("memory:").create()
+    said = thread.append_message({"role": "assistant", "content": 'the word "usage"'})
+    note = thread.append("usage", {"input_tokens": 1})
+    (fact,) = thread.set(model="m-1")
+    progress = replies.Progress()
+    assert replies.read(said, progress) is None
+    broken = replies.read(msgspec.structs.replace(note, data=b"{"), progress)
+    assert broken is not None
+    assert broken.usage is None
+    assert replies.read(fact, progress) is None
+    assert progress.facts == {"model": "m-1"}
+    assert replies.read(msgspec.structs.replace(fact, data=b"{"), progress) is None
+    assert progress.facts == {}
 
 
 NOTES: dict[str, dict[str, Any]] = {

@@ -368,7 +368,7 @@ class _Reader:
                 parts.append(part)
             elif isinstance(part, ToolCall):
                 parts.append(Text(text=_as_text(part.arguments)))
-            elif isinstance(part, ToolResult):
+            elif isinstance(part, ToolResult):  # one way: nothing else belongs to a call
                 parts += part.content
         return replace(message, parts=tuple(parts))
 

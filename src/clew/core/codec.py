@@ -330,5 +330,5 @@ _ids = _Ids()
 new_id = _ids.mint
 
 # A forked child must not go on counting from its parent's last id.
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # one way: Windows has no fork
     os.register_at_fork(after_in_child=_ids.__init__)  # type: ignore[misc]

@@ -354,7 +354,7 @@ def fill_page(records: Iterable[Record]) -> list[Record]:
     size = 0
     for record in records:
         add(record)
-        # What `_bytes_of` says, written out: every record that is read comes through here.
+        # Not by a call: every record that is read comes through here.
         if type(record) is Entry:
             size += len(record.data)
             if record.meta_data is not None:
@@ -379,7 +379,7 @@ class PathSize:
         add = found.append
         size = self._size
         for entry in entries:
-            # What `_bytes_of` says, written out: every entry of a path comes through here.
+            # Not by a call: every entry of a path comes through here.
             if isinstance(entry, Entry):
                 size += len(entry.data)
                 if entry.meta_data is not None:
@@ -395,6 +395,5 @@ class PathSize:
 
 
 def _bytes_of(record: Record) -> int:
-    if isinstance(record, Entry):
-        return len(record.data) + len(record.meta_data or b"")
+    """Of a record that is no entry."""
     return len(record.data) if isinstance(record, Fact) else 0

@@ -444,7 +444,7 @@ class ThreadState:
                 leaf_hash=hash,
                 updated_us=record.time_us,
             )
-        elif isinstance(record, Fact):
+        elif isinstance(record, Fact):  # one way: there is no other record
             self._apply_fact(record)
 
     def _apply_entry(self, entry: Entry) -> None:

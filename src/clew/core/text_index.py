@@ -71,7 +71,7 @@ def leaves(query: Query) -> list[Words]:
             return [query]
         case And(wanted):
             return [leaf for part in wanted for leaf in leaves(part)]
-        case Or(parts):
+        case Or(parts):  # one way: there is no other query
             return [leaf for part in parts for leaf in leaves(part)]
 
 

@@ -404,5 +404,5 @@ def _after_fork_in_child() -> None:
         engine._changed = threading.Condition()
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # one way: Windows has no fork
     os.register_at_fork(after_in_child=_after_fork_in_child)

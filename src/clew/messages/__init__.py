@@ -1,11 +1,11 @@
 """Messages in the formats of the providers, and the neutral view of them.
 
-A format is a name and three functions: `read` gives the neutral view of a stored body, `write`
-makes request messages from neutral ones in normal form, `validate` judges request messages by
-the provider's rules. Each format is a folder with a module for each of them, loaded when it is
-first asked for: `import clew` stays light, and most programs need one format. What frameworks
-store is a format, too, in one module, which may have no more than `read`. `incoming` is the door
-through which messages become entries.
+A format is a name, two functions and a class: `read` gives the neutral view of a stored body,
+`Writer` makes request messages from neutral ones in normal form, `validate` judges request
+messages by the provider's rules. Each format is a folder with a module for each of them, loaded
+when it is first asked for: `import clew` stays light, and most programs need one format. What
+frameworks store is a format, too, in one module, which may have no more than `read`. `incoming`
+is the door through which messages become entries.
 
 Normal form: no message without parts and no blank text; an assistant message is one reply of the
 model; every assistant message with calls is followed at once by one tool message with exactly one
@@ -162,7 +162,7 @@ def write(format: str, messages: Sequence[Message], *, unicode: bool = False) ->
 def writer(format: str) -> Writing:
     """What writes a format, for those who have more messages to write later."""
     module = _part(check_format(format), "write")
-    if not hasattr(module, "write"):
+    if not hasattr(module, "Writer"):
         raise InvalidInput("format", f"no request is written in {format!r}; it can only be read")
     made: Writing = module.Writer()
     return made
@@ -179,7 +179,7 @@ def request_format(format: str) -> str | None:
     if format not in FRAMEWORKS:
         return None
     module = _part(format, "write")
-    found: str | None = format if hasattr(module, "write") else getattr(module, "PROVIDER", None)
+    found: str | None = format if hasattr(module, "Writer") else getattr(module, "PROVIDER", None)
     return found
 
 

@@ -8,7 +8,6 @@ and others, which are kept as they are. A tool message may answer several calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from clew.messages.neutral import (
@@ -24,7 +23,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
     Violation,
-    Written,
 )
 from clew.messages.shared.media import data_url, dump, kind_of, parse_arguments, split_data_url
 from clew.messages.shared.read import (
@@ -42,7 +40,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, NO_OUTPUT, Writing
 
-__all__ = ["NAME", "about", "read", "read_usage", "validate", "write"]
+__all__ = ["NAME", "Writer", "about", "read", "read_usage", "validate"]
 
 NAME = "agent-framework"
 
@@ -153,12 +151,9 @@ def read_usage(usage: Any) -> Usage | None:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """A history, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """A history, from messages in normal form."""
+
     NAME = NAME
 
     def take(self, message: Message) -> int | None:

@@ -16,7 +16,7 @@ from clew.core.codec import digest, encode
 from clew.core.errors import InvalidInput
 from clew.messages.neutral import About, Message, Usage
 from clew.messages.openai_responses import read as responses
-from clew.messages.shared.read import Malformed, checked, tokens
+from clew.messages.shared.read import Malformed, checked, text, tokens
 
 __all__ = ["NAME", "PROVIDER", "about", "item_of", "read", "read_compaction", "read_usage"]
 
@@ -40,7 +40,7 @@ def item_of(record: Any) -> dict[str, Any] | None:
         return None
     kind = item.get("type")
     bare = kind is None and item is not record and isinstance(item.get("role"), str)
-    return item if kind in _ITEMS or bare else None
+    return item if text(kind) in _ITEMS or bare else None
 
 
 # The fields of items that a request may hold; Codex writes down more.
@@ -64,12 +64,12 @@ def _plain(item: dict[str, Any]) -> dict[str, Any]:
         blocks = item.get("content")
         blocks = blocks if isinstance(blocks, list) else []
         texts = [block.get("text") for block in blocks if isinstance(block, dict)]
-        said = "\n".join([text for text in texts if isinstance(text, str)])
-        text = f"[message of {item.get('author')}]\n{said}"
+        said = "\n".join([one for one in texts if isinstance(one, str)])
+        told = f"[message of {item.get('author')}]\n{said}"
         return {
             "type": "message",
             "role": "user",
-            "content": [{"type": "input_text", "text": text}],
+            "content": [{"type": "input_text", "text": told}],
         }
     known = _FIELDS.get(str(item.get("type")))
     found = {

@@ -11,7 +11,6 @@ message that follows their calls; neighbours of one role become one message.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from clew.messages.neutral import (
@@ -27,7 +26,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
     Violation,
-    Written,
 )
 from clew.messages.shared.media import dump, parse_arguments, standard_base64
 from clew.messages.shared.read import (
@@ -46,7 +44,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, NO_OUTPUT, Limits, Writing
 
-__all__ = ["NAME", "about", "read", "read_usage", "validate", "write"]
+__all__ = ["NAME", "Writer", "about", "read", "read_usage", "validate"]
 
 NAME = "converse"
 
@@ -134,7 +132,9 @@ def _read_reasoning(block: Block) -> Part:
         signature = optional(said, "signature", "reasoningText") or None
         return Thinking(optional(said, "text") or "", signature, format=NAME, raw=block)
     hidden = _bytes(reasoning.get("redactedContent"))
-    return Other(format=NAME, raw=block) if hidden is None else Thinking("", hidden, raw=block)
+    if hidden is None:
+        return Other(format=NAME, raw=block)
+    return Thinking("", hidden, format=NAME, raw=block)
 
 
 def _read_media(block: Block, kind: str) -> Part:
@@ -179,12 +179,9 @@ def read_usage(usage: Any) -> Usage | None:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Request messages, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """Request messages, from messages in normal form."""
+
     NAME = NAME
     LIMITS = Limits(_ID, _ID, 64)
 

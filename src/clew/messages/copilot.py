@@ -15,7 +15,7 @@ from typing import Any
 
 from clew.messages.neutral import About, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
 from clew.messages.shared.media import dump, parse_arguments
-from clew.messages.shared.read import Malformed, checked, name, string, tokens
+from clew.messages.shared.read import Malformed, checked, elements, name, string, text, tokens
 
 __all__ = ["NAME", "PROVIDER", "about", "is_message", "read", "read_usage"]
 
@@ -28,7 +28,7 @@ _TYPES = frozenset("user.message assistant.message tool.execution_complete syste
 def is_message(record: Any) -> bool:
     """Whether an event is a part of the conversation with the model."""
     is_event = isinstance(record, dict) and isinstance(record.get("data"), dict)
-    return is_event and record.get("type") in _TYPES
+    return is_event and text(record.get("type")) in _TYPES
 
 
 @checked
@@ -59,7 +59,7 @@ def _reply(data: dict[str, Any]) -> Message:
         parts.append(Thinking(thought))
     if isinstance(said, str) and said:
         parts.append(Text(said))
-    for request in data.get("toolRequests") or ():
+    for request in elements(data, "toolRequests"):
         if isinstance(request, dict):
             arguments, unparsed = parse_arguments(request.get("arguments"))
             id, tool = name(request, "toolCallId"), name(request, "name")
@@ -75,9 +75,9 @@ def _reply(data: dict[str, Any]) -> Message:
 def _result(data: dict[str, Any]) -> ToolResult:
     result = data.get("result", data.get("error"))
     content = result.get("content", result.get("message")) if isinstance(result, dict) else result
-    text = content if isinstance(content, str) else dump(result)
+    said = content if isinstance(content, str) else dump(result)
     failed = data.get("success") is False
-    return ToolResult(name(data, "toolCallId"), (Text(text),), is_error=failed)
+    return ToolResult(name(data, "toolCallId"), (Text(said),), is_error=failed)
 
 
 def about(body: dict[str, Any]) -> About:

@@ -19,7 +19,7 @@ from clew.core.errors import InvalidInput
 from clew.messages.gemini import read as gemini
 from clew.messages.neutral import About, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
 from clew.messages.shared.media import dump, parse_arguments
-from clew.messages.shared.read import Malformed, checked, name, string, tokens
+from clew.messages.shared.read import Malformed, checked, elements, name, string, tokens
 
 __all__ = [
     "NAME",
@@ -60,7 +60,7 @@ def read(body: Any) -> list[Message]:
     if body["type"] == "user":
         return found
     said = [part for message in found for part in message.parts]
-    calls = [call for call in body.get("toolCalls") or () if isinstance(call, dict)]
+    calls = [call for call in elements(body, "toolCalls") if isinstance(call, dict)]
     made = [_call(call) for call in calls]
     model = body.get("model")
     reply = Message(

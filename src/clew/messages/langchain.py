@@ -30,7 +30,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
     Violation,
-    Written,
 )
 from clew.messages.shared import openai
 from clew.messages.shared.media import kind_of, parse_arguments
@@ -49,7 +48,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, Writing
 
-__all__ = ["NAME", "about", "read", "read_usage", "validate", "write"]
+__all__ = ["NAME", "Writer", "about", "read", "read_usage", "validate"]
 
 NAME = "langchain"
 
@@ -171,6 +170,9 @@ def _read_media(block: Block) -> Part:
     inner: Block = source if isinstance(source, dict) else block
     if isinstance(block.get("file"), dict):
         inner = block["file"]
+        if isinstance(inner.get("file_data"), str):
+            title = text(inner.get("filename"))
+            return openai.media_at(inner["file_data"], "file", name=title, format=NAME, raw=block)
     found = {
         "mime": inner.get("mime_type", inner.get("media_type")),
         "data": inner.get("base64", inner.get("data")),
@@ -252,12 +254,9 @@ def read_usage(usage: Any) -> Usage | None:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """LangChain's messages as JSON, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """LangChain's messages as JSON, from messages in normal form."""
+
     NAME = NAME
 
     def take(self, message: Message) -> int | None:

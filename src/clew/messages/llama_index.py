@@ -22,7 +22,6 @@ from clew.messages.neutral import (
     ToolCall,
     ToolResult,
     Violation,
-    Written,
 )
 from clew.messages.shared.media import parse_arguments, standard_base64
 from clew.messages.shared.read import (
@@ -39,7 +38,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, Writing
 
-__all__ = ["NAME", "read", "validate", "write"]
+__all__ = ["NAME", "Writer", "read", "validate"]
 
 NAME = "llama-index"
 
@@ -97,7 +96,7 @@ def read(body: Any) -> list[Message]:
 
 
 def _read_block(block: Block) -> Part:
-    kind = block.get("block_type")
+    kind = string(block, "block_type")
     if kind == "text":
         return Text(string(block, "text"), format=NAME, raw=block)
     if kind == "thinking":
@@ -113,7 +112,6 @@ def _read_block(block: Block) -> Part:
         return ToolCall(made, tool, arguments, unparsed, not id, format=NAME, raw=block)
     if kind in _MEDIA:
         return _read_media(block, *_MEDIA[kind])
-    string(block, "block_type")
     return Other(format=NAME, raw=block)
 
 
@@ -147,12 +145,9 @@ def _read_older_call(call: Any, index: int) -> ToolCall:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """A chat history, from messages in normal form. Each result is a message."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """A chat history, from messages in normal form. Each result is a message."""
+
     NAME = NAME
 
     def take(self, message: Message) -> int | None:

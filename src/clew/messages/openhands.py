@@ -12,7 +12,7 @@ from typing import Any
 
 from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
 from clew.messages.shared.media import dump, parse_arguments
-from clew.messages.shared.read import Malformed, checked, name
+from clew.messages.shared.read import Malformed, checked, name, text
 
 NAME = "openhands"
 PROVIDER = "openai-chat"  # in whose format a request is written
@@ -26,9 +26,13 @@ def is_message(event: Any) -> bool:
     kind = event.get("kind") if isinstance(event, dict) else None
     if kind == "MessageEvent":
         return isinstance(event.get("llm_message"), dict)
-    if not isinstance(kind, str) or kind in ("SystemPromptEvent", "ActionEvent"):
-        return kind is not None
-    return kind.endswith("Event") and isinstance(event.get("tool_call_id"), str)
+    if kind in ("SystemPromptEvent", "ActionEvent"):
+        return True
+    return (
+        isinstance(kind, str)
+        and kind.endswith("Event")
+        and isinstance(event.get("tool_call_id"), str)
+    )
 
 
 @checked
@@ -41,7 +45,7 @@ def read(body: Any) -> list[Message]:
             return [Message(role="system", parts=tuple(_parts([body.get("system_prompt")])))]
         case "MessageEvent":
             message = body["llm_message"]
-            role = _ROLES.get(message.get("role"), "user")
+            role = _ROLES.get(text(message.get("role")) or "", "user")
             return [Message(role=role, parts=tuple(_parts(message.get("content"))))]
         case "ActionEvent":
             return [_action(body)]

@@ -26,7 +26,7 @@ from clew.messages.neutral import (
     Usage,
 )
 from clew.messages.shared.media import parse_arguments
-from clew.messages.shared.read import Malformed, checked, each, name, optional, string, tokens
+from clew.messages.shared.read import Malformed, checked, each, name, optional, string, text, tokens
 
 __all__ = [
     "NAME",
@@ -63,7 +63,7 @@ def is_message(record: Any) -> bool:
         return False
     message = record.get("message")
     if record.get("type") == "message" and isinstance(message, dict):
-        return message.get("role") in _ROLES and message.get("excludeFromContext") is not True
+        return text(message.get("role")) in _ROLES and message.get("excludeFromContext") is not True
     return record.get("type") == "custom_message"
 
 

@@ -26,7 +26,6 @@ from clew.messages.neutral import (
     ToolCall,
     ToolResult,
     Violation,
-    Written,
 )
 from clew.messages.shared import openai
 from clew.messages.shared.media import parse_arguments
@@ -43,7 +42,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, Writing
 
-__all__ = ["NAME", "read", "validate", "write"]
+__all__ = ["NAME", "Writer", "read", "validate"]
 
 NAME = "plain"
 
@@ -155,12 +154,9 @@ def _read_media(block: Block, kind: Any) -> Part:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Plain messages, from messages in normal form. The content of texts alone is one text."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """Plain messages, from messages in normal form. The content of texts alone is one text."""
+
     NAME = NAME
 
     def take(self, message: Message) -> int | None:

@@ -9,7 +9,6 @@ of them, and written as one again. Its instructions are those of one run, and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from clew.messages.neutral import (
@@ -25,7 +24,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
     Violation,
-    Written,
 )
 from clew.messages.shared.media import dump, kind_of, parse_arguments
 from clew.messages.shared.read import (
@@ -43,7 +41,7 @@ from clew.messages.shared.read import (
 from clew.messages.shared.rules import Judge, Pairs
 from clew.messages.shared.write import LEFT_OUT, Writing
 
-__all__ = ["NAME", "about", "read", "read_usage", "validate", "write"]
+__all__ = ["NAME", "Writer", "about", "read", "read_usage", "validate"]
 
 NAME = "pydantic-ai"
 
@@ -256,12 +254,9 @@ def read_usage(usage: Any) -> Usage | None:
 # --- writing --------------------------------------------------------------------------------
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """A message history, from messages in normal form. System messages stand within requests."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """A message history, from messages in normal form. System messages stand within requests."""
+
     NAME = NAME
 
     def __init__(self) -> None:

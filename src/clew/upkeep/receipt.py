@@ -7,7 +7,6 @@ name what was removed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,9 +100,15 @@ class Inventory:
         if self._inherits:
             forks += [info.id for info in everything(self._store.engine) if info.origin is not None]
         for fork in dict.fromkeys(forks):
-            with suppress(NotFound):  # it is purged as well, at this moment
+            try:
                 path = self._store.engine.path(fork)
-                self._shared |= {(entry.thread, entry.id) for entry in path}
+            except NotFound:
+                continue  # it is purged as well, at this moment
+            except ClewError as error:
+                # The thread is gone all the same, and so must be what was derived from it.
+                self._flaw = f"its fork {fork!r} could not be read: {error}"
+                continue
+            self._shared |= {(entry.thread, entry.id) for entry in path}
 
     def receipt(self, purged: Purged) -> Purged:
         """The purge with its receipt, when what was derived is forgotten, too."""

@@ -159,7 +159,7 @@ class Blobs:
 
     def remove(self, hash: str) -> None:
         stored = self.find(hash)
-        if stored is not None:
+        if stored is not None:  # one way: unless another process was faster
             remove_quietly(self._disk, stored.path)
 
     def all(self) -> Iterator[Stored]:

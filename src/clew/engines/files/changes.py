@@ -176,7 +176,7 @@ class Changes:
                 return None  # its name is a hash, and its first line is gone
             try:
                 time_us = look_at(path).st_mtime_ns // 1000
-            except OSError:
+            except OSError:  # no test: it goes between two looks
                 return None
             return Header(f"?{stem}", ThreadDraft(id=id, created_us=time_us))
 
@@ -218,7 +218,7 @@ def thread_files(folder: str, packed_too: bool = True) -> dict[str, int]:
                 ):
                     try:
                         look = item.stat(follow_symlinks=False)
-                    except FileNotFoundError:
+                    except FileNotFoundError:  # no test: between two calls of the system
                         continue  # purged since the folder was read
                     stem = name[: -len(LINES if plain else _PACKED)]
                     # Not by a call: of ten thousand files the calls would show.

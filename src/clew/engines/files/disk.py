@@ -140,7 +140,7 @@ class GuardedDisk(Disk):
         )
 
 
-def _full_sync(descriptor: int) -> None:
+def _full_sync(descriptor: int) -> None:  # no test: macOS alone needs it
     import fcntl
 
     fcntl.fcntl(descriptor, _FULL_SYNC)

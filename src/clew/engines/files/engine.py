@@ -191,7 +191,7 @@ class FilesEngine:
                     store.disk.sync(descriptor)
                     if slots.generation < 0:  # its first lease: the file's name must last too
                         store.disk.sync_folder(self._place.locks)
-                    if not journal.lock.is_there:
+                    if not journal.lock.is_there:  # no test: removed while it is held
                         text = f"{journal.lock.path} was removed meanwhile, and the lease with it"
                         raise Unavailable(text)
                 return answer
@@ -421,7 +421,7 @@ class FilesEngine:
 
     def close(self) -> None:
         if _open_stores.discard(self):
-            if self._store.pid == os.getpid():
+            if self._store.pid == os.getpid():  # one way: a child has opened it anew
                 self._store.close()
                 release(self._in_use)
             self._store.closed = True

@@ -65,7 +65,7 @@ class Frames:
             raise Corrupt(self._path, "it does not end in a table of its frames; " + _BY_HAND)
         table = self._pread(size - length, length)
         entries = array("I", table[_HEAD.size : -_FOOT.size])
-        if sys.byteorder == "big":
+        if sys.byteorder == "big":  # no test: no machine here is
             entries.byteswap()
         lengths, sizes = entries[0::2], entries[1::2]
         whole = (_TABLE, length - _HEAD.size), size - length
@@ -153,7 +153,7 @@ class _Kept:
     def __init__(self) -> None:
         self.begin()
         # A process may fork while one of its threads is in here: its child has no such thread.
-        if hasattr(os, "register_at_fork"):
+        if hasattr(os, "register_at_fork"):  # one way: Windows has no fork
             os.register_at_fork(after_in_child=self.begin)
 
     def begin(self) -> None:
@@ -210,7 +210,7 @@ def packed(read: Read, size: int) -> Iterator[bytes]:
         yield frame
         at += len(lines)
     count = len(table) // 2
-    if sys.byteorder == "big":
+    if sys.byteorder == "big":  # no test: as above
         table.byteswap()
     entries = table.tobytes()
     head = _HEAD.pack(_TABLE, len(entries) + _FOOT.size)

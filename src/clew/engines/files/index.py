@@ -167,7 +167,7 @@ class Index:
         try:
             wait_for(lambda: try_flock(descriptor, EXCLUSIVE, folder), folder, BUSY_SECONDS)
             yield
-        except Unavailable as error:
+        except Unavailable as error:  # no test: held for longer than a writer waits
             raise apsw.CantOpenError(str(error)) from error
         finally:
             os.close(descriptor)
@@ -176,7 +176,7 @@ class Index:
         wanted = schema("sqlite") + _MORE
         # Not counted up by hand: any change of the schema makes another version of the index.
         version = zlib.crc32(wanted.encode()) & 0x7FFF_FFFF
-        for attempt in range(2):
+        for attempt in range(2):  # one way: the second returns or raises
             if self.is_shared:
                 if not self._is_plain():
                     self._remove()
@@ -199,7 +199,7 @@ class Index:
                 if attempt or not self.is_shared:
                     raise
                 self._remove()  # from another version, or not a database: it is only a cache
-        raise AssertionError
+        raise AssertionError  # no test: see above
 
     def _make_private(self) -> None:
         """A new file for its owner alone, whatever the umask; the log gets the rights of it."""
@@ -302,7 +302,7 @@ class Index:
                 with self._alone():
                     if self.is_shared:
                         self._remove()
-            except apsw.Error:
+            except apsw.Error:  # no test: the disk fails as it is made anew
                 self._give_up()
 
     def give_way(self, error: BaseException, *, keep: bool = True) -> None:
@@ -318,7 +318,7 @@ class Index:
     def _let_go(self) -> None:
         try:
             self.close()
-        except apsw.Error:
+        except apsw.Error:  # no test: closing fails on a failing disk alone
             self._db = None
         self.epoch += 1
         self.lineages = rows.Lineages()
@@ -551,7 +551,7 @@ def _make(db: apsw.Connection, wanted: str, version: int) -> None:
     if found not in (0, version):
         db.execute("ROLLBACK")
         raise apsw.SchemaChangeError("an index of another version")
-    if found == 0:
+    if found == 0:  # one way: unless another process has just made it
         db.execute(wanted)
         db.pragma("user_version", version)
     db.execute("COMMIT")

@@ -131,7 +131,7 @@ def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> Non
     for folder in reversed(missing):
         try:
             disk.make_folder(str(folder))
-        except FileExistsError:
+        except FileExistsError:  # no test: between two calls of the system
             pass  # another process makes the same store at the same time
         disk.sync_folder(str(folder.parent))
     refuse_network(root)

@@ -135,7 +135,7 @@ class PostgresEngine:
         self._connections.check()
         if self._pid != self._connections.pid:
             with self._forked:
-                if self._pid != self._connections.pid:
+                if self._pid != self._connections.pid:  # one way: unless a thread was faster
                     self._start()  # a forked child: its parent's locks and listener are not its own
 
     def _read(self, function: Any, *arguments: Any) -> Any:

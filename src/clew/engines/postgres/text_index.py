@@ -322,7 +322,7 @@ def _expression(query: Query) -> str:
             parts = [_expression(part) for part in wanted] or [_quoted(EVERY)]
             parts += [f"!({_expression(part)})" for part in unwanted]
             return f"({' & '.join(parts)})"
-        case Or(parts):
+        case Or(parts):  # one way: there is no other query
             return f"({' | '.join(map(_expression, parts))})"
 
 
@@ -358,7 +358,7 @@ def _tally(query: Query, placed: Placed) -> tuple[bool, list[tuple[int, ...]]]:
             matches = all(found for found, _ in parts) and not any(
                 _tally(part, placed)[0] for part in unwanted
             )
-        case Or(alternatives):
+        case Or(alternatives):  # one way: as above
             parts = [_tally(part, placed) for part in alternatives]
             matches = any(found for found, _ in parts)
     said = [counts for _, own in parts for counts in own]
@@ -372,7 +372,7 @@ def _every_leaf(query: Query) -> list[Words]:
             return [query]
         case And(wanted, unwanted):
             return [leaf for part in (*wanted, *unwanted) for leaf in _every_leaf(part)]
-        case Or(parts):
+        case Or(parts):  # one way: there is no other query
             return [leaf for part in parts for leaf in _every_leaf(part)]
 
 

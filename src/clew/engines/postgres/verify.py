@@ -391,7 +391,7 @@ def _batches(sizes: list[tuple[bytes, int]]) -> Iterator[list[bytes]]:
             batch, total = [], 0
         batch.append(hash)
         total += size
-    if batch:
+    if batch:  # one way: a page has a row
         yield batch
 
 

@@ -153,7 +153,7 @@ class Wire(psycopg.Connection[Row]):
         heard = False
         try:
             # An old client library has no way to ask that does not wait for a silent server.
-            if psycopg.capabilities.has_cancel_safe():
+            if psycopg.capabilities.has_cancel_safe():  # one way: the library here has it
                 self.cancel_safe(timeout=1.0)
                 heard = True
         except (psycopg.Error, OSError):
@@ -172,7 +172,7 @@ def _bounded(gen: Any, wire: Wire) -> Generator[Any, Any, Any]:
             if not ready and (now := time.monotonic()) >= min(look, wire.deadline):
                 if now >= wire.deadline:
                     raise DeadlinePassed
-                if is_replaced(wire.conninfo, wire.info):
+                if is_replaced(wire.conninfo, wire.info):  # no test: it is tried in tests/failover
                     raise ServerReplaced("the server fell silent, and another one took its place")
                 look = time.monotonic() + SILENCE_SECONDS
             state = gen.send(ready)

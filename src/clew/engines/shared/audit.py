@@ -221,7 +221,8 @@ class Audit:
             self._leaf_hash = None if link is None else link.hash
             self._leaf_place = None if link is None else link.place
             self._updated_us = record.time_us
-        elif isinstance(record, Fact):
+        else:
+            assert isinstance(record, Fact)
             self._facts[record.key] = record
         # A segment begins with an entry that is no child of the entry before it, and only then.
         # Between the runs that forks kept of a purged thread nothing is left to tell that by, but

@@ -175,7 +175,7 @@ def _zstd() -> Any:
     # Loaded with the first large body: most processes never need it.
     with loading("zstd"):
         if sys.version_info >= (3, 14):
-            from compression import zstd
+            from compression import zstd  # no test: Python 3.14, which has its own
         else:
             from backports import zstd
     return zstd

@@ -182,8 +182,9 @@ class FullText:
                 # from one that others have put there.
                 db.pragma("auto_vacuum", 2)  # incremental: `settle` gives room back
                 db.pragma("journal_mode", "memory")
-            if self._place is not None and db.pragma("journal_mode", "wal") != "wal":
-                raise Corrupt(self._place, "it cannot have a write-ahead log")
+            logs = self._place is None or db.pragma("journal_mode", "wal") == "wal"
+            if not logs:  # no test: SQLite does without a log only where no memory can be shared
+                raise Corrupt(str(self._place), "it cannot have a write-ahead log")
             # What a loss of power takes from a cache is read again. What was purged goes.
             db.pragma("synchronous", "normal")
             db.pragma("secure_delete", 1)
@@ -433,7 +434,7 @@ def _alone(place: str | None) -> Iterator[None]:
     _make_folder(os.path.dirname(place))
     try:
         import fcntl
-    except ImportError:
+    except ImportError:  # no test: Windows, which has no such lock
         yield
         return
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -463,11 +464,14 @@ def _identity(place: str | None) -> tuple[int, ...]:
     return look.st_dev, look.st_ino
 
 
+_TABLES = "SELECT count(*) FROM sqlite_schema"
+
+
 def _make(db: apsw.Connection, version: int) -> None:
     """Make the tables, or find that they are there and are ours."""
-    if not db.execute("SELECT count(*) FROM sqlite_schema").get:
+    if not db.execute(_TABLES).get:
         with _writing(db):
-            if not db.execute("SELECT count(*) FROM sqlite_schema").get:
+            if not db.execute(_TABLES).get:  # one way: the lock of _alone lets no other make it
                 db.execute(_SCHEMA)
                 db.pragma("application_id", APPLICATION_ID)
                 db.pragma("user_version", version)
@@ -498,7 +502,7 @@ def _writing(db: apsw.Connection) -> Iterator[None]:
         db.execute("COMMIT")
     except BaseException:
         with suppress(apsw.Error):
-            if db.in_transaction:
+            if db.in_transaction:  # one way: SQLite ends one by itself on a full disk
                 db.execute("ROLLBACK")
         raise
 
@@ -511,5 +515,5 @@ def _reading(db: apsw.Connection) -> Iterator[None]:
         yield
     finally:
         with suppress(apsw.Error):
-            if db.in_transaction:
+            if db.in_transaction:  # one way: SQLite itself ends it only on errors of the disk
                 db.execute("ROLLBACK")

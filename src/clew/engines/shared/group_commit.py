@@ -101,53 +101,66 @@ class GroupCommit:
         ticket.ready.acquire()
 
     def _lead(self, ticket: Ticket[Any]) -> None:
-        with self._mutex:
-            if self._patience_seconds and len(self._queue) < self._writers:
-                # Worth it: the writers of the last batch are about to come back.
-                self._gathers = True
-                try:
-                    self._arrived.wait_for(
-                        lambda: len(self._queue) >= self._writers, self._patience_seconds
-                    )
-                finally:
-                    self._gathers = False
-            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
-        began = time.monotonic()
+        batch: list[Ticket[Any]] = []
+        took = 0.0
         try:
-            self._transact(batch)
-        except BaseException as error:
-            _fail(batch, error)
-        took = time.monotonic() - began
-        with self._mutex:
-            self._writers = len(batch) + len(self._queue)
-            slow = took > SLOW_COMMIT_SECONDS
-            self._patience_seconds = min(took / 2, GATHER_SECONDS_MAX) if slow else 0.0
-            self._promote()
-            ticket.leads = False
-        try:
-            _wake(batch)
-        except BaseException:
-            _wake(batch)  # Ctrl-C in the middle of it: those that are still asleep must wake too
-            raise
+            try:
+                if self._patience_seconds:
+                    self._gather()
+                with self._mutex:
+                    batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+                began = time.monotonic()
+                self._transact(batch)
+                took = time.monotonic() - began
+            except BaseException as error:
+                if not batch:
+                    raise
+                _fail(batch, error)
+            with self._mutex:
+                self._writers = len(batch) + len(self._queue)
+                slow = took > SLOW_COMMIT_SECONDS
+                self._patience_seconds = min(took / 2, GATHER_SECONDS_MAX) if slow else 0.0
+                self._hand_on(ticket)
+        finally:
+            try:
+                _wake(batch)
+            except BaseException:
+                _wake(batch)  # Ctrl-C in the middle of it: those still asleep must wake too
+                raise
 
-    def _promote(self) -> None:
+    def _gather(self) -> None:
+        """Worth it: the writers of the last batch are about to come back."""
+        with self._mutex:
+            self._gathers = True
+            try:
+                self._arrived.wait_for(
+                    lambda: len(self._queue) >= self._writers, self._patience_seconds
+                )
+            finally:
+                self._gathers = False
+
+    def _hand_on(self, ticket: Ticket[Any]) -> None:
         """Give the lead to the next writer that waits. Holds the mutex."""
-        if not self._queue:
-            self._leading = False
-            return
-        heir = self._queue[0]
-        assert heir.ready is not None
-        if not heir.leads:
-            heir.leads = True
-            heir.ready.release()
+        # Each time in one step, between whose halves no interrupt comes: of two leaders each
+        # would write into the transaction of the other, and for none all would wait.
+        if self._queue:
+            ticket.leads, self._queue[0].leads = False, True
+            self._rouse()
+        else:
+            ticket.leads = self._leading = False
+
+    def _rouse(self) -> None:
+        """Wake the writer that has the lead, if it sleeps. Holds the mutex."""
+        if self._queue and self._queue[0].leads:
+            _wake(self._queue[:1])
 
     def _step_back(self, ticket: Ticket[Any]) -> None:
         with self._mutex:
             if ticket in self._queue:
                 self._queue.remove(ticket)
             if ticket.leads:
-                self._promote()
-                ticket.leads = False
+                self._hand_on(ticket)
+            self._rouse()  # the interrupt may have come between the two halves of handing on
 
 
 def _wake(batch: list[Ticket[Any]]) -> None:

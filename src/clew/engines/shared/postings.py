@@ -105,7 +105,7 @@ def expression(query: Query) -> tuple[str, list[bool]]:
                 if unwanted:
                     text = f"({text}) NOT ({' OR '.join(spell(p, False) for p in unwanted)})"
                 return f"({text})"
-            case Or(parts):
+            case Or(parts):  # one way: there is no other query
                 return f"({' OR '.join(spell(p, wanted) for p in parts)})"
 
     return spell(query, True), phrases

@@ -28,7 +28,7 @@ class OpenStores:
         self.abandoned: list[object] = []
         self._stores: weakref.WeakSet[Forkable] = weakref.WeakSet()
         self._forking: list[Forkable] = []
-        if hasattr(os, "register_at_fork"):
+        if hasattr(os, "register_at_fork"):  # one way: Windows has no fork
             os.register_at_fork(
                 before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child
             )

@@ -66,7 +66,7 @@ class Sides:
         self._renew_lock()
         self._writers: weakref.WeakSet[Connections] = weakref.WeakSet()
         self._viewers: weakref.WeakSet[Connections] = weakref.WeakSet()
-        if hasattr(os, "register_at_fork"):
+        if hasattr(os, "register_at_fork"):  # one way: Windows has no fork
             # A thread that held it stayed with the parent, and would never give it back.
             os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -286,7 +286,7 @@ class Connections:
             yield db
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
-        except UnicodeDecodeError as error:
+        except UnicodeDecodeError as error:  # no test: those who read text say so themselves
             raise garbled(db, error) from error
         except Corrupt as error:
             let_go(error)
@@ -328,7 +328,7 @@ class Connections:
                 self.log.copied(pages, copied)
         except (apsw.BusyError, apsw.LockedError):
             pass  # readers are in the way, or another process is at it: the next one will do it
-        except Unavailable:
+        except Unavailable:  # no test: another process comes into the midst of it
             pass  # the store was replaced under us, which the next call will say
         except apsw.Error as error:
             self.poisoned_by(error)  # only this handle does not know the file's state
@@ -394,11 +394,11 @@ class Connections:
             try:
                 mode = db.pragma("journal_mode", "wal")
                 break
-            except apsw.BusyError:
+            except apsw.BusyError:  # no test: another process makes the log at this moment
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(0.001)
-        if mode != "wal":
+        if mode != "wal":  # no test: where no memory can be shared
             raise Unsupported(f"{self.path} cannot use a write-ahead log (SQLite chose {mode})")
 
     def _lock(self, db: apsw.Connection) -> place.HostLock:
@@ -429,7 +429,8 @@ class Connections:
                 "open, so that it can be brought up to date"
             )
         migrate(db, self.path)
-        if not _wait_for(lock.try_usual, self._busy_seconds):
+        # After a migration there is an instant in which others may come to be alone with it.
+        if not _wait_for(lock.try_usual, self._busy_seconds):  # no test: see above
             raise Unavailable(f"{self.path} is in use by a program that must be alone with it")
 
     # --- ending ---
@@ -546,7 +547,7 @@ def _ended(db: apsw.Connection) -> bool:
         if db.in_transaction:
             db.execute("ROLLBACK")
         return True
-    except apsw.Error:
+    except apsw.Error:  # no test: nothing that is known keeps a read from ending
         db.close(True)
         return False
 

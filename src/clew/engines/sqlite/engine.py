@@ -236,7 +236,7 @@ class SQLiteEngine:
     def _file_bytes(self, ending: str = "") -> int:
         try:
             return os.stat(self._own_files[0] + ending).st_size
-        except OSError:
+        except OSError:  # no test: it is deleted between two looks
             return 0
 
     def sweep(self, *, grace_seconds: float, keep: Keep | None = None) -> Swept:
@@ -451,7 +451,7 @@ class SQLiteEngine:
         """Bring the log back into the file, while no other Clew writes."""
         connections = self._connections
         with connections.write_lock:
-            if not connections.usable:
+            if not connections.usable:  # no test: another thread closes it at this moment
                 return  # closed meanwhile, which checkpoints too; what was committed stays so
             with suppress(Unavailable):  # it cannot be opened again: the next call will say so
                 connections.at_front(lambda db: connections.empty_log(db, mode))

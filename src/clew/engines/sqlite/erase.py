@@ -54,7 +54,7 @@ def erase(
 def _erase(db: apsw.Connection, no: int, thread: str, time_us: int) -> tuple[Entry, bool]:
     """The entry without its body; false if it was so before."""
     row = next(rows.raw(db, (no, no)), None)
-    if row is None:
+    if row is None:  # no test: it was found in the same transaction
         raise Corrupt(f"record no. {no}", "it is missing")
     blob, body = row[12:]
     size = None

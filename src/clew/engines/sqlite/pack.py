@@ -62,7 +62,9 @@ class Made(Struct, frozen=True):
 
 _THREADS = (
     f"SELECT t.no, {rows.UPDATED_US} FROM {rows.THREADS}"
-    " WHERE t.space = ? AND t.no > ? AND t.shelf < 3 ORDER BY t.no LIMIT 100"
+    " WHERE t.space = ? AND t.no > ? AND t.shelf < 3"
+    # Beyond it there is no number for a record: what stands there, only damage has made.
+    f" AND t.no <= {rows.THREAD_NO_MAX} ORDER BY t.no LIMIT 100"
 )
 # Those with a blob stay: what is large is compressed already, and blobs are counted by these rows.
 _COLD = (
@@ -116,7 +118,7 @@ def make(run: list[Row]) -> Made | None:
     size = sum(map(_bytes_of, run))
     if len(pack[3]) + len(pack[5]) >= size * WORTH:
         return None
-    if packs.decode(pack).rows() != run:  # a row that only damage can have made
+    if packs.decode(pack).rows() != run:  # no test: no damage is known that packs lose
         return None
     return Made(run, pack, size)
 
@@ -132,7 +134,7 @@ def put(db: apsw.Connection, made: Made) -> bool:
     for row in made.run:
         if one(db, rows.IN_RANGE, (row[0], row[0])) != row:
             return False
-    if packs.overlapping(db, (made.pack[0], made.pack[1])):
+    if packs.overlapping(db, (made.pack[0], made.pack[1])):  # no test: both, after damage
         return False
     packs.insert(db, made.pack, made.run)
     db.executemany("DELETE FROM records WHERE no = ?", [(row[0],) for row in made.run])

@@ -175,7 +175,7 @@ class HostLock:
         self.shared = True
         try:
             import fcntl
-        except ImportError:  # no flock on this system: several processes cannot be told apart
+        except ImportError:  # no test: Windows, where processes cannot be told apart by it
             return
         lock = path.with_name(path.name + "-lock")
         flags = os.O_RDONLY if readonly else os.O_CREAT | os.O_RDWR
@@ -198,7 +198,7 @@ class HostLock:
 
     def try_alone(self) -> bool:
         """Hold it alone, if no other process holds it. Otherwise it is not held at all."""
-        if self._descriptor is None:
+        if self._descriptor is None:  # no test: Windows, as above
             return True
         import fcntl
 

@@ -10,6 +10,7 @@ from msgspec.structs import astuple
 
 from clew.core.codec import to_hash
 from clew.core.errors import Corrupt, InvalidInput, NotFound
+from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.hashes import thread_hash
 from clew.core.lease_rules import Instant, LeaseState
 from clew.core.model import Draft, Entry, Fact, Origin, Record, ThreadDraft, ThreadInfo
@@ -76,6 +77,8 @@ class Standings:
             raise NotFound("thread", thread)
         if not 0 < row[0] <= rows.THREAD_NO_MAX:
             raise Corrupt(f"thread {thread!r}", f"its number is {row[0]}; run clew verify")
+        if row[9] is not None and not TIME_US_MIN <= row[9] <= TIME_US_MAX:
+            raise Corrupt(f"thread {thread!r}", f"it was deleted at {row[9]}; run clew verify")
         return Standing(
             row[0],
             lineages.of(db, row[1]),

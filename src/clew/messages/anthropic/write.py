@@ -16,7 +16,6 @@ from clew.messages.neutral import (
     Thinking,
     ToolCall,
     ToolResult,
-    Written,
 )
 from clew.messages.shared import media
 from clew.messages.shared.write import LEFT_OUT, NO_OUTPUT, Limits, Writing
@@ -33,12 +32,9 @@ class _Mark(Struct, frozen=True, gc=False):
     place: tuple[Any, ...]
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Request messages, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """Request messages, from messages in normal form."""
+
     NAME = "anthropic"
     LIMITS = Limits(re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128)
 

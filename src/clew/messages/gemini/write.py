@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from clew.messages.neutral import Media, Message, Text, ToolCall, ToolResult, Written
+from clew.messages.neutral import Media, Message, Text, ToolCall, ToolResult
 from clew.messages.shared.media import standard_base64
 from clew.messages.shared.write import LEFT_OUT, NO_OUTPUT, Limits, Writing
 
@@ -20,12 +19,9 @@ IMAGES = frozenset(f"image/{kind}" for kind in ("png", "jpeg", "webp", "heic", "
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Request contents, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """Request contents, from messages in normal form."""
+
     NAME = "gemini"
     LIMITS = Limits(re.compile(r"[ -~]+"), re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}"), 128)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from clew.messages.neutral import Media, Message, Other, Part, Text, ToolCall, ToolResult, Written
+from clew.messages.neutral import Media, Message, Other, Part, Text, ToolCall, ToolResult
 from clew.messages.shared import openai
 from clew.messages.shared.media import dump
 from clew.messages.shared.write import LEFT_OUT, Limits, Writing
@@ -14,12 +14,9 @@ from clew.messages.shared.write import LEFT_OUT, Limits, Writing
 Block = dict[str, Any]
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Request messages, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """Request messages, from messages in normal form."""
+
     NAME = "openai-chat"
     # The API takes longer ids by now; servers that follow its first limit do not.
     LIMITS = Limits(re.compile(r"[ -~]{1,40}"), re.compile(r"[a-zA-Z0-9_-]{1,64}"), 64)

@@ -18,7 +18,6 @@ from clew.messages.neutral import (
     Thinking,
     ToolCall,
     ToolResult,
-    Written,
 )
 from clew.messages.openai_responses.read import NAME, read_block
 from clew.messages.shared import openai
@@ -62,12 +61,9 @@ class _Call(Struct, frozen=True):
     index: int
 
 
-def write(messages: Sequence[Message], *, unicode: bool = False) -> Written:
-    """Request items, from messages in normal form."""
-    return Writer().write(messages, unicode=unicode)
-
-
 class Writer(Writing):
+    """Request items, from messages in normal form."""
+
     NAME = NAME
     LIMITS = Limits(re.compile(r"[ -~]{1,64}"), re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128)
 

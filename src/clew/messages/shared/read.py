@@ -103,7 +103,7 @@ def each(
         raise error.under(f"{path}[{len(parts)}]") from None
     except (TypeError, AttributeError):
         bad = values[len(parts)]
-        if isinstance(bad, dict):
+        if isinstance(bad, dict):  # no test: a fault of the reader itself, and no bad block
             raise
         reason = f"a block {_instead(bad)} an object"
         raise Malformed(reason, f"{path}[{len(parts)}]") from None

@@ -55,7 +55,7 @@ class Writing:
         self.system: Any = None
         self.index = 0  # of the neutral message at hand
 
-    def write(self, messages: Sequence[Message], *, unicode: bool) -> Written:
+    def write(self, messages: Sequence[Message], *, unicode: bool = False) -> Written:
         self.take_all(messages, unicode=unicode)
         return self.finished()
 
@@ -89,7 +89,7 @@ class Writing:
 
     def take(self, message: Message) -> int | None:
         """Write one message; the index of the first message it went into, or None."""
-        raise NotImplementedError
+        raise NotImplementedError  # no test: every format has its own
 
     def finish(self) -> None:
         """Called after the last message. Makes a new one in place of a message that it changes."""
@@ -200,9 +200,8 @@ def _repaired(part: Part) -> Part:
             [inner if _is_unicode(inner) else _repaired(inner) for inner in part.content]
         )
         return replace(part, content=content, format=None, raw=None)
-    if isinstance(part, ToolCall):
-        return replace(part, arguments=with_unicode(part.arguments), format=None, raw=None)
-    return part
+    assert isinstance(part, ToolCall)  # nothing else is looked at
+    return replace(part, arguments=with_unicode(part.arguments), format=None, raw=None)
 
 
 def _short_hash(text: str, length: int = 24) -> str:

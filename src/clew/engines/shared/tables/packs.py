@@ -124,11 +124,18 @@ _OVERLAPPING = (
 def overlapping(db: apsw.Connection, span: tuple[int, int]) -> list[Pack]:
     """The packs that hold records of a range, in order. In most stores one look at an index."""
     found = []
-    for first, last, stored in db.execute(_OVERLAPPING, span):
+    for first, last, stored in _rows(db, span[0], _OVERLAPPING, span):
         if type(last) is not int or type(stored) is not str or last >> 32 != first >> 32:
             raise _damaged(first, "its row has values that cannot be")
         found.append(Pack(first, last, stored))
     return found
+
+
+def _rows(db: apsw.Connection, first: int, query: str, bindings: tuple[int, ...]) -> list[Row]:
+    try:
+        return db.execute(query, bindings).fetchall()
+    except UnicodeDecodeError as error:
+        raise _damaged(first, f"text of its row is not UTF-8: {error}") from error
 
 
 def every(db: apsw.Connection, unreadable: tuple[type[Exception], ...]) -> Iterator[Pack]:
@@ -211,10 +218,11 @@ def read(db: apsw.Connection, pack: Pack, *, anew: bool = False) -> Run:
     """
     run = None if anew else _remembered.get(pack)
     if run is None:
-        row = db.execute(f"SELECT {_PACK} FROM packs WHERE first = ?", (pack.first,)).fetchone()
-        if row is None:
+        query = f"SELECT {_PACK} FROM packs WHERE first = ?"
+        found = _rows(db, pack.first, query, (pack.first,))
+        if not found:
             raise _damaged(pack.first, "it is not there any more")
-        run = decode(row)
+        run = decode(found[0])
         _remembered.put(pack, run)
     return run
 

@@ -135,9 +135,11 @@ class SQLiteSalvage:
 
     def rows(self, no: int, last: int) -> Iterator[tuple[int, Row | Exception | None]]:
         """Every seq of a thread up to the last: its row, why there is none, or None."""
+        db = self._rescued
         for seq, row in self._rows(no, last):
-            if not isinstance(row, tuple) and self._rescued is not None:
-                row = one_of(self._rescued, no, seq) or row
+            if not isinstance(row, tuple) and db is not None:
+                found = self._one(lambda: one_of(db, no, seq))  # noqa: B023
+                row = found if isinstance(found, tuple) else row
             yield seq, row
 
     def _rows(self, no: int, last: int) -> Iterator[tuple[int, Row | Exception | None]]:
@@ -169,10 +171,12 @@ class SQLiteSalvage:
     def _find_threads(self) -> dict[int, RemainingThread]:
         listed = self._listed()
         found: dict[int, Remains] = {}
+        db = self._rescued
         for no in self._numbers(listed):
             row = self._one(lambda: self._thread_row(self._db, no))  # noqa: B023
-            if not isinstance(row, Remains) and self._rescued is not None:
-                row = self._thread_row(self._rescued, no) or row
+            if not isinstance(row, Remains) and db is not None:
+                rescued = self._one(lambda: self._thread_row(db, no))  # noqa: B023
+                row = rescued if isinstance(rescued, Remains) else row
             if isinstance(row, Remains):
                 found[no] = row
             elif no in listed or no in self._tops or isinstance(row, Exception):
@@ -435,6 +439,9 @@ class SQLiteSalvage:
 def one_of(db: apsw.Connection, thread: int, seq: int | None = None) -> Row | None:
     """A record's row by its number, or by its thread's and its seq."""
     no = thread if seq is None else rows.number(thread, seq)
+    beside = one(db, rows.IN_RANGE, (no, no))
+    if beside is not None:  # whatever became of the pack in whose range it is
+        return beside
     return next(iter(rows.raw(db, (no, no))), None)
 
 
