@@ -627,12 +627,7 @@ def test_on_a_full_disk_nobody_asks_and_everybody_writes(
 def test_where_a_commit_is_slow_the_last_ones_are_waited_for_a_moment(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opened() -> mailbox.Mailbox:
-        found = os.stat(path)
-        descriptor = os.open(f"{path}-lock", os.O_RDWR)
-        return mailbox.Mailbox(descriptor, (found.st_dev, found.st_ino), synced=True)
-
-    one, other, front = opened(), opened(), opened()
+    one, other, front = (opened(path) for _ in range(3))
     for each in (one, other):
         each.ask(b"errand")
     assert front.come_to_front()
@@ -658,3 +653,135 @@ def test_where_a_commit_is_slow_the_last_ones_are_waited_for_a_moment(
     assert len(front.take(64)) == 2
     for each in (one, other, front):
         each.close()
+
+
+def opened(path: Path) -> mailbox.Mailbox:
+    found = os.stat(path)
+    descriptor = os.open(f"{path}-lock", os.O_RDWR)
+    return mailbox.Mailbox(descriptor, (found.st_dev, found.st_ino), synced=True)
+
+
+def serve(front: mailbox.Mailbox, answer: bytes) -> list[bytes]:
+    """Stand at the front once, and give every errand the same answer."""
+    assert front.come_to_front()
+    found = front.take(64)
+    for guest in found:
+        guest.answer = answer
+    front.reply(found)
+    front.was_here()
+    front.leave(found)
+    return [guest.errand for guest in found]
+
+
+def test_long_errands_and_answers_arrive_whole(path: Path) -> None:
+    one, front = opened(path), opened(path)
+    errand, answer = b"e" * mailbox.ERRAND_BYTES_MAX, b"a" * mailbox.ANSWER_BYTES_MAX
+    one.ask(errand)
+    assert serve(front, answer) == [errand]
+    assert one.wait(60)
+    assert one.answer() == answer
+    assert serve(front, answer) == [], "it is answered once"
+    one.ask(b"the next")
+    assert one.answer() is None, "the answer to the last one is not that to the next"
+    one.close()
+    front.close()
+
+
+@pytest.mark.parametrize("part", ["stamp", "store", "length", "bytes", "cut"])
+def test_an_errand_that_is_not_whole_or_of_another_store_is_not_taken(
+    path: Path, part: str
+) -> None:
+    one, front = opened(path), opened(path)
+    one.ask(b"errand")
+    room = 8192
+    with open(f"{path}-lock", "r+b") as file:
+        match part:
+            case "stamp":
+                file.seek(room)
+                file.write(b"\1")
+            case "store":  # the file was moved away, and another one has its name
+                file.seek(room + 16)
+                file.write(struct.pack("<Q", 1))
+            case "length":
+                file.seek(room + 25)
+                file.write(struct.pack("<I", 1 << 31))
+            case "bytes":
+                file.seek(room + 41)
+                file.write(b"other")
+            case "cut":
+                file.truncate(room + 20)
+    assert serve(front, b"answer") == []
+    assert one.answer() is None
+    assert one.withdraw()
+    one.close()
+    front.close()
+
+
+def test_a_slot_that_a_stopped_one_still_has_taken_is_given_to_nobody(path: Path) -> None:
+    one, front, other = opened(path), opened(path), opened(path)
+    one.ask(b"errand")
+    assert front.come_to_front()
+    assert len(front.take(64)) == 1
+    assert not one.withdraw(), "it may still be written"
+    one.close()
+    other.ask(b"another")
+    assert other._slot == 1
+    front.leave([])
+    other.close()
+    front.close()
+
+
+@pytest.mark.parametrize("call", ["pread", "pwrite", "ftruncate", "fcntl"])
+def test_whatever_the_mailbox_fails_at_is_as_if_nobody_waited(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    one, front = opened(path), opened(path)
+    one.ask(b"errand")
+    assert front.come_to_front()
+    taken = front.take(64)
+    for guest in taken:
+        guest.answer = b"answer"
+    monkeypatch.setattr(mailbox.fcntl if call == "fcntl" else mailbox.os, call, fail)
+    front.reply(taken)
+    front.was_here()
+    front.wipe()
+    front.leave(taken)
+    front.take(64)
+    front.gather(0.0001)
+    one.remind()
+    one.withdraw()
+    one.ask(b"errand")
+    one.answer()
+    monkeypatch.undo()
+    front.leave([])
+    one.ask(b"errand")
+    assert serve(front, b"answer") == [b"errand"]
+    assert one.answer() == b"answer"
+    one.close()
+    front.close()
+
+
+def test_an_errand_at_which_sqlite_fails_is_refused_alone(path: Path) -> None:
+    with clew.open(path) as store, clew.open(path) as other, at_front(path) as front:
+        engine: Any = front.store.engine
+        append = engine._append
+
+        def fail(db: connections.apsw.Connection, asked: guests.Append) -> object:
+            if asked.drafts[0].data == b'"fails"':
+                db.execute("INSERT INTO nowhere VALUES (1)")
+            return append(db, asked)
+
+        engine._append = fail
+        with in_thread(lambda: store.get("t").append("event", "fails")):
+            until(lambda: waiting(path) == 1)
+            with in_thread(lambda: other.get("t").append("event", "fits")):
+                until(lambda: waiting(path) == 2)
+                front.go()
+    assert [guests.from_answer(guest.answer or b"", 1) == [None] for guest in front.guests] == [
+        True,
+        False,
+    ]
+    assert bodies(path) == ["front", "fits", "fails"]
