@@ -571,6 +571,11 @@ def test_when_all_slots_are_taken_the_others_wait_unseen(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox, "SLOTS", 0)
+    unseen = opened(path)
+    unseen.ask(b"errand")
+    assert unseen.answer() is None
+    assert unseen.withdraw()
+    unseen.close()
     with clew.open(path) as store:
         asked = threading.Event()
         ask = mailbox.Mailbox.ask

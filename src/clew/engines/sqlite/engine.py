@@ -420,9 +420,10 @@ class SQLiteEngine:
             ticket = Ticket(append)
             try:
                 _run_apart(db, ticket)
-            except apsw.Error:
-                if not db.in_transaction:
-                    raise  # SQLite has taken all of it back
+            except apsw.Error as error:
+                # SQLite has taken all of it back, or nobody knows any more what is on disk.
+                if not db.in_transaction or poisons(error):
+                    raise
                 db.execute("ROLLBACK TO one")
                 db.execute("RELEASE one")
             results.append(ticket.result)

@@ -64,7 +64,7 @@ class _Draft(Struct, omit_defaults=True):
                 return cls(entry=draft)
             case MoveDraft():
                 return cls(move=draft)
-            case FactDraft():
+            case FactDraft():  # one way: there is no other
                 return cls(fact=draft)
 
 
