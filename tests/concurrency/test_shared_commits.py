@@ -692,7 +692,7 @@ def test_long_errands_and_answers_arrive_whole(path: Path) -> None:
     front.close()
 
 
-@pytest.mark.parametrize("part", ["stamp", "store", "length", "bytes", "cut"])
+@pytest.mark.parametrize("part", ["stamp", "store", "version", "length", "bytes", "cut"])
 def test_an_errand_that_is_not_whole_or_of_another_store_is_not_taken(
     path: Path, part: str
 ) -> None:
@@ -707,11 +707,14 @@ def test_an_errand_that_is_not_whole_or_of_another_store_is_not_taken(
             case "store":  # the file was moved away, and another one has its name
                 file.seek(room + 16)
                 file.write(struct.pack("<Q", 1))
+            case "version":
+                file.seek(room + 24)
+                file.write(b"\2")
             case "length":
-                file.seek(room + 25)
+                file.seek(room + 26)
                 file.write(struct.pack("<I", 1 << 31))
             case "bytes":
-                file.seek(room + 41)
+                file.seek(room + 42)
                 file.write(b"other")
             case "cut":
                 file.truncate(room + 20)

@@ -52,7 +52,9 @@ _YIELDS_MAX = 3
 
 _NUMBER = struct.Struct("<Q")
 _NUMBERS = struct.Struct(f"<{SLOTS}Q")
-_ERRAND = struct.Struct("<QQQ?II8s")  # stamp, device, inode, synced, length, checksum, bell
+# stamp, device, inode, version, synced, length, checksum, bell
+_ERRAND = struct.Struct("<QQQB?II8s")
+_VERSION = 1  # of what errands and answers say: one of another version is left to its owner
 _ANSWER = struct.Struct("<QII")  # stamp, length, checksum
 _C_FLOCK = struct.Struct("hhqqi")
 
@@ -157,7 +159,7 @@ class Mailbox:
                 return
             self._stamp = _new_stamp(errand is None)
             head = _ERRAND.pack(
-                *(self._stamp, *self._store, self._synced),
+                *(self._stamp, *self._store, _VERSION, self._synced),
                 *(0, 0) if errand is None else (len(errand), zlib.crc32(errand)),
                 self._bell.name,
             )
@@ -344,8 +346,10 @@ class Mailbox:
         data = self._read(_MOST_BYTES, _room(slot))
         if len(data) < _ERRAND.size:
             return None
-        known, device, inode, synced, length, checksum, bell = _ERRAND.unpack_from(data)
-        if known != stamp or (device, inode) != self._store or synced > self._synced:
+        known, device, inode, version, synced, length, checksum, bell = _ERRAND.unpack_from(data)
+        if (known, (device, inode), version) != (stamp, self._store, _VERSION):
+            return None
+        if synced and not self._synced:
             return None
         if not 0 < length <= ERRAND_BYTES_MAX:
             return None
