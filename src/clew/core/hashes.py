@@ -7,7 +7,9 @@ chain goes on to verify.
 
 from __future__ import annotations
 
-from clew.core.codec import digest, digest_fields
+from blake3 import blake3
+
+from clew.core.codec import digest, digest_fields, to_hash
 from clew.core.model import (
     DEFAULT_NAMESPACE,
     Entry,
@@ -51,17 +53,24 @@ def entry_hash(
     draft: EntryDraft | Entry, parent: str | None, parent_hash: str | None, body_hash: str
 ) -> str:
     """The hash of an entry: its own fields, the hashes of body and meta, its parent's hash."""
+    return to_hash(entry_digest(draft, parent, parent_hash, body_hash))
+
+
+def entry_digest(
+    draft: EntryDraft | Entry, parent: str | None, parent_hash: str | None, body_hash: str
+) -> bytes:
+    """The bytes of that hash."""
     meta_hash: str | None = "" if draft.meta_data is None else digest(draft.meta_data)
     format = draft.format
     if draft.tombstone is not None:
         meta_hash, format = draft.tombstone.meta_hash, draft.tombstone.format
-    # The text of `digest_fields`, written out: every append makes one.
+    # As `digest_fields` does it, written out: every append makes one.
     text = (
         f"entry\0{parent_hash or ''}\0{draft.id}\0{parent or ''}\0{draft.kind}"
         f"\0{format or ''}\0{draft.turn or ''}\0{draft.time_us}"
         f"\0{','.join(draft.blobs)}\0{meta_hash or ''}\0{body_hash}"
     )
-    return digest(text.encode("utf-8"))
+    return blake3(text.encode("utf-8")).digest()
 
 
 def move_hash(thread: str, seq: int, move: MoveDraft | Move) -> str:

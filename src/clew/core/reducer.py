@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any
 
+from blake3 import blake3
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from clew.core.codec import decode, digest
+from clew.core.codec import decode, digest, to_hash
 from clew.core.errors import (
     AlreadyExists,
     ClewError,
@@ -26,7 +27,7 @@ from clew.core.errors import (
     NotFound,
 )
 from clew.core.facts import check_fact
-from clew.core.hashes import entry_hash, fact_hash, move_hash
+from clew.core.hashes import entry_digest, fact_hash, move_hash
 from clew.core.model import (
     Draft,
     Entry,
@@ -59,15 +60,6 @@ class Head(Struct, frozen=True):
     tail: str | None = None  # the last entry written here; its child continues the segment
     updated_us: int = 0
     deleted_us: int | None = None
-
-
-class Plan(Struct):
-    """What a batch becomes: a record per draft, those of them that are new, the head after."""
-
-    head: Head
-    records: list[Record]
-    new: list[Record]
-    starts: dict[str, str | None]  # new entries that open a segment → the entry they hang on
 
 
 # --- appending ------------------------------------------------------------------------------
@@ -109,9 +101,10 @@ def plan(
                 expected=expect,
                 actual=head.leaf,
             )
-    planner = _Planner(head, find, stored, hashes)
-    records = [planner.take(draft) for draft in drafts]
-    return Plan(planner.head, records, planner.new, planner.starts)
+    planned = Plan(head, find, stored, hashes, (head.leaf, head.leaf_hash))
+    for draft in drafts:
+        planned.take(draft)
+    return planned
 
 
 def _check_lease(
@@ -126,28 +119,28 @@ def _check_lease(
         raise LeaseHeld(thread, owner=lease.owner, until=lease.until)
 
 
-class _Planner:
-    """The head as it moves through a batch."""
+class Plan(Struct):
+    """What a batch becomes: a record per draft, those of them that are new, the head after."""
 
-    def __init__(
-        self, head: Head, find: Find, known: dict[str, Record], hashes: Mapping[str, str]
-    ) -> None:
-        self.head = head
-        self.new: list[Record] = []
-        self.starts: dict[str, str | None] = {}
-        self._find = find
-        self._known = known
-        self._hashes = hashes
-        # Where the next entry without a parent hangs: on the entry before it in the batch.
-        self._at = (head.leaf, head.leaf_hash)
+    head: Head
+    find: Find
+    known: dict[str, Record]  # by id: what is stored already, and what was taken
+    hashes: Mapping[str, str]
+    # Where the next entry without a parent hangs, and its hash: on the entry before it.
+    at: tuple[str | None, str | None]
+    records: list[Record] = []
+    new: list[Record] = []
+    starts: dict[str, str | None] = {}  # new entries that open a segment → the entry they hang on
 
-    def take(self, draft: Draft) -> Record:
-        known = self._known.get(draft.id)
+    def take(self, draft: Draft) -> None:
+        """Go on by one draft."""
+        known = self.known.get(draft.id)
         if known is not None:
             _check_same(draft, known)
             if isinstance(known, Entry):
-                self._at = (known.id, known.hash)
-            return known
+                self.at = (known.id, known.hash)
+            self.records.append(known)
+            return
         if self.head.deleted_us is not None:
             self._check_alive(draft)
         if isinstance(draft, EntryDraft):
@@ -156,13 +149,16 @@ class _Planner:
             record = self._take_move(draft)
         else:
             record = self._take_fact(draft)
-        self._known[record.id] = record
-        self.new.append(record)
-        return record
+        self._add(record)
 
-    def announce(self, draft: FactDraft) -> Fact:
+    def announce(self, draft: FactDraft) -> None:
         """A fact that nothing stands in the way of."""
-        return self._take_fact(draft)
+        self._add(self._take_fact(draft))
+
+    def _add(self, record: Record) -> None:
+        self.known[record.id] = record
+        self.records.append(record)
+        self.new.append(record)
 
     def _check_alive(self, draft: Draft) -> None:
         """To a deleted thread nothing is written but the fact that takes the tombstone away."""
@@ -173,39 +169,41 @@ class _Planner:
 
     def _take_entry(self, draft: EntryDraft) -> Entry:
         head = self.head
-        parent, parent_hash = self._at
+        parent, parent_hash = self.at
         if draft.parent is not UNSET:
             parent, parent_hash = draft.parent, self._hash_of(draft.parent, "parent")
         seq = head.seq + 1
-        body_hash = self._hashes.get(draft.id) or draft.known_hash or digest(draft.data)
-        hash = entry_hash(draft, parent, parent_hash, body_hash)
+        known = self.hashes.get(draft.id) or draft.known_hash
+        body = blake3(draft.data).digest() if known is None else bytes.fromhex(known[3:])
+        own = entry_digest(draft, parent, parent_hash, to_hash(body))
         entry = Entry(
             head.thread,
             seq,
             draft.id,
             draft.time_us,
-            bytes.fromhex(hash[3:]),
+            own,
             parent,
             draft.kind,
             draft.data,
-            bytes.fromhex(body_hash[3:]),
+            body,
             draft.turn,
             draft.format,
             draft.meta_data,
             draft.blobs,
             draft.tombstone,
         )
+        hash = to_hash(own)
         # A path is read as ranges of consecutive entries, so every break in them is noted.
         if parent is None or parent != head.tail:
             self.starts[entry.id] = parent
-        self._at = (entry.id, hash)
+        self.at = (entry.id, hash)
         self.head = Head(head.thread, seq, entry.id, hash, entry.id, draft.time_us, head.deleted_us)
         return entry
 
     def _take_move(self, draft: MoveDraft) -> Move:
         seq = self.head.seq + 1
         hash = self._hash_of(draft.leaf, "leaf")
-        self._at = (draft.leaf, hash)
+        self.at = (draft.leaf, hash)
         self.head = replace(
             self.head, seq=seq, leaf=draft.leaf, leaf_hash=hash, updated_us=draft.time_us
         )
@@ -220,7 +218,7 @@ class _Planner:
         seq = self.head.seq + 1
         deleted_us = value if draft.key == "deleted_us" else self.head.deleted_us
         self.head = replace(self.head, seq=seq, deleted_us=deleted_us)
-        hash = fact_hash(self.head.thread, seq, draft, self._hashes.get(draft.id))
+        hash = fact_hash(self.head.thread, seq, draft, self.hashes.get(draft.id))
         own = bytes.fromhex(hash[3:])
         return Fact(self.head.thread, seq, draft.id, draft.time_us, own, draft.key, draft.data)
 
@@ -229,7 +227,7 @@ class _Planner:
 
         Of an entry that is not here anything may be said.
         """
-        entry = self._known.get(id) or self._find(id)
+        entry = self.known.get(id) or self.find(id)
         if isinstance(entry, Entry) and entry.tombstone is None:
             reason = f"{PREFIX}{id} says that {id!r} was erased, and it was not; call erase"
             raise InvalidInput("facts", reason)
@@ -237,7 +235,7 @@ class _Planner:
     def _hash_of(self, id: str | None, field: str) -> str | None:
         if id is None:
             return None
-        record = self._known.get(id) or self._find(id)
+        record = self.known.get(id) or self.find(id)
         if not isinstance(record, Entry):
             if field == "leaf":  # a place to stand on is looked for, as by any other method
                 raise NotFound("entry", id)
@@ -312,9 +310,11 @@ def plan_erasure(head: Head, entries: Iterable[Entry], reason: str | None) -> Pl
 
     It is neither for a lease nor for a tombstone of the whole thread to prevent that.
     """
-    planner = _Planner(head, {entry.id: entry for entry in entries}.get, {}, NO_HASHES)
-    new = [planner.announce(announcement(entry, reason)) for entry in entries]
-    return Plan(planner.head, list(new), list(new), {})
+    find = {entry.id: entry for entry in entries}.get
+    planned = Plan(head, find, {}, NO_HASHES, (head.leaf, head.leaf_hash))
+    for entry in entries:
+        planned.announce(announcement(entry, reason))
+    return planned
 
 
 def check_origin(origin: Origin, hash: str) -> None:

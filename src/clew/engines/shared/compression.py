@@ -43,11 +43,11 @@ def pack_large(drafts: Sequence[Draft], over_bytes: int) -> dict[str, Packed]:
 
     Before the engine takes any lock: no writer waits for what another one compresses.
     """
-    return {
-        draft.id: pack(draft.data)
-        for draft in drafts
-        if not isinstance(draft, MoveDraft) and len(draft.data) > over_bytes
-    }
+    packed: dict[str, Packed] = {}
+    for draft in drafts:
+        if not isinstance(draft, MoveDraft) and len(draft.data) > over_bytes:
+            packed[draft.id] = pack(draft.data)
+    return packed
 
 
 def unpack(hash: str, size: int, codec: str, data: bytes) -> bytes:

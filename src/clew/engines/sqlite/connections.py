@@ -202,7 +202,8 @@ class Connections:
 
     def writer(self) -> StoreConnection:
         """The writing connection, if the store is still open; the caller holds `write_lock`."""
-        self.check()
+        if self.poison is not None or self._closed:
+            self.check()
         if self._writer is None:
             db = self._open()
             try:
