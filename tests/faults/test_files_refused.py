@@ -15,6 +15,7 @@ import pytest
 import clew
 from clew.address import maintenance
 from clew.core.engine import innermost
+from clew.engines.files import FilesEngine
 from clew.engines.files import changes as changes_
 from clew.engines.files import index as index_
 from clew.engines.files import journal as journal_
@@ -297,3 +298,36 @@ def test_a_disk_that_only_looks_refuses_every_change(path: Path) -> None:
         with pytest.raises(clew.ReadOnly):
             engine._store.disk.unlink(str(path / "clew.json"))
     assert index_.BUSY_SECONDS > 0
+
+
+def test_a_file_in_the_place_of_a_store_is_refused_and_left(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(clew.Unsupported, match="is a file, not a folder"):
+        FilesEngine(file)
+    assert file.read_text() == "mine"
+
+
+def test_files_of_others_among_the_threads_are_passed_by(path: Path) -> None:
+    with opened(path) as store:
+        before = store.stats().stored_bytes
+    (path / "threads" / "notes.txt").write_text("mine" * 1000)
+    with opened(path) as store:
+        assert store.stats().stored_bytes == before
+        assert {info.id for info in store.list().items} == {"t", "other"}
+    assert (path / "threads" / "notes.txt").read_text() == "mine" * 1000
+
+
+def test_what_is_left_of_a_purged_thread_under_another_name_is_told(path: Path) -> None:
+    with opened(path) as store:
+        store.fork("t", at="small", id="fork").append("event", "of the fork", id="f")
+        store.purge("t")
+    (husk,) = (path / "purged").glob("*.jsonl")
+    shutil.copy(husk, husk.with_name("elsewhere.jsonl"))
+    with opened(path) as store:
+        assert [problem.code for problem in store.verify()] == ["misnamed"]
+        assert [entry.id for entry in store.get("fork").path()] == ["small", "f"]
+    repair(f"files:{path}")
+    with opened(path) as store:
+        assert store.verify() == []
+        assert [entry.id for entry in store.get("fork").path()] == ["small", "f"]

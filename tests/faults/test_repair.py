@@ -748,6 +748,8 @@ try:
 except clew.Unavailable as error:
     print(error)
     sys.exit(5)
+finally:  # what writes at the end, such as the measuring of coverage, has room again
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """
 
 
