@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -396,6 +397,39 @@ def test_a_server_that_falls_silent_is_given_up_at_the_deadline(
         proxy.cut()
     proxy.heal()
     only_once(beside, hasty.engine.append("t", [draft]))
+
+
+def test_an_answer_that_comes_in_pieces_is_heard_whole(
+    store: clew.Store, beside: clew.Store, proxy: Proxy
+) -> None:
+    first = store.create("t").append("event", 1)
+    proxy.piece_bytes = 1
+    written = [first, *store.engine.append("t", [clew.draft("event", 2, once=True)])]
+    stored = clew.draft("event", 3, id=written[-1].id, once=True)
+    with pytest.raises(clew.Conflict):  # the server's word for it comes in pieces as well
+        store.engine.append("t", [stored])
+    only_once(beside, written)
+
+
+def test_after_an_append_that_was_interrupted_others_are_heard(
+    store: clew.Store, beside: clew.Store, proxy: Proxy
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    written = [store.create("t").append("event", 1)]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        proxy.black_hole()
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyboardInterrupt):
+            store.engine.append("t", [clew.draft("event", 2)])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    proxy.cut()
+    proxy.heal()
+    written += [store.get("t").append("event", number) for number in (3, 4)]
+    only_once(beside, written)
 
 
 def test_every_call_ends_at_the_deadline(hasty: clew.Store, proxy: Proxy) -> None:

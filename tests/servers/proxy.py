@@ -21,6 +21,7 @@ Marker = bytes | Callable[[bytes], bool]
 Result = TypeVar("Result")
 
 CHUNK_BYTES = 65_536
+PIECE_SECONDS = 0.001  # between two of them, where answers come in pieces
 ENCRYPTION_REQUESTS = (80877103, 80877104)  # SSLRequest, GSSENCRequest
 ANSWERED_WITH_READY = (b"Q", b"S", b"F")  # Query, Sync, FunctionCall
 READY = b"Z"
@@ -61,6 +62,7 @@ class Proxy:
     def __init__(self, server: Listening, *, delay_seconds: float = 0.0) -> None:
         self.server = server
         self.delay_seconds = delay_seconds  # of a whole round trip; can be set at any time
+        self.piece_bytes: int | None = None  # what is passed on at once; can be set at any time
         self.connections = 0
         self.round_trips = 0
         self.cuts = 0
@@ -330,8 +332,12 @@ class Wire:
             await self._proxy.passable.wait()
             if not data:
                 break
-            self._sink.write(data)
-            await self._sink.drain()
+            size = self._proxy.piece_bytes or len(data)
+            for start in range(0, len(data), size):
+                self._sink.write(data[start : start + size])
+                await self._sink.drain()
+                if size < len(data):
+                    await asyncio.sleep(PIECE_SECONDS)
         self._sink.close()
         await self._sink.wait_closed()
         raise Ended

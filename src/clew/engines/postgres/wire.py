@@ -6,6 +6,7 @@ Below it: what PostgreSQL's errors mean, and whether a silent server was replace
 from __future__ import annotations
 
 import math
+import select
 import struct
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -62,6 +63,7 @@ class Wire(psycopg.Connection[Row]):
     last_failure: BaseException | None = None
     _cursor: psycopg.Cursor[Row] | None = None
     _learned: Mapping[str, bytes] = {}  # statements → the names they are prepared under
+    _socket: select.poll | None = None
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Wire:
@@ -131,22 +133,35 @@ class Wire(psycopg.Connection[Row]):
             self.pgconn.send_query_params(statement.encode(), bound, None, formats, _BINARY[0])
         else:
             self.pgconn.send_query_prepared(name, bound, formats, _BINARY[0])
-        found = self._results()[0].get_value(0, 0)
-        return None if found is None else bytes(found)
+        return self._answer()[0].get_value(0, 0)
 
     def learn(self, statement: str) -> None:
         """Have the server prepare a statement for `call`, so that no call waits for that."""
         name = b"clew_%d" % len(self._learned)
         self.pgconn.send_prepare(name, statement.encode())
-        self._results()
+        self._answer()
         self._learned = {**self._learned, statement: name}
 
-    def _results(self) -> list[pq.abc.PGresult]:
-        results: list[pq.abc.PGresult] = self.wait(generators.execute(self.pgconn))
-        for result in results:
-            if result.status not in _FINE:
-                raise psycopg.errors.error_from_result(result)
-        return results
+    def _answer(self) -> list[pq.abc.PGresult]:
+        """What the server says, past psycopg's generators if one plain wait will do.
+
+        Most answers are short and come whole, and the generators take some microseconds for each.
+        They do the rest: send what the socket did not take, watch the deadline, hear what is
+        missing. An interrupt leaves the statement unfinished: then the pool closes us.
+        """
+        pgconn = self.pgconn
+        if self._socket is None:
+            self._socket = select.poll()
+            self._socket.register(pgconn.socket, select.POLLIN)
+        results: list[pq.abc.PGresult] = []
+        if not pgconn.flush() and self._socket.poll(WAKE_SECONDS * 1000):
+            pgconn.consume_input()
+            while not pgconn.is_busy():
+                result = pgconn.get_result()
+                if result is None:
+                    return _fine(results)
+                results.append(result)
+        return _fine(results + self.wait(generators.execute(pgconn)))
 
     def abandon(self) -> bool:
         """Ask the server to stop, and let go of it; whether it took notice."""
@@ -160,6 +175,13 @@ class Wire(psycopg.Connection[Row]):
             pass
         self.close()
         return heard
+
+
+def _fine(results: list[pq.abc.PGresult]) -> list[pq.abc.PGresult]:
+    for result in results:
+        if result.status not in _FINE:
+            raise psycopg.errors.error_from_result(result)
+    return results
 
 
 def _bounded(gen: Any, wire: Wire) -> Generator[Any, Any, Any]:
