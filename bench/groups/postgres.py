@@ -64,7 +64,7 @@ def _append(dsn: str) -> Iterable[Figure]:
             ),
         )
     name = "postgres: append, one connection"
-    yield ratio(f"{name} / bare INSERT and COMMIT, rate", ours, theirs, at_least=0.6)
+    yield ratio(f"{name} / bare INSERT and COMMIT, rate", ours, theirs, at_least=0.75)
     # An append changes the head and adds a record, or another writer could not be told apart.
     limit = "postgres: limit: a bare head compared and set, and a bare INSERT, as one function"
     yield ratio(f"{limit} / bare INSERT and COMMIT, rate", after, theirs)
