@@ -7,12 +7,14 @@ import atexit
 import contextvars
 import os
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import anyio
 import anyio.lowlevel
@@ -52,19 +54,48 @@ async def _in_worker(call: Callable[[], None]) -> None:
     await anyio.lowlevel.checkpoint_if_cancelled()
     loop = asyncio.get_running_loop()
     done, context = loop.create_future(), contextvars.copy_context()
-
-    def run() -> None:
-        context.run(call)
-        with suppress(RuntimeError):  # the loop is closed: no task waits any more
-            loop.call_soon_threadsafe(_settle, done)
-
-    _workers().take(run)
+    box = _boxes.get(loop)
+    if box is None:
+        box = _boxes[loop] = _Box()
+    _workers().take(partial(context.run, call), partial(box.put, done))
     await done
 
 
-def _settle(done: asyncio.Future[None]) -> None:
-    if not done.done():  # its task may have been cancelled meanwhile
-        done.set_result(None)
+class _Box:
+    """The calls of one event loop that workers have finished. It is woken once for all in here.
+
+    Each waking is a system call, at which a worker gives the interpreter away; where many calls
+    end at once, as those that shared a commit do, that costs more than the rest of the hop.
+    """
+
+    def __init__(self) -> None:
+        # Weakly, as a future knows its loop, and a loop that was closed should go away.
+        self._finished: deque[ref[asyncio.Future[None]]] = deque()
+        self._is_woken = False
+
+    def put(self, done: asyncio.Future[None]) -> None:
+        """A call is finished: let its task go on. From a worker thread."""
+        self._finished.append(ref(done))
+        # The loop takes the mark away before it looks into the box, so what is in here when the
+        # mark is seen will be found. Two who do not see it wake the loop twice, which harms nobody.
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop is closed: no task waits any more
+                done.get_loop().call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        self._is_woken = False
+        try:
+            while self._finished:
+                done = self._finished.popleft()()
+                if done is not None and not done.done():  # its task may have been cancelled
+                    done.set_result(None)
+        finally:
+            if self._finished:  # Ctrl-C came in between; the loop may be run again
+                asyncio.get_running_loop().call_soon(self._settle)
+
+
+_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Box] = WeakKeyDictionary()
 
 
 def _asyncio_task() -> asyncio.Task[Any] | None:
@@ -79,13 +110,15 @@ class _Workers:
     """Threads that take calls in the order in which they come; as many as there are calls."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = (
+            SimpleQueue()
+        )
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._unfinished = 0
 
-    def take(self, call: Callable[[], None]) -> None:
-        """Have a call run. It must not raise."""
+    def take(self, call: Callable[[], None], tell: Callable[[], None]) -> None:
+        """Have a call run, and then told that it has. They must not raise."""
         with self._lock:
             if len(self._threads) <= self._unfinished < _WORKERS_MAX:
                 # A daemon, or the interpreter would wait for it before it asks it to end.
@@ -94,14 +127,19 @@ class _Workers:
                 thread.start()
                 self._threads.append(thread)
             self._unfinished += 1
-        self._calls.put(call)
+        self._calls.put((call, tell))
 
     def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (taken := self._calls.get()) is not None:
+            call, tell = taken
             call()
-            del call  # or what it holds would live until the next one
             with self._lock:
                 self._unfinished -= 1
+            # At the very end. The loop is awake from here on, and needs the interpreter: were the
+            # call unfinished still, the next one would start or wake another thread, and two that
+            # take turns are slower than one.
+            tell()
+            del taken, call, tell  # or what they hold would live until the next one
 
     def finish(self) -> None:
         """Let all calls end, and then the threads."""
