@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from clew.core.engine import PathSize, fill_page
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import (
+    PAGE_MAX,
     Entry,
     Page,
     Record,
@@ -23,7 +24,16 @@ from clew.core.model import (
     ThreadQuery,
 )
 from clew.engines.shared.tables import packs, rows
-from clew.engines.shared.tables.rows import Lineage, Lineages, Range, ThreadRow, every, one, value
+from clew.engines.shared.tables.rows import (
+    Lineage,
+    Lineages,
+    Range,
+    ThreadRow,
+    each,
+    every,
+    one,
+    value,
+)
 from clew.engines.shared.thread_list import PURGED, UNLISTED_MAX, page_of, scans
 
 _log = logging.getLogger("clew")
@@ -154,18 +164,49 @@ def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadI
     column = f"{query.order}_us"
     found: list[ThreadRow] = []
     for scan in scans(query):
-        sql, bindings = _select(space, query, column, *scan)
-        while True:
-            raw = every(db, sql, bindings)
-            readable = [row for row in map(_readable, raw) if row is not None]
-            enough = len(readable) > query.limit or len(raw) < bindings["limit"]
-            if enough or len(readable) == len(raw):
-                break
-            bindings["limit"] += len(raw) - len(readable)  # others stand behind these
-        found.extend(readable)
+        near = _near(db, space, query, column, *scan) if _is_sorted(query, scan) else []
+        found.extend(near or _all(db, *_select(space, query, column, *scan), query.limit))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
     facts = rows.facts_of_all(db, [row.no for row in found[: query.limit]])
     return page_of(query, found, lambda row: _info(db, row, facts[row.no]))
+
+
+def _is_sorted(query: ThreadQuery, scan: tuple[int, str, str]) -> bool:
+    """Whether a scan has no index in its order, so that all that it asks for would be sorted."""
+    by_update = scan[1] == "listed_us"
+    in_order = query.prefix is None and query.tag is None
+    by_created = (query.workspace, query.parent, query.origin)
+    sorts = not in_order or (by_update and by_created != (None, None, None))
+    # Threads that are in no index by update are few, and always sorted.
+    return sorts and scan[1] != "updated_us" and query.limit <= PAGE_MAX
+
+
+def _near(
+    db: apsw.Connection, space: int, query: ThreadQuery, column: str, *scan: Any
+) -> list[ThreadRow]:
+    """The rows of a page, if they are among the first of the shelf; empty if too few of them are.
+
+    What is asked for is often most of what there is: the sessions of the one application, say. A
+    few steps along the shelf's own index tell, and save the sorting.
+    """
+    sql, bindings = _select(space, query, column, *scan, near=True)
+    found = [row for row in map(_readable, every(db, sql, bindings)) if row is not None]
+    return found if len(found) > query.limit else []
+
+
+def _all(db: apsw.Connection, sql: str, bindings: dict[str, Any], limit: int) -> list[ThreadRow]:
+    """The first rows of a scan, one more than a page has, wherever they are."""
+    while True:
+        count, readable = 0, []
+        for raw in each(db, sql, bindings):
+            count += 1
+            row = _readable(raw)
+            if row is not None:
+                readable.append(row)
+        enough = len(readable) > limit or count < bindings["limit"]
+        if enough or len(readable) == count:
+            return readable
+        bindings["limit"] += count - len(readable)  # others stand behind these
 
 
 def _readable(row: rows.Row) -> ThreadRow | None:
@@ -185,8 +226,16 @@ def _info(db: apsw.Connection, row: ThreadRow, facts: rows.Facts) -> ThreadInfo 
 
 
 def _select(
-    space: int, query: ThreadQuery, column: str, shelf: int, order: str, part: str
+    space: int,
+    query: ThreadQuery,
+    column: str,
+    shelf: int,
+    order: str,
+    part: str,
+    *,
+    near: bool = False,
 ) -> tuple[str, dict[str, Any]]:
+    """A scan as a statement; `near`: only among the first threads of the shelf."""
     selective = (query.workspace, query.parent, query.origin, query.tag, query.prefix)
     # The plus keeps SQLite from walking the whole shelf in order when a narrower index will do.
     clauses = ["t.shelf = +:shelf" if selective == (None,) * 5 else "+t.shelf = +:shelf"]
@@ -202,27 +251,59 @@ def _select(
             bindings[name] = value
     if query.roots:
         clauses.append("t.parent IS NULL AND t.origin IS NULL")
-    if query.tag is not None:
-        clauses.append("t.no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
-        bindings["tag"] = query.tag
-    if query.prefix is not None:
-        clauses.append(
-            "t.shelf < 3 AND t.id >= :prefix AND (:prefix_end IS NULL OR t.id < :prefix_end)"
-        )
-        bindings |= {"prefix": query.prefix, "prefix_end": after_prefix(query.prefix)}
     if query.after_us is not None:
         clauses.append(f"{time} > :after")
         bindings["after"] = query.after_us
     if query.before_us is not None:
         clauses.append(f"{time} < :before")
         bindings["before"] = query.before_us
+    behind = "TRUE"
     if query.cursor is not None:
-        clauses.append(f"{order} <= :time AND ({order} < :time OR t.id > :id)")
+        behind = f"{order} <= :time AND ({order} < :time OR t.id > :id)"
         bindings |= {"time": query.cursor[0], "id": query.cursor[1]}
-    where = " AND ".join(clauses)
-    select = f"SELECT {rows.THREAD} FROM {rows.THREADS} WHERE {where}"
+    if query.tag is not None:
+        bindings["tag"] = query.tag
+    if query.prefix is not None:
+        bindings |= {"prefix": query.prefix, "prefix_end": after_prefix(query.prefix)}
+    source = rows.THREADS
+    if near:
+        bindings["near"] = _NEAR * bindings["limit"]
+        source = f"({_nearest(query, part, order, behind)}) n CROSS JOIN {source}"
+        clauses.append("t.no = n.no")
+    else:
+        clauses.append(behind)
+        if query.tag is not None:
+            clauses.append("t.no IN (SELECT thread FROM tags WHERE space = :space AND tag = :tag)")
+        if query.prefix is not None:
+            clauses.append(f"t.shelf < 3 AND {_HAS_PREFIX}")
+    select = f"SELECT {rows.THREAD} FROM {source} WHERE {' AND '.join(clauses)}"
     return f"{select} ORDER BY {order} DESC, t.id LIMIT :limit", bindings
 
+
+def _nearest(query: ThreadQuery, part: str, order: str, behind: str) -> str:
+    """The numbers of threads near the beginning, from the shelf's index alone."""
+    walk = (
+        f"SELECT t.no, t.id, {order} AS at FROM threads t"
+        f" WHERE t.space = :space AND t.shelf = :shelf AND {part} AND {behind}"
+        f" ORDER BY {order} DESC, t.id LIMIT :near"
+    )
+    wanted = []
+    if query.tag is not None:
+        tags = "SELECT 1 FROM tags WHERE space = :space AND tag = :tag AND thread = t.no"
+        wanted.append(f"EXISTS ({tags})")
+    if query.prefix is not None:
+        wanted.append(_HAS_PREFIX)
+    if not wanted:
+        return walk
+    # No more than a page: what else is asked for, their rows tell, and those cost the most.
+    return (
+        f"SELECT t.no FROM ({walk}) t WHERE {' AND '.join(wanted)}"
+        " ORDER BY t.at DESC, t.id LIMIT :limit"
+    )
+
+
+_NEAR = 32  # threads are looked at for each that is asked for
+_HAS_PREFIX = "t.id >= :prefix AND (:prefix_end IS NULL OR t.id < :prefix_end)"
 
 _TIMES = {
     "created_us": "t.created_us",

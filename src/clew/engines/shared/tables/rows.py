@@ -421,7 +421,7 @@ Name = Annotated[str, Meta(max_length=ID_BYTES_MAX)]
 Facts = tuple[dict[str, bytes], dict[str, str]]  # those that can be read; the others, and why not
 
 
-class ThreadRow(Struct, frozen=True, array_like=True):
+class ThreadRow(Struct, frozen=True, array_like=True, gc=False):
     """A thread's row. `origin_no` is the last record of the path that it shares."""
 
     no: Number
@@ -503,13 +503,14 @@ def facts_of(db: apsw.Connection, thread: int) -> Facts:
 def facts_of_all(db: apsw.Connection, threads: Sequence[int]) -> dict[int, Facts]:
     """The same for a page of threads, by one statement."""
     made: dict[int, Facts] = {thread: ({}, {}) for thread in threads}
+    wanted = f"[{','.join(map(str, threads))}]"
     where = "WHERE f.thread IN (SELECT value FROM json_each(?)) ORDER BY f.thread, f.key"
     try:
-        found = every(db, f"{_FACTS} {where}", (f"[{','.join(map(str, threads))}]",))
+        # Row by row: thousands of tuples at once would set off Python's garbage collector.
+        for thread, key, body, blob in each(db, f"{_FACTS} {where}", (wanted,)):
+            _add_fact(db, made[thread], key, body, blob)
     except Corrupt:  # one by one: what is damaged must hide no other thread
         return {thread: facts_of(db, thread) for thread in threads}
-    for thread, key, body, blob in found:
-        _add_fact(db, made[thread], key, body, blob)
     return made
 
 
