@@ -27,6 +27,9 @@ from google_adk_support import WHO, ask, calls, changes, compacts, runner_of, sa
 import clew
 from clew import cli, messages
 from clew.adapters.google_adk import ClewSessionService, import_sqlite
+from clew.adapters.google_adk.events import kind_of
+from clew.core.errors import InvalidInput
+from clew.messages.incoming import kind_for
 
 pytestmark = pytest.mark.anyio
 ADK_THREAD = "adk:travel/ann/s"
@@ -278,6 +281,58 @@ async def test_pages_of_sessions_begin_with_the_one_used_last(service: ClewSessi
         await service.list_page(**WHO, limit=0)
     with pytest.raises(clew.InvalidInput):
         await service.list_page(**WHO, cursor="x') OR 1=1 --")
+
+
+async def test_sessions_of_a_list_share_nothing(service: ClewSessionService) -> None:
+    for name in ("a", "b"):
+        await service.create_session(**WHO, session_id=name, state={"user:seen": [1], "k": {}})
+    first, second = (await service.list_sessions(app_name="travel")).sessions
+    told = second.model_dump()
+    assert Session.model_validate(told) == second  # it is one that ADK could have made
+    first.state["user:seen"].append(2)
+    first.state["new"] = 1
+    first.events.append(says("hi"))
+    first._storage_update_marker = "m"
+    assert second.model_dump() == told
+    assert second._storage_update_marker is None
+    again = (await service.list_sessions(app_name="travel")).sessions
+    assert [session.events for session in again] == [[], []]
+    assert again[1].model_dump() == told
+
+
+@pytest.mark.parametrize("role", ["user", "model", "system", "function", None, "", 5, ["user"]])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"parts": [{"text": "hi"}]},
+        {"parts": [{"text": "hi"}, {"text": ""}]},
+        {"parts": [{"text": "hi", "thought": True}]},
+        {"parts": [{"text": None}]},
+        {"parts": [{"text": 5}]},
+        {"parts": [{"text": "hi"}, {}]},
+        {"parts": [{"text": "hi"}, "hi"]},
+        {"parts": [{"text": "hi"}, {"function_call": {"name": "f", "args": {}}}]},
+        {"parts": [{"function_response": {"name": "f", "response": {}}}]},
+        {"parts": []},
+        {"parts": {"text": "hi"}},
+        {"parts": [{"text": "hi"}], "candidates": []},
+        {},
+    ],
+)
+def test_the_kind_of_an_event_is_what_its_reader_says(role: Any, content: dict[str, Any]) -> None:
+    """Whether a glance tells it or the reader."""
+    for fields in ({}, {"usage_metadata": {"prompt_token_count": -1}}, {"usageMetadata": 5}):
+        body = {"author": "guide", "content": {"role": role, **content}, **fields}
+        try:
+            told = kind_for(body, "adk")
+        except InvalidInput:
+            told = "event"
+        assert kind_of(body) == told, body
+
+
+@pytest.mark.parametrize("body", [None, [], "hi", {"content": []}, {"content": "hi"}])
+def test_what_is_no_event_is_of_no_other_kind(body: Any) -> None:
+    assert kind_of(body) == "event"
 
 
 # --- rewinds, compactions, forks, moves -------------------------------------------------------

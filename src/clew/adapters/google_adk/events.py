@@ -9,11 +9,12 @@ thread's context shows what ADK would send.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai import types
 
 from clew import messages
@@ -31,10 +32,15 @@ _log = logging.getLogger(__name__)
 
 
 def event_drafts(
-    thread: Thread, leaf: str | None, event: Event, body: dict[str, Any], meta: dict[str, Any]
+    thread: Thread,
+    leaf: str | None,
+    event: Event,
+    body: dict[str, Any],
+    meta: dict[str, Any] | None,
+    time_us: int,
 ) -> list[EntryDraft]:
     """An event as entries to be appended: the event, then what it changes of the context."""
-    time = event_time(event.timestamp)
+    clock: Callable[[], int] = lambda: time_us  # noqa: E731
     entry = drafts.draft(
         kind_of(body),
         body,
@@ -42,10 +48,10 @@ def event_drafts(
         format=FORMAT,
         turn=event.invocation_id or None,
         meta=meta,
-        time=time,
+        clock=clock,
     )
     found = [
-        drafts.draft("context_edit", edit, id=f"{event.id}.edit.{number}", time=time)
+        drafts.draft("context_edit", edit, id=f"{event.id}.edit.{number}", clock=clock)
         for number, edit in enumerate(_edits(thread, leaf, event))
     ]
     return [entry, *found]
@@ -53,6 +59,28 @@ def event_drafts(
 
 def kind_of(body: Any) -> str:
     """The kind of entry that an event becomes."""
+    return _obvious_kind(body) or _read_kind(body)
+
+
+_SPEAKERS = {"user": "user_message", "model": "assistant_message"}
+
+
+def _obvious_kind(body: Any) -> str | None:
+    """The kind of an event that says nothing but words. It needs no reader to confirm it."""
+    content = body.get("content") if type(body) is dict else None
+    if type(content) is not dict or "usage_metadata" in body or "usageMetadata" in body:
+        return None
+    parts = content.get("parts")
+    if type(parts) is not list or not parts or "candidates" in content:
+        return None
+    for part in parts:
+        if type(part) is not dict or len(part) != 1 or type(part.get("text")) is not str:
+            return None
+    role = content.get("role")
+    return _SPEAKERS.get(role) if type(role) is str else None
+
+
+def _read_kind(body: Any) -> str:
     try:
         return kind_for(body, FORMAT)
     except InvalidInput:
@@ -121,6 +149,50 @@ def backwards(thread: Thread, leaf: str | None, size: int = CHUNK) -> Iterator[E
 def is_event(entry: Entry) -> bool:
     """Whether an entry is something that a session shows."""
     return entry.format == FORMAT or entry.kind in MESSAGE_KINDS
+
+
+def newest_entries(
+    thread: Thread, leaf: str | None, config: GetSessionConfig
+) -> tuple[list[Entry], Entry | None]:
+    """The entries that hold the events asked for, oldest first, and the newest event of all."""
+    count, after = config.num_recent_events, config.after_timestamp
+    if leaf is None:
+        return [], None
+    if count is None and after is None:
+        path = reversed(thread.path(leaf))
+    else:
+        path = backwards(thread, leaf, CHUNK if count is None else max(count, 1))
+    found: list[Entry] = []
+    newest: Entry | None = None
+    events, enough = 0, count == 0
+    for entry in path:
+        if newest is None and entry.format == FORMAT:
+            newest = entry
+        if after is not None and is_event(entry) and entry.time_us / 1e6 < after - 1e-6:
+            enough = True
+        if not enough:
+            found.append(entry)
+            events += is_event(entry)
+            enough = events == count
+        if enough and newest is not None:
+            break
+    return found[::-1], newest
+
+
+def newest_event(thread: Thread, leaf: str | None) -> Entry | None:
+    """The newest event of ADK's on a path."""
+    return next((e for e in backwards(thread, leaf, 1) if e.format == FORMAT), None)
+
+
+def cut(events: list[Event], config: GetSessionConfig) -> list[Event]:
+    """The events that were asked for, of those that were read."""
+    count, after = config.num_recent_events, config.after_timestamp
+    if count is not None:
+        events = events[-count:] if count else []
+    if after is not None:
+        old = [number for number, event in enumerate(events) if event.timestamp < after]
+        events = events[old[-1] + 1 :] if old else events
+    return events
 
 
 def to_events(entries: Iterable[Entry], agent: str) -> list[Event]:

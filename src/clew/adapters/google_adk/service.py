@@ -24,12 +24,13 @@ from msgspec import to_builtins
 from clew.adapters._stores import AnyStore, open_store
 from clew.adapters.google_adk import state as states
 from clew.adapters.google_adk.events import (
-    CHUNK,
-    FORMAT,
     backwards,
+    cut,
     event_drafts,
     event_time,
     is_event,
+    newest_entries,
+    newest_event,
     to_events,
 )
 from clew.adapters.google_adk.state import SessionFact
@@ -46,6 +47,7 @@ from clew.core.errors import (
 )
 from clew.core.model import (
     PAGE_MAX,
+    Draft,
     Entry,
     FactDraft,
     ThreadInfo,
@@ -57,6 +59,9 @@ from clew.thread import Thread
 
 # A list of all sessions is one page: an engine finds and sorts what is asked for once a page.
 _PAGE_OF_ALL = 100_000
+
+# What a session of a list is a copy of. To make each by itself would check what is made here.
+_BLANK = Session(id="", app_name="", user_id="")
 
 _STALE = (
     "the session was changed since this copy of it was read: the thread {thread!r} stands on "
@@ -219,12 +224,12 @@ class ClewSessionService(BaseSessionService):
             return None
         info, known = found
         thread = Thread(self.store, info.id)
-        entries, newest = _newest_entries(thread, info.leaf, config)
+        entries, newest = newest_entries(thread, info.leaf, config)
         body = None if newest is None else newest.body
         self._finish(info, known, newest, body)
         at = None if newest is None else newest.meta.get("state")
         state = states.state_of(info, known.state)
-        if info.facts.get(states.STATE_AT) != at:
+        if states.state_at(info) != at:
             state = self._state_again(info, known, at)
         session = Session(
             id=name,
@@ -235,7 +240,7 @@ class ClewSessionService(BaseSessionService):
                 self._shared(states.app_thread(app)),
                 self._shared(states.user_thread(app, user)),
             ),
-            events=_cut(to_events(entries, known.agent or "model"), config),
+            events=cut(to_events(entries, known.agent or "model"), config),
             last_update_time=_last_update(info, newest, body),
         )
         session._storage_update_marker = _marker(info.leaf, at)
@@ -285,12 +290,10 @@ class ClewSessionService(BaseSessionService):
             meta: dict[str, Any] = {} if at is None else {"state": at}
             if of_app or of_user:
                 meta["shares"] = True
-            time_us = to_us(event_time(event.timestamp))
-            batch = [
-                *event_drafts(thread, leaf, event, body, meta),
-                *states.state_facts(own, time_us, f"{event.id}.state"),
-            ]
+            time_us = _us(event.timestamp)
+            batch: list[Draft] = [*event_drafts(thread, leaf, event, body, meta, time_us)]
             if own:
+                batch += states.state_facts(own, time_us, f"{event.id}.state")
                 fact = encode(at)
                 id = f"{event.id}.state_at"
                 batch.append(FactDraft(id=id, key=states.STATE_AT, data=fact, time_us=time_us))
@@ -306,7 +309,7 @@ class ClewSessionService(BaseSessionService):
             return self._commit_event_to_session(session, event)
 
     def _write(
-        self, thread: Thread, batch: list[Any], leaf: str | None, session: Session, event: Event
+        self, thread: Thread, batch: list[Draft], leaf: str | None, session: Session, event: Event
     ) -> list[Entry]:
         try:
             records = thread.write(batch, expect=leaf)
@@ -331,7 +334,7 @@ class ClewSessionService(BaseSessionService):
         info = self._info(thread.id)
         if info is None:
             raise SessionNotFoundError(f"Session {session.id} not found.")
-        newest = _newest_event(thread, info.leaf)
+        newest = newest_event(thread, info.leaf)
         known = session.events[-1].id if session.events else None
         last = next((e.id for e in backwards(thread, info.leaf, 1) if is_event(e)), None)
         if known != last and (known is not None or info.updated_us > _us(session.last_update_time)):
@@ -420,7 +423,12 @@ class ClewSessionService(BaseSessionService):
         of_app = self._shared(states.app_thread(app))
         of_users: dict[str, dict[str, Any]] = {}
         found: list[Session] = []
-        for info in page.items:
+        # Each is let go of when it has become a session: thousands of both at once would set off
+        # Python's garbage collector, which takes longer than all of this.
+        infos = page.items
+        infos.reverse()
+        while infos:
+            info = infos.pop()
             known = states.session_fact(info)
             if known is None or known.app != app or user not in (None, known.user):
                 continue
@@ -430,16 +438,15 @@ class ClewSessionService(BaseSessionService):
             if of_app or of_users[known.user]:
                 # Each session gets a copy: what its reader does to it is no other reader's affair.
                 state = states.merged(state, *copy.deepcopy((of_app, of_users[known.user])))
-            found.append(
-                Session(
-                    id=known.session,
-                    app_name=app,
-                    user_id=known.user,
-                    state=state,
-                    events=[],
-                    last_update_time=info.updated_us / 1e6,
-                )
-            )
+            said = {
+                "id": known.session,
+                "app_name": app,
+                "user_id": known.user,
+                "state": state,
+                "events": [],
+                "last_update_time": info.updated_us / 1e6,
+            }
+            found.append(_BLANK.model_copy(update=said))
         return found, page.cursor
 
     # --- forks ---
@@ -451,10 +458,10 @@ class ClewSessionService(BaseSessionService):
         info, known = found
         thread = Thread(self.store, info.id)
         at = info.leaf if at is None else thread.get(at).id
-        newest = _newest_event(thread, at)
+        newest = newest_event(thread, at)
         state_at = None if newest is None else newest.meta.get("state")
         state = states.state_of(info, known.state)
-        if info.facts.get(states.STATE_AT) != state_at:
+        if states.state_at(info) != state_at:
             state = states.state_after(thread.path(at), known.state)
         first = known.state
         changed = {key: value for key, value in state.items() if (key, value) not in first.items()}
@@ -501,7 +508,9 @@ class ClewSessionService(BaseSessionService):
             info = self.store.engine.thread(thread)
         except NotFound:
             return None
-        return info if info.deleted_at is None else None
+        # Not by a look at all facts: the state is among them, and is decoded but once.
+        is_deleted = "deleted_us" in info.fact_data and info.deleted_at is not None
+        return None if is_deleted else info
 
     def _make(self, thread: str, facts: dict[str, Any]) -> None:
         """Create a thread. What is deleted makes room, as ADK's users expect of a deletion."""
@@ -514,51 +523,7 @@ class ClewSessionService(BaseSessionService):
             self.store.create(thread, facts=facts)
 
 
-# --- what is read of a path -----------------------------------------------------------------
-
-
-def _newest_entries(
-    thread: Thread, leaf: str | None, config: GetSessionConfig
-) -> tuple[list[Entry], Entry | None]:
-    """The entries that hold the events asked for, oldest first, and the newest event of all."""
-    count, after = config.num_recent_events, config.after_timestamp
-    if leaf is None:
-        return [], None
-    if count is None and after is None:
-        path = reversed(thread.path(leaf))
-    else:
-        path = backwards(thread, leaf, CHUNK if count is None else max(count, 1))
-    found: list[Entry] = []
-    newest: Entry | None = None
-    events, enough = 0, count == 0
-    for entry in path:
-        if newest is None and entry.format == FORMAT:
-            newest = entry
-        if after is not None and is_event(entry) and entry.time_us / 1e6 < after - 1e-6:
-            enough = True
-        if not enough:
-            found.append(entry)
-            events += is_event(entry)
-            enough = events == count
-        if enough and newest is not None:
-            break
-    return found[::-1], newest
-
-
-def _newest_event(thread: Thread, leaf: str | None) -> Entry | None:
-    """The newest event of ADK's on a path."""
-    return next((e for e in backwards(thread, leaf, 1) if e.format == FORMAT), None)
-
-
-def _cut(events: list[Event], config: GetSessionConfig) -> list[Event]:
-    """The events that were asked for, of those that were read."""
-    count, after = config.num_recent_events, config.after_timestamp
-    if count is not None:
-        events = events[-count:] if count else []
-    if after is not None:
-        old = [number for number, event in enumerate(events) if event.timestamp < after]
-        events = events[old[-1] + 1 :] if old else events
-    return events
+# --- names and times ------------------------------------------------------------------------
 
 
 def _last_update(info: ThreadInfo, newest: Entry | None, body: Any) -> float:

@@ -121,6 +121,15 @@ def state_of(info: ThreadInfo, initial: Changes) -> dict[str, Any]:
     return state
 
 
+def state_at(info: ThreadInfo) -> Any:
+    """The event that the facts of a session are the state after; None: as it began."""
+    try:
+        data = info.fact_data.get(STATE_AT)
+        return None if data is None else decode(data)
+    except Corrupt:
+        return None
+
+
 def state_after(entries: Iterable[Entry], initial: Changes) -> dict[str, Any]:
     """The state after the entries of a path, made from what it began with and their changes."""
     state = dict(initial)
