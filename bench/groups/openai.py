@@ -23,6 +23,7 @@ from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop, grow_log
 from clew.aio.hop import hop
 from clew.core.codec import encode
+from clew.engines.shared.group_commit import GroupCommit, Ticket
 
 _ROUNDS = 25
 _ITEMS = 40  # that each session appends in a round
@@ -33,13 +34,21 @@ _BRANCH_ROUNDS = 9
 
 
 class BareSession:
-    """One row an append and nothing else, from a worker thread: the limit."""
+    """One row an append and nothing else, from a worker thread: the limit.
+
+    Sessions that append at once share a transaction, as those of a store do.
+    """
 
     def __init__(self, path: Path) -> None:
         self._table = BareTable(path)
+        self._commits = GroupCommit(self._transact)
 
     async def add_items(self, items: list[Any]) -> None:
-        await hop(self._table.append, encode(items))
+        body = encode(items)
+        await hop(self._commits.run, lambda _: body)
+
+    def _transact(self, batch: list[Ticket[bytes]]) -> None:
+        self._table.append_together(ticket.work(None) for ticket in batch)
 
     def close(self) -> None:
         self._table.close()
@@ -68,8 +77,7 @@ def measure(workshop: Workshop) -> Iterable[Figure]:
             grow_log(our_path)
             grow_log(path)
             yield from _appends(runner, ours, theirs)
-            if count == 1:
-                yield from _limit(runner, theirs, workshop.new_path())
+            yield from _limit(runner, theirs, workshop.new_path())
             for session in theirs:
                 session.close()
         yield from _branches(
@@ -97,8 +105,10 @@ def _limit(runner: asyncio.Runner, theirs: list[Any], path: Path) -> Iterable[Fi
     say("appending a bare row behind the same hop, in turns")
     with closing(BareSession(path)) as bare:
         grow_log(path)
-        mine, peers = _compared(runner, [bare], theirs)
+        mine, peers = _compared(runner, [bare] * len(theirs), theirs)
     name = "openai: append, limit: the same hop and one bare row"
+    if len(theirs) > 1:
+        name += f", {len(theirs)} at once"
     yield ratio(f"{name}, / SQLiteSession, rate", rates(mine), rates(peers))
     yield from costs(name, mine)
 
