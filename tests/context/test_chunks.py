@@ -19,7 +19,7 @@ def count(text: str) -> int:
 
 
 def block(role: Any, *parts: Part, entry: str = "e") -> Block:
-    return Block(Message(role=role, parts=parts), [entry])
+    return Block(Message(role=role, parts=parts), (entry,))
 
 
 def said(role: Any, size: int) -> Block:
@@ -50,7 +50,7 @@ def test_a_piece_is_filled_to_its_last_token() -> None:
     assert first == over[:1]
     assert second[1:] == over[1:]
     assert second[0].message.parts == (Text(text=GOES_ON),)
-    assert second[0].entries == [], "it was said by no entry"
+    assert second[0].entries == (), "it was said by no entry"
 
 
 def test_only_a_piece_that_would_begin_with_the_assistant_is_opened() -> None:
@@ -78,7 +78,7 @@ def test_what_fits_is_not_cut() -> None:
     assert isinstance(text, Text)
     assert "characters left out" in text.text
     assert 400 < len(text.text) <= ROOM - 4, "halved once, and no further than it must be"
-    assert cut.entries == ["e"]
+    assert cut.entries == ("e",)
 
 
 def test_nothing_is_cut_below_what_can_still_be_understood() -> None:

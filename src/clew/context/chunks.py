@@ -35,7 +35,7 @@ def split(blocks: Sequence[Block], max_tokens: int, count: Count) -> list[list[B
             pieces.append([])
             left = room
             if unit[0].message.role not in ("user", "system"):
-                pieces[-1].append(Block(_OPENING, []))
+                pieces[-1].append(Block(_OPENING, ()))
         pieces[-1] += unit
         left -= size
     return pieces

@@ -187,7 +187,7 @@ class Projection:
     ) -> tuple[list[Block], list[Repair]]:
         # A summary is the first block, and comes from no entry of the window. It stays: what it
         # stands for is nowhere else in the context.
-        pinned = int(self._boundary is not None and bool(blocks) and blocks[0].entries == [None])
+        pinned = int(self._boundary is not None and bool(blocks) and blocks[0].entries == (None,))
         return budget.fit(blocks, budget_tokens, count, pinned=pinned)
 
     def _written(self, blocks: list[Block]) -> tuple[Written, int]:

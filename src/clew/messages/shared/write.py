@@ -60,14 +60,15 @@ class Writing:
         return self.finished()
 
     def take_all(self, messages: Iterable[Message], *, unicode: bool) -> None:
+        places = self.places
         for message in messages:
-            self.index = len(self.places)
+            self.index = len(places)
             if not unicode and not all(map(_is_unicode, message.parts)):
                 # Lone surrogates: tools print them, and no request can carry them.
                 self.lose("text_changed", "characters that are not Unicode were replaced")
                 parts = [part if _is_unicode(part) else _repaired(part) for part in message.parts]
                 message = replace(message, parts=tuple(parts))
-            self.places.append(self.take(message))
+            places.append(self.take(message))
 
     def branch(self) -> Self:
         """Another writer that goes on from here. What it takes, and its end, leave this one alone.
