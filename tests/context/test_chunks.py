@@ -29,7 +29,7 @@ def said(role: Any, size: int) -> Block:
 
 def exchange(arguments: Any, output: str, **call: Any) -> list[Block]:
     return [
-        block("assistant", ToolCall(id="c", name="run", arguments=arguments, **call)),
+        block("assistant", ToolCall(id="c", name="run", given=arguments, **call)),
         block("tool", ToolResult(call="c", content=(Text(text=output),))),
     ]
 
@@ -111,7 +111,7 @@ def test_a_call_that_is_cut_is_not_written_from_its_old_block() -> None:
     raw = {"type": "tool_use", "input": {"text": "n" * 5000}}
     for work in (
         exchange({"text": "n" * 5000}, "done", raw=raw, format="anthropic"),
-        exchange(None, "done", unparsed="n" * 5000, raw=raw, format="anthropic"),
+        exchange("n" * 5000, "done", raw=raw, format="anthropic"),
     ):
         call, _ = split(work, 1000, count)[0][1:]
         [part] = call.message.parts

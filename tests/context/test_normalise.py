@@ -39,7 +39,7 @@ def said(role: Role, *parts: Part | str, entry: str | None = None, **more: Any) 
 
 
 def call(id: str, name: str = "run", **more: Any) -> ToolCall:
-    return ToolCall(id=id, name=name, arguments={}, **more)
+    return ToolCall(id=id, name=name, given={}, **more)
 
 
 def gave(id: str, text: str = "fine", **more: Any) -> ToolResult:

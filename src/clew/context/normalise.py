@@ -55,7 +55,8 @@ class OpenCall(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, call: ToolCall, entry: str | None, id: str | None = None) -> OpenCall:
-        arguments = call.arguments if call.unparsed is None else call.unparsed
+        arguments, text = call.parse()
+        arguments = arguments if text is None else text
         return cls(id or call.id, call.name, arguments, entry)
 
 

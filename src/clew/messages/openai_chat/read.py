@@ -24,7 +24,6 @@ from clew.messages.neutral import (
     Usage,
 )
 from clew.messages.shared import openai
-from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import (
     Count,
     Malformed,
@@ -155,8 +154,8 @@ def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
         # The form before tool calls had ids: paired with its result by name.
         function = fields(body, "function_call")
         tool = name(function, "name", "function_call")
-        arguments, unparsed = parse_arguments(function.get("arguments"))
-        parts.append(ToolCall(f"call_{tool}", tool, arguments, unparsed, made_id=True))
+        given = function.get("arguments")
+        parts.append(ToolCall(f"call_{tool}", tool, given, made_id=True))
     return tuple(parts)
 
 
@@ -170,9 +169,8 @@ def _read_call(block: Block) -> Part:
         arguments = {"input": string(custom, "input", "custom")}
         return ToolCall(id, name(custom, "name", "custom"), arguments, format=NAME, raw=block)
     function = fields(block, "function")
-    arguments, unparsed = parse_arguments(function.get("arguments"))
     return ToolCall(
-        id, name(function, "name", "function"), arguments, unparsed, format=NAME, raw=block
+        id, name(function, "name", "function"), function.get("arguments"), format=NAME, raw=block
     )
 
 

@@ -126,14 +126,15 @@ class Writing:
 
     def arguments(self, call: ToolCall) -> dict[str, Any]:
         """The arguments as the object that every provider wants."""
-        if call.unparsed is None:
-            if isinstance(call.arguments, dict):
-                return call.arguments
-            if call.arguments is None:
+        arguments, text = call.parse()
+        if text is None:
+            if isinstance(arguments, dict):
+                return arguments
+            if arguments is None:
                 return {}
         # Cut off by a limit of tokens, most often. The text is kept, for the model to see what
         # it did; as a string in place of the object the request would be refused.
-        text = dump(call.arguments) if call.unparsed is None else call.unparsed
+        text = dump(arguments) if text is None else text
         self.lose("arguments_unparsed", f"the arguments of call {call.id} are not an object")
         return {UNPARSED: text}
 
@@ -202,7 +203,7 @@ def _repaired(part: Part) -> Part:
         )
         return replace(part, content=content, format=None, raw=None)
     assert isinstance(part, ToolCall)  # nothing else is looked at
-    return replace(part, arguments=with_unicode(part.arguments), format=None, raw=None)
+    return replace(part, given=with_unicode(part.arguments), format=None, raw=None)
 
 
 def _short_hash(text: str, length: int = 24) -> str:
