@@ -17,7 +17,7 @@ def said(role: str, text: str, entry: str | None = "") -> Block:
 
 
 def call(name: str) -> Block:
-    part = ToolCall(id=name, name="tool", arguments={})
+    part = ToolCall(id=name, name="tool", given={})
     return Block(Message(role="assistant", parts=(part,)), [f"call {name}"])
 
 

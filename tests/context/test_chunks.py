@@ -19,7 +19,7 @@ def count(text: str) -> int:
 
 
 def block(role: Any, *parts: Part, entry: str = "e") -> Block:
-    return Block(Message(role=role, parts=parts), [entry])
+    return Block(Message(role=role, parts=parts), (entry,))
 
 
 def said(role: Any, size: int) -> Block:
@@ -29,7 +29,7 @@ def said(role: Any, size: int) -> Block:
 
 def exchange(arguments: Any, output: str, **call: Any) -> list[Block]:
     return [
-        block("assistant", ToolCall(id="c", name="run", arguments=arguments, **call)),
+        block("assistant", ToolCall(id="c", name="run", given=arguments, **call)),
         block("tool", ToolResult(call="c", content=(Text(text=output),))),
     ]
 
@@ -50,7 +50,7 @@ def test_a_piece_is_filled_to_its_last_token() -> None:
     assert first == over[:1]
     assert second[1:] == over[1:]
     assert second[0].message.parts == (Text(text=GOES_ON),)
-    assert second[0].entries == [], "it was said by no entry"
+    assert second[0].entries == (), "it was said by no entry"
 
 
 def test_only_a_piece_that_would_begin_with_the_assistant_is_opened() -> None:
@@ -78,7 +78,7 @@ def test_what_fits_is_not_cut() -> None:
     assert isinstance(text, Text)
     assert "characters left out" in text.text
     assert 400 < len(text.text) <= ROOM - 4, "halved once, and no further than it must be"
-    assert cut.entries == ["e"]
+    assert cut.entries == ("e",)
 
 
 def test_nothing_is_cut_below_what_can_still_be_understood() -> None:
@@ -111,7 +111,7 @@ def test_a_call_that_is_cut_is_not_written_from_its_old_block() -> None:
     raw = {"type": "tool_use", "input": {"text": "n" * 5000}}
     for work in (
         exchange({"text": "n" * 5000}, "done", raw=raw, format="anthropic"),
-        exchange(None, "done", unparsed="n" * 5000, raw=raw, format="anthropic"),
+        exchange("n" * 5000, "done", raw=raw, format="anthropic"),
     ):
         call, _ = split(work, 1000, count)[0][1:]
         [part] = call.message.parts

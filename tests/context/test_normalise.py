@@ -39,7 +39,7 @@ def said(role: Role, *parts: Part | str, entry: str | None = None, **more: Any) 
 
 
 def call(id: str, name: str = "run", **more: Any) -> ToolCall:
-    return ToolCall(id=id, name=name, arguments={}, **more)
+    return ToolCall(id=id, name=name, given={}, **more)
 
 
 def gave(id: str, text: str = "fine", **more: Any) -> ToolResult:
@@ -119,7 +119,7 @@ def test_a_result_inside_the_reply_that_made_its_call_answers_it() -> None:
         ("tool", "c1 gave fine"),
     ]
     assert (told(dialogue), dialogue.calls) == ([], ())
-    assert dialogue.blocks[-1].entries == ["a"]
+    assert dialogue.blocks[-1].entries == ("a",)
 
 
 def test_an_id_that_was_used_before_becomes_one_that_no_other_call_has() -> None:

@@ -29,8 +29,8 @@ def size(*parts: Part) -> int:
 def test_every_sort_of_part_counts() -> None:
     assert size() == 4
     assert size(Text(text="abc"), Thinking(text="de")) == 4 + 3 + 2
-    assert size(ToolCall(id="c", name="run", arguments={"a": 1})) == 4 + 8 + 3 + len('{"a":1}')
-    assert size(ToolCall(id="c", name="run", unparsed="{")) == 4 + 8 + 3 + 1
+    assert size(ToolCall(id="c", name="run", given={"a": 1})) == 4 + 8 + 3 + len('{"a":1}')
+    assert size(ToolCall(id="c", name="run", given="{")) == 4 + 8 + 3 + 1
     inner = (Text(text="abc"), Text(text="d"))
     assert size(ToolResult(call="c", content=inner)) == 4 + 8 + 4
     assert size(Media(kind="image", mime="image/png")) == 4 + 1500

@@ -8,7 +8,7 @@ from clew import messages
 from clew.messages.likeness import describe, key, spoken
 from clew.messages.neutral import Media, Message, Other, Part, Text, Thinking, ToolCall, ToolResult
 
-CALL = ToolCall(id="c", name="run", arguments={"a": 1})
+CALL = ToolCall(id="c", name="run", given={"a": 1})
 RESULT = ToolResult(call="c", content=(Text(text="42"),))
 IMAGE = Media(kind="image", mime="image/png", data="aGk=")
 DIALOGUE = [
@@ -35,9 +35,9 @@ def test_thinking_and_blank_texts_are_not_said() -> None:
 
 
 def test_an_id_that_reading_made_makes_no_other_call() -> None:
-    made = [ToolCall(id=id, name="run", arguments={}, made_id=True) for id in ("a", "b")]
+    made = [ToolCall(id=id, name="run", given={}, made_id=True) for id in ("a", "b")]
     assert key("assistant", made[0]) == key("assistant", made[1])
-    given = [ToolCall(id=id, name="run", arguments={}) for id in ("a", "b")]
+    given = [ToolCall(id=id, name="run", given={}) for id in ("a", "b")]
     assert key("assistant", given[0]) != key("assistant", given[1])
 
 
@@ -46,7 +46,7 @@ def test_an_id_that_reading_made_makes_no_other_call() -> None:
     [
         (Text(text="x"), "user: x"),
         (CALL, 'user: call of run({"a": 1})'),
-        (ToolCall(id="c", name="run", unparsed="{"), 'user: call of run("{")'),
+        (ToolCall(id="c", name="run", given="{"), 'user: call of run("{")'),
         (RESULT, "user: result: 42"),
         (IMAGE, "user: image"),
         (Other(format="plain", raw={"n": 1}), 'user: {"n": 1}'),

@@ -17,7 +17,58 @@ FRAMEWORKS = ("agent-framework", "converse", "langchain", "llama-index", "pydant
 NO_IMAGES = ("anthropic", "openai-chat", "openai-responses", "gemini", "converse", "pydantic-ai")
 OTHER = Other(format="elsewhere", raw={"type": "widget"})
 IMAGE = Media(kind="image", mime="image/png", data="aGk=")
-CALL = ToolCall(id="c", name="run", arguments={})
+CALL = ToolCall(id="c", name="run", given={})
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "unparsed"),
+    [
+        (None, {}, None),
+        ({"a": 1}, {"a": 1}, None),
+        ('{"a": 1}', {"a": 1}, None),
+        ("null", None, None),
+        ('"text"', "text", None),
+        ("", {}, None),
+        (" \n", {}, None),
+        ('{"a": ', None, '{"a": '),
+        ('"\\ud800"', None, '"\\ud800"'),
+        ("[" * 100_000, None, "[" * 100_000),
+        ([1], [1], None),
+    ],
+)
+def test_the_arguments_of_a_call_are_parsed_when_they_are_looked_at(
+    given: Any, arguments: Any, unparsed: str | None
+) -> None:
+    call = ToolCall("c", "run", given)
+    assert (call.arguments, call.unparsed) == call.parse() == (arguments, unparsed)
+
+
+def test_calls_are_equal_however_their_arguments_were_spelled() -> None:
+    one = ToolCall("c", "run", '{"a":1}')
+    assert one == ToolCall("c", "run", '{ "a": 1 }') == ToolCall("c", "run", {"a": 1})
+    for other in (
+        ToolCall("c", "run", '{"a":2}'),
+        ToolCall("d", "run", '{"a":1}'),
+        ToolCall("c", "ran", '{"a":1}'),
+        ToolCall("c", "run", '{"a":1}', made_id=True),
+        ToolCall("c", "run", '{"a":1}', raw={}),
+        ToolCall("c", "run", '{"a":1}', format="plain"),
+        ToolCall("c", "run", '{"a":1'),
+        Text(text="c"),
+    ):
+        assert one != other
+
+
+def test_arguments_that_are_a_text_are_not_read_as_json() -> None:
+    """No provider writes them so, but damage and other programs may."""
+    call = {"functionCall": {"id": "c", "name": "run", "args": '{"a": 1}'}}
+    (gemini,) = messages.read("gemini", {"role": "model", "parts": [call]})
+    item = {"type": "local_shell_call", "call_id": "c", "action": "[1]"}
+    (shell,) = messages.read("openai-responses", item)
+    for message, arguments in ((gemini, '{"a": 1}'), (shell, "[1]")):
+        (part,) = message.parts
+        assert isinstance(part, ToolCall)
+        assert part.parse() == (arguments, None)
 
 
 def codes(format: str, *given: Message) -> list[tuple[str, str]]:
@@ -57,7 +108,7 @@ def test_an_image_that_the_host_shows_becomes_a_text_and_is_told(format: str) ->
     [
         Text(text="half \ud800"),
         CALL,
-        ToolCall(id="c", name="run", arguments={"a\ud800": ["\udfff", 5, None]}),
+        ToolCall(id="c", name="run", given={"a\ud800": ["\udfff", 5, None]}),
         ToolResult(call="c", content=(Text(text="half \ud800"),)),
     ],
 )

@@ -16,6 +16,7 @@ from clew.context import budget
 from clew.context.normalise import Block
 from clew.context.tokens import Count, count_message, middle_out
 from clew.messages.neutral import Message, Part, Text, ToolCall
+from clew.messages.shared.media import as_given
 
 GOES_ON = "[the conversation goes on]"
 TOKENS_MIN = 256  # less leaves no room for what a piece has to say beside its texts
@@ -35,7 +36,7 @@ def split(blocks: Sequence[Block], max_tokens: int, count: Count) -> list[list[B
             pieces.append([])
             left = room
             if unit[0].message.role not in ("user", "system"):
-                pieces[-1].append(Block(_OPENING, []))
+                pieces[-1].append(Block(_OPENING, ()))
         pieces[-1] += unit
         left -= size
     return pieces
@@ -95,9 +96,9 @@ def _cut_part(part: Part, limit: int) -> Part:
         return budget.cut_part(part, limit)
     if _longest(part) <= limit:
         return part
-    if part.unparsed is not None:
-        return replace(part, unparsed=middle_out(part.unparsed, limit), raw=None, format=None)
-    return replace(part, arguments=_cut_value(part.arguments, limit), raw=None, format=None)
+    arguments, text = part.parse()
+    given = as_given(_cut_value(arguments, limit)) if text is None else middle_out(text, limit)
+    return replace(part, given=given, raw=None, format=None)
 
 
 def _cut_value(value: Any, limit: int) -> Any:
@@ -113,7 +114,8 @@ def _cut_value(value: Any, limit: int) -> Any:
 def _longest(value: Any) -> int:
     """The characters of the longest text in a part, or in the arguments of a call."""
     if isinstance(value, ToolCall):
-        return max(len(value.unparsed or ""), _longest(value.arguments))
+        arguments, text = value.parse()
+        return max(len(text or ""), _longest(arguments))
     if isinstance(value, Part):
         return max(map(len, budget.texts((value,))), default=0)
     if isinstance(value, str):

@@ -55,7 +55,8 @@ class OpenCall(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, call: ToolCall, entry: str | None, id: str | None = None) -> OpenCall:
-        arguments = call.arguments if call.unparsed is None else call.unparsed
+        arguments, text = call.parse()
+        arguments = arguments if text is None else text
         return cls(id or call.id, call.name, arguments, entry)
 
 
@@ -80,7 +81,7 @@ class Block(Struct, gc=False):
     """A message of the normal form, and the entries that it was made of."""
 
     message: Message
-    entries: list[str | None]
+    entries: tuple[str | None, ...]
 
 
 class Dialogue(Struct, frozen=True):
@@ -118,6 +119,7 @@ class Builder:
 
     def __init__(self, target: str) -> None:
         self._target = target
+        self._user_first = target in _USER_FIRST
         self._blocks: list[Block] = []
         self._preceded: Block | None = None  # what the made beginning stands before
         self._repairs: list[Repair] = []
@@ -133,7 +135,7 @@ class Builder:
         self._waiting = 0  # how many of them have no result
         self._behind: list[Block] = []
         # Calls that are settled, by the id they were made with, and how often an id was made.
-        self._settled: dict[str, list[PairedCall]] = {}
+        self._settled: dict[str, tuple[PairedCall, ...]] = {}
         self._ids: dict[str, int] = {}
         # Results without a call: before the open reply, and since.
         self._early: list[tuple[str | None, ToolResult]] = []
@@ -167,46 +169,42 @@ class Builder:
     # --- the model's side ---
 
     def _take_reply(self, item: Item) -> None:
-        if self._source is not None and self._is_repeated(self._source, item):
+        last, read = self._source, item.message.parts
+        # By a writer that did not know that its message was stored.
+        if last is not None and last.step == item.step and last.message.parts == read:
             self._report("duplicate_message", "it was written twice", item.entry)
             return
-        if item.reply is None or not self._is_continued(item.reply):
+        if last is None or item.reply is None or item.reply != last.reply:
             self._begin_reply()
         self._source, self._is_partial = item, item.is_partial
-        before = len(self._parts)
+        parts = self._parts
+        before = len(parts)
         results: list[ToolResult] = []
-        for part in item.message.parts:
+        for part in read:
             kind = type(part)
             if kind is Text:
                 if part.text and not part.text.isspace():  # type: ignore[attr-defined]
-                    self._parts.append(part)
+                    parts.append(part)
             elif kind is ToolCall:
                 call = self._called(part, item.entry)  # type: ignore[arg-type]
                 if call is not None:
-                    self._parts.append(call)
+                    parts.append(call)
             elif kind is ToolResult:
                 results.append(part)  # type: ignore[arg-type]
             elif self._keeps(part, item.entry):
-                self._parts.append(part)
-        if len(self._parts) > before:
+                parts.append(part)
+        if len(parts) > before:
             self._entries.append(item.entry)
         else:
             self._report_empty(item)
         for result in results:
             self._answer(result, item.entry)
 
-    def _is_repeated(self, last: Item, item: Item) -> bool:
-        """Whether a writer that did not know its message was stored has written it again."""
-        return last.step == item.step and last.message.parts == item.message.parts
-
-    def _is_continued(self, reply: str) -> bool:
-        """Whether a message is another piece of the open reply."""
-        return self._source is not None and reply == self._source.reply
-
     def _begin_reply(self) -> None:
         # The model was asked with all that is here, also if there is nothing left of its reply.
         self._close()
-        self._let_user_speak()
+        if self._user_first:
+            self._let_user_speak()
         if self._early or self._unclaimed:
             self._report_orphans(self._early)
             self._early, self._unclaimed = self._unclaimed, []
@@ -291,7 +289,7 @@ class Builder:
             message = replace(message, parts=parts)
         if message.role == "tool":
             message = replace(message, role="user")
-        block = Block(message, [item.entry])
+        block = Block(message, (item.entry,))
         if message.role == "system" or self._is_within_turn(item):
             self._add_behind(block)
         else:
@@ -334,7 +332,7 @@ class Builder:
         kind = "error" if result.is_error else "result"
         head = Text(text=f"[late {kind} of call {pair.call.id} of {pair.call.name}]")
         said = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
-        self._add_behind(Block(Message(role="user", parts=(head, *said)), [entry]))
+        self._add_behind(Block(Message(role="user", parts=(head, *said)), (entry,)))
         text = f"the result of call {pair.id} came after the dialogue had gone on"
         self._report("late_result", text, entry, pair.id)
 
@@ -343,9 +341,9 @@ class Builder:
     def _add(self, block: Block) -> None:
         role = block.message.role
         if role != "system":
-            if self._last is None and role != "user" and self._target in _USER_FIRST:
+            if self._last is None and role != "user" and self._user_first:
                 made = Message(role="user", parts=(Text(text=BEGINNING),))
-                self._blocks.append(Block(made, []))
+                self._blocks.append(Block(made, ()))
                 self._preceded = block
             self._last = block
         self._blocks.append(block)
@@ -371,14 +369,14 @@ class Builder:
             # Tuples compare their items by identity first.
             same = len(entries) == 1 and whole == source.message.parts
             message = source.message if same else replace(source.message, parts=whole)
-            self._add(Block(message, entries))
+            self._add(Block(message, tuple(entries)))
         if calls:
             self._calls, self._calls_by_id, self._waiting = [], {}, 0
             results = tuple([self._result(pair) for pair in calls])
             sources = dict.fromkeys([pair.answered_by for pair in calls if pair.answered_by])
-            self._add(Block(Message(role="tool", parts=results), list(sources)))
+            self._add(Block(Message(role="tool", parts=results), tuple(sources)))
             for pair in calls:
-                self._settled.setdefault(pair.id, []).append(pair)
+                self._settled[pair.id] = (*self._settled.get(pair.id, ()), pair)
         if behind:
             self._behind = []
             for other in behind:
@@ -410,8 +408,8 @@ class Builder:
     def _let_user_speak(self) -> None:
         """Between two replies, and behind the last one, something must have been said."""
         last = self._last
-        if last is not None and self._target in _USER_FIRST and _is_complete(last.message):
-            self._add(Block(Message(role="user", parts=(Text(text=CONTINUE),)), []))
+        if last is not None and _is_complete(last.message):
+            self._add(Block(Message(role="user", parts=(Text(text=CONTINUE),)), ()))
             text = "the user has to speak after the assistant"
             self._report("user_added", text, last.entries[-1])
 
@@ -424,7 +422,7 @@ class Builder:
             next_ = "tools"
         elif self._last is None or (_is_complete(self._last.message) and not self._is_partial):
             next_ = "user"
-        if to_be_sent:
+        if to_be_sent and self._user_first:
             self._let_user_speak()
         if self._preceded is not None:
             text = "the first message was the assistant's"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from operator import is_
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from msgspec import Struct, to_builtins
@@ -45,6 +45,7 @@ Purpose = Literal["provider_request", "compaction", "display"]
 PREVIEW_CHARACTERS = 240
 _REPLIES = frozenset({"assistant_message", "tool_call"})
 _RUN = 256  # entries
+_ENTRY_BYTES = 1000  # what an entry takes beside its body, about
 RESULT_CHARACTERS = 4000  # of a tool result in what is to be summed up
 
 _ROLES: dict[str, Any] = {
@@ -118,6 +119,7 @@ class Projection:
         self._writer = messages.writer(self.target)
         self._settled = Settled()
         self._entries = 0
+        self.size = 0  # in bytes, about: of the bodies, and some more for each entry
         # Others write a part of it, or what was cut, when it is known which.
         self._is_written_whole = (
             options.purpose == "provider_request" and options.budget_tokens is None
@@ -131,9 +133,11 @@ class Projection:
         # In runs: what one stage made of some is still near the processor when the next one asks
         # for it. Ten thousand at once would be fetched from memory again by each.
         for begin in range(0, len(entries), _RUN):
-            self._builder.take(self._reader.items(entries[begin : begin + _RUN]))
+            run = entries[begin : begin + _RUN]
+            self._builder.take(self._reader.items(run))
             if self._is_written_whole:
                 self._write_settled()
+            self.size += sum(map(len, map(_data_of, run))) + _ENTRY_BYTES * len(run)
         self._entries += len(entries)
 
     def context(self, options: Options, entries: Sequence[Entry] = ()) -> Context:
@@ -187,7 +191,7 @@ class Projection:
     ) -> tuple[list[Block], list[Repair]]:
         # A summary is the first block, and comes from no entry of the window. It stays: what it
         # stands for is nowhere else in the context.
-        pinned = int(self._boundary is not None and bool(blocks) and blocks[0].entries == [None])
+        pinned = int(self._boundary is not None and bool(blocks) and blocks[0].entries == (None,))
         return budget.fit(blocks, budget_tokens, count, pinned=pinned)
 
     def _written(self, blocks: list[Block]) -> tuple[Written, int]:
@@ -200,6 +204,9 @@ class Projection:
         count = max(len(self._writer.messages) - 1, 0)
         same = all(map(is_, written.messages[:count], self._writer.messages))
         return written, count if same else 0
+
+
+_data_of = attrgetter("data")
 
 
 def _messages(blocks: Sequence[Block]) -> list[Message]:

@@ -9,7 +9,7 @@ an edit came, or something was erased, it is dropped and made anew.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from operator import attrgetter
 from threading import Lock
 from typing import Protocol
@@ -22,10 +22,8 @@ from clew.context.request import Context
 from clew.context.window import PathReader, Window, read_window
 from clew.core.engine import Engine
 from clew.core.errors import NotFound
-from clew.core.model import Entry
 
 SIZE_BYTES_MAX = 32 * 1024 * 1024  # of the bodies, in all; what is made of them takes some more
-_ENTRY_BYTES = 1000  # what an entry takes beside its body, about
 
 # What changes what came before it, so that a projection cannot go on with it.
 _LOOKING_BACK = frozenset({"compaction", "context_edit"})
@@ -81,9 +79,9 @@ class Recall:
             context = projection.context(options)
             owners = _owners(window)
             if window.last is not None and _is_found(window) and owners <= logs.keys():
-                last, size = window.last, _size(window.entries)
+                last = window.last
                 logs = {id: log for id, log in logs.items() if id in {thread.id, *owners}}
-                kept = _Kept(projection, logs, last.parent, last.hash, size)
+                kept = _Kept(projection, logs, last.parent, last.hash, projection.size)
         if kept is not None:
             self._put(key, kept)
         return context
@@ -143,7 +141,7 @@ def _continued(
         return None
     kept.projection.take(new)
     last = path[-1]
-    kept.parent, kept.hash, kept.size = last.parent, last.hash, kept.size + _size(new)
+    kept.parent, kept.hash, kept.size = last.parent, last.hash, kept.projection.size
     return kept
 
 
@@ -166,10 +164,3 @@ def _is_found(window: Window) -> bool:
     entries = [*window.entries, *window.kept, *window.carried]
     named = {*compaction.kept_users, *compaction.carried}
     return not window.repaired and named <= {entry.id for entry in entries}
-
-
-def _size(entries: Sequence[Entry]) -> int:
-    return sum(map(len, map(_data_of, entries))) + _ENTRY_BYTES * len(entries)
-
-
-_data_of = attrgetter("data")

@@ -43,9 +43,9 @@ def _count_text(part: Any, count: Count) -> int:
 
 
 def _count_call(part: ToolCall, count: Count) -> int:
-    shown = part.unparsed
+    arguments, shown = part.parse()
     if shown is None:
-        shown = render(part.arguments)
+        shown = render(arguments)
     return PER_CALL + count(part.name) + count(shown)
 
 

@@ -24,7 +24,7 @@ from clew.messages.neutral import (
     Usage,
     Violation,
 )
-from clew.messages.shared.media import data_url, dump, kind_of, parse_arguments, split_data_url
+from clew.messages.shared.media import data_url, dump, kind_of, split_data_url
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -90,9 +90,8 @@ def _read_content(block: Block) -> Part:
             mime, file = optional(block, "media_type"), string(block, "file_id")
             return Media(kind=kind_of(mime), mime=mime, file_id=file, format=NAME, raw=block)
         case "function_call" if block.get("hosted") is not True:
-            arguments, unparsed = parse_arguments(block.get("arguments"))
             id, tool = name(block, "call_id"), name(block, "name")
-            return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
+            return ToolCall(id, tool, block.get("arguments"), format=NAME, raw=block)
         case "function_result":
             return _read_result(block)
     return Other(format=NAME, raw=block)

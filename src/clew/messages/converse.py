@@ -27,7 +27,7 @@ from clew.messages.neutral import (
     Usage,
     Violation,
 )
-from clew.messages.shared.media import dump, parse_arguments, standard_base64
+from clew.messages.shared.media import dump, standard_base64
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -94,9 +94,8 @@ def _read_block(block: Block) -> Part:
         return Text(string(block, "text"), format=NAME, raw=block)
     if "toolUse" in block:
         call = fields(block, "toolUse")
-        arguments, unparsed = parse_arguments(call.get("input"))
         id, tool = name(call, "toolUseId", "toolUse"), name(call, "name", "toolUse")
-        return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
+        return ToolCall(id, tool, call.get("input"), format=NAME, raw=block)
     if "toolResult" in block:
         return _read_result(block)
     if "reasoningContent" in block:

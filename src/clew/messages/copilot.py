@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.messages.neutral import About, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
-from clew.messages.shared.media import dump, parse_arguments
+from clew.messages.shared.media import dump
 from clew.messages.shared.read import Malformed, checked, elements, name, string, text, tokens
 
 __all__ = ["NAME", "PROVIDER", "about", "is_message", "read", "read_usage"]
@@ -61,9 +61,8 @@ def _reply(data: dict[str, Any]) -> Message:
         parts.append(Text(said))
     for request in elements(data, "toolRequests"):
         if isinstance(request, dict):
-            arguments, unparsed = parse_arguments(request.get("arguments"))
             id, tool = name(request, "toolCallId"), name(request, "name")
-            parts.append(ToolCall(id, tool, arguments, unparsed))
+            parts.append(ToolCall(id, tool, request.get("arguments")))
     return Message(
         role="assistant",
         parts=tuple(parts),

@@ -65,4 +65,4 @@ def without_texts(call: ToolCall) -> ToolCall:
     """The arguments of an edit but for the texts, which are shown as a diff."""
     texts = {*(name for pair in _REPLACED for name in pair), *_PATCHES, *_WRITTEN, "edits"}
     kept = {key: value for key, value in call.arguments.items() if key not in texts}
-    return ToolCall(id=call.id, name=call.name, arguments=kept)
+    return ToolCall(call.id, call.name, kept)

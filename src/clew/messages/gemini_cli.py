@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from clew.core.errors import InvalidInput
 from clew.messages.gemini import read as gemini
 from clew.messages.neutral import About, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
-from clew.messages.shared.media import dump, parse_arguments
+from clew.messages.shared.media import dump
 from clew.messages.shared.read import Malformed, checked, elements, name, string, tokens
 
 __all__ = [
@@ -108,8 +108,7 @@ def _thoughts(thoughts: Any) -> list[Part]:
 
 
 def _call(call: Record) -> ToolCall:
-    arguments, unparsed = parse_arguments(call.get("args"))
-    return ToolCall(name(call, "id"), string(call, "name"), arguments, unparsed)
+    return ToolCall(name(call, "id"), string(call, "name"), call.get("args"))
 
 
 def _result(call: Record) -> ToolResult:

@@ -32,7 +32,7 @@ from clew.messages.neutral import (
     Violation,
 )
 from clew.messages.shared import openai
-from clew.messages.shared.media import kind_of, parse_arguments
+from clew.messages.shared.media import kind_of
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -206,11 +206,11 @@ def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
 def _read_call(block: Any, index: int) -> Part:
     if not isinstance(block, dict):
         raise Malformed("a call is not an object")
-    arguments, unparsed = parse_arguments(block.get("args", block.get("input")))
     tool = optional(block, "name") or "unknown"  # an invalid call may lack it
     id = optional(block, "id")
     made = id or f"call_{tool}_{index}"
-    return ToolCall(made, tool, arguments, unparsed, not id, format=NAME, raw=block)
+    given = block.get("args", block.get("input"))
+    return ToolCall(made, tool, given, not id, format=NAME, raw=block)
 
 
 def _read_result(body: Block, content: tuple[Part, ...]) -> Part:

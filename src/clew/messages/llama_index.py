@@ -23,7 +23,7 @@ from clew.messages.neutral import (
     ToolResult,
     Violation,
 )
-from clew.messages.shared.media import parse_arguments, standard_base64
+from clew.messages.shared.media import standard_base64
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -105,11 +105,11 @@ def _read_block(block: Block) -> Part:
         signature = signature if isinstance(signature, str) else None
         return Thinking(optional(block, "content") or "", signature, format=NAME, raw=block)
     if kind == "tool_call":
-        arguments, unparsed = parse_arguments(block.get("tool_kwargs"))
         tool = name(block, "tool_name")
         id = optional(block, "tool_call_id")
         made = id or f"call_{tool}"
-        return ToolCall(made, tool, arguments, unparsed, not id, format=NAME, raw=block)
+        given = block.get("tool_kwargs")
+        return ToolCall(made, tool, given, not id, format=NAME, raw=block)
     if kind in _MEDIA:
         return _read_media(block, *_MEDIA[kind])
     return Other(format=NAME, raw=block)
@@ -136,8 +136,7 @@ def _read_older_call(call: Any, index: int) -> ToolCall:
         if not isinstance(call, dict):
             raise Malformed("a call is not an object")
         made = fields(call, "function")
-        arguments, unparsed = parse_arguments(made.get("arguments"))
-        return ToolCall(name(call, "id"), name(made, "name", "function"), arguments, unparsed)
+        return ToolCall(name(call, "id"), name(made, "name", "function"), made.get("arguments"))
     except Malformed as error:
         raise error.under(f".additional_kwargs.tool_calls[{index}]") from None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -38,16 +39,49 @@ class Thinking(Part, frozen=True, gc=False):
 
 
 class ToolCall(Part, frozen=True, gc=False):
-    """`arguments` is the parsed object, or None when `unparsed` holds text that is not JSON.
+    """`given` are the arguments as they came: an object, or the text of one, as several providers
+    write it. Text is parsed at each look, for most calls are only sent again.
 
     `made_id` says that the call came without an id and was given this one when it was read.
     """
 
     id: str
     name: str
-    arguments: Any = None
-    unparsed: str | None = None
+    given: Any = None
     made_id: bool = False
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments as a value: an object. None if they are text that is not JSON."""
+        return self.parse()[0]
+
+    @property
+    def unparsed(self) -> str | None:
+        """The text of the arguments, if it is not JSON: a call that was cut off, most often."""
+        return self.parse()[1]
+
+    def parse(self) -> tuple[Any, str | None]:
+        """`arguments` and `unparsed`, for those who look at both."""
+        given = self.given
+        if not isinstance(given, str):
+            return ({} if given is None else given), None
+        try:
+            return _decode(given), None
+        except (ValueError, RecursionError, MsgspecError):
+            # Several models call a tool without any with "".
+            return (None, given) if given.strip() else ({}, None)
+
+    def __eq__(self, other: object) -> bool:
+        """However the arguments were spelled."""
+        return isinstance(other, ToolCall) and self._said() == other._said()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _said(self) -> tuple[Any, ...]:
+        return (self.id, self.name, self.made_id, self.format, self.raw, self.parse())
+
+
+_decode = Decoder().decode
 
 
 class ToolResult(Part, frozen=True, gc=False):

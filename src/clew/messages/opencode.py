@@ -23,7 +23,7 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
 )
-from clew.messages.shared.media import dump, parse_arguments
+from clew.messages.shared.media import dump
 from clew.messages.shared.read import Malformed, checked, name, string, tokens, tokens_in
 
 __all__ = [
@@ -118,8 +118,7 @@ def _file(block: Block) -> Part:
 def _tool(block: Block) -> tuple[ToolCall, ToolResult | None]:
     given = block.get("state")
     state: Block = given if isinstance(given, dict) else {}
-    arguments, unparsed = parse_arguments(state.get("input"))
-    call = ToolCall(name(block, "callID"), name(block, "tool"), arguments, unparsed)
+    call = ToolCall(name(block, "callID"), name(block, "tool"), state.get("input"))
     status = state.get("status")
     if status not in ("completed", "error"):
         return call, None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
-from clew.messages.shared.media import dump, parse_arguments
+from clew.messages.shared.media import dump
 from clew.messages.shared.read import Malformed, checked, name, text
 
 NAME = "openhands"
@@ -62,9 +62,9 @@ def _action(event: Event) -> Message:
     call = call if isinstance(call, dict) else {}
     inner = call.get("function")
     function: Event = inner if isinstance(inner, dict) else call
-    arguments, unparsed = parse_arguments(function.get("arguments", event.get("action")))
+    given = function.get("arguments", event.get("action"))
     tool = function.get("name") or event.get("tool_name")
-    parts.append(ToolCall(name(event, "tool_call_id"), str(tool), arguments, unparsed))
+    parts.append(ToolCall(name(event, "tool_call_id"), str(tool), given))
     return Message(role="assistant", parts=tuple(parts))
 
 

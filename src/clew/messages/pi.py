@@ -25,7 +25,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
 )
-from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import Malformed, checked, each, name, optional, string, text, tokens
 
 __all__ = [
@@ -139,8 +138,7 @@ def _read_block(block: Record, api: Any) -> Part:
         case "thinking":
             return _read_thinking(block, api)
         case "toolCall":
-            arguments, unparsed = parse_arguments(block.get("arguments"))
-            return ToolCall(name(block, "id"), name(block, "name"), arguments, unparsed)
+            return ToolCall(name(block, "id"), name(block, "name"), block.get("arguments"))
         case "image":
             mime = optional(block, "mimeType")
             return Media(kind="image", mime=mime, data=string(block, "data"))

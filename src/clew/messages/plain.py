@@ -28,7 +28,6 @@ from clew.messages.neutral import (
     Violation,
 )
 from clew.messages.shared import openai
-from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -101,12 +100,12 @@ def _read_call(block: Any, index: int) -> Part:
         if not isinstance(block, dict):
             raise Malformed("a call is not an object")
         call = fields(block, "function") if "function" in block else block
-        arguments, unparsed = parse_arguments(call.get("arguments", call.get("args")))
         tool = name(call, "name", "" if call is block else "function")
         # Small local models leave the id out; the result can then only name this one.
         id = optional(block, "id")
         made = id or f"call_{tool}_{index}"
-        return ToolCall(made, tool, arguments, unparsed, not id, format=NAME, raw=block)
+        given = call.get("arguments", call.get("args"))
+        return ToolCall(made, tool, given, not id, format=NAME, raw=block)
     except Malformed as error:
         raise error.under(f".tool_calls[{index}]") from None
 

@@ -25,7 +25,7 @@ from clew.messages.neutral import (
     Usage,
     Violation,
 )
-from clew.messages.shared.media import dump, kind_of, parse_arguments
+from clew.messages.shared.media import dump, kind_of
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -214,9 +214,8 @@ def _read_reply_part(block: Block) -> Part:
             signature = optional(block, "signature") or None
             return Thinking(string(block, "content"), signature, format=NAME, raw=block)
         case "tool-call":
-            arguments, unparsed = parse_arguments(block.get("args"))
             id, tool = name(block, "tool_call_id"), name(block, "tool_name")
-            return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
+            return ToolCall(id, tool, block.get("args"), format=NAME, raw=block)
         case "file":
             found = _read_item(fields(block, "content"), block)
             return found if isinstance(found, Media) else Other(format=NAME, raw=block)

@@ -106,7 +106,8 @@ def _read_part(part: MessagePart, said: int, pieces: list[Piece], tools: list[st
             pieces.append((said, text))
         case Thinking(text=text):
             pieces.append((OTHER, text))
-        case ToolCall(name=name, arguments=arguments, unparsed=unparsed):
+        case ToolCall(name=name):
+            arguments, unparsed = part.parse()
             tools.append(name)
             pieces.append((CALL, name))
             if unparsed is not None:

@@ -16,7 +16,7 @@ from clew.core.model import Entry
 from clew.core.reducer import plan_erasure
 from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, to_stored, tombstoned
-from clew.engines.shared.tables import packs, rows
+from clew.engines.shared.tables import packs, record_rows, rows
 from clew.engines.shared.tables.purge import UNUSED
 from clew.engines.shared.tables.rows import Lineages, one, value
 from clew.engines.sqlite import write
@@ -53,7 +53,7 @@ def erase(
 
 def _erase(db: apsw.Connection, no: int, thread: str, time_us: int) -> tuple[Entry, bool]:
     """The entry without its body; false if it was so before."""
-    row = next(rows.raw(db, (no, no)), None)
+    row = next(record_rows.raw(db, (no, no)), None)
     if row is None:  # no test: it was found in the same transaction
         raise Corrupt(f"record no. {no}", "it is missing")
     blob, body = row[12:]
@@ -61,7 +61,7 @@ def _erase(db: apsw.Connection, no: int, thread: str, time_us: int) -> tuple[Ent
     if body is None and blob is not None:
         size = value(db, "SELECT size FROM blobs WHERE no = ?", (blob,))
         row = (*row[:13], _read(db, blob))
-    entry = rows.to_record(db, thread, row)
+    entry = record_rows.to_record(db, thread, row)
     assert isinstance(entry, Entry)
     if entry.tombstone is not None:
         return entry, False

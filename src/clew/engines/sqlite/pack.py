@@ -12,7 +12,7 @@ import apsw
 from msgspec import Struct
 
 from clew.core.errors import InvalidInput
-from clew.engines.shared.tables import packs, rows
+from clew.engines.shared.tables import packs, record_rows, rows
 from clew.engines.shared.tables.rows import Row, every, one, value
 
 RUN_MIN = 4  # entries at the end of a thread that rests; fewer gain too little
@@ -93,7 +93,7 @@ def next_run(
     size = 0
     stop = None
     for row in rows.each(
-        db, rows.IN_RANGE + _COLD, (max(whole[0], after + 1), end, packs.ENTRIES_MAX)
+        db, record_rows.IN_RANGE + _COLD, (max(whole[0], after + 1), end, packs.ENTRIES_MAX)
     ):
         if stop is None:
             barrier = "SELECT min(first) FROM packs WHERE first > ? AND first <= ?"
@@ -132,7 +132,7 @@ def put(db: apsw.Connection, made: Made) -> bool:
     A purge may have come in between; then nothing is changed.
     """
     for row in made.run:
-        if one(db, rows.IN_RANGE, (row[0], row[0])) != row:
+        if one(db, record_rows.IN_RANGE, (row[0], row[0])) != row:
             return False
     if packs.overlapping(db, (made.pack[0], made.pack[1])):  # no test: both, after damage
         return False

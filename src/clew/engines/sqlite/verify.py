@@ -21,7 +21,7 @@ from clew.core.model import Entry, Move, Origin, Problem
 from clew.core.tombstones import from_stored, used_blobs
 from clew.engines.shared import audit
 from clew.engines.shared.audit import Audit, Link, Meter, ReadRecord, ReadThread, Rest
-from clew.engines.shared.tables import namespaces, packs, rows
+from clew.engines.shared.tables import namespaces, packs, record_rows, rows
 from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Row, fetch_blob
 from clew.engines.shared.thread_list import PURGED
@@ -265,7 +265,7 @@ class _Rows:
         home = None if no is None else "SELECT 1 FROM threads WHERE no = ? AND space = ?"
         if home is None or no is None or not self._db.execute(home, (no >> 32, self._space)).get:
             return None
-        row = rows.row_at(self._db, no)
+        row = record_rows.row_at(self._db, no)
         return None if row is None or row[1] != rows.ENTRY else (row[2], to_hash(row[4]))
 
     def pages(self) -> Iterator[list[ReadRecord]]:
@@ -297,7 +297,7 @@ class _Rows:
 
     def _in_range(self, span: rows.Range, pack: packs.Pack | None) -> Iterator[ReadRecord]:
         """The records of a range, which is that of a pack or has none in it."""
-        select = rows.HEADS_IN_RANGE if self._quick else rows.IN_RANGE
+        select = record_rows.HEADS_IN_RANGE if self._quick else record_rows.IN_RANGE
         found = self._db.execute(f"{select} ORDER BY no", span)
         if pack is None:
             yield from map(self._read, found)
@@ -345,7 +345,7 @@ class _Rows:
                 row = (*row[:13], b"")  # its hash can be told without its body
             elif blob is not None and held is None:
                 raise Corrupt(f"blob no. {blob}", "it is missing")
-            record = rows.to_record(self._db, self.thread.id, row)
+            record = record_rows.to_record(self._db, self.thread.id, row)
         except UNREADABLE as error:
             return ReadRecord(seq, None, flaw=f"it cannot be read: {error}")
         named = used_blobs(record)
@@ -387,7 +387,7 @@ class _Rows:
 
     def find(self, record: Entry | Move, id: str) -> Link | None:
         no = self._locate(id)
-        row = rows.row_at(self._db, no)
+        row = record_rows.row_at(self._db, no)
         return None if no is None or row is None else Link(no, to_hash(row[4]))
 
     def _locate(self, id: str) -> int | None:

@@ -17,7 +17,7 @@ from clew.core.model import Draft, Entry, Fact, Origin, Record, ThreadDraft, Thr
 from clew.core.reducer import NO_HASHES, Head, Plan, check_origin, check_recreated, plan
 from clew.core.tombstones import used_blobs
 from clew.engines.shared.compression import Packed
-from clew.engines.shared.tables import rows
+from clew.engines.shared.tables import record_rows, rows
 from clew.engines.shared.tables.facts import set_fact
 from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Lineage, Lineages, one
@@ -127,7 +127,7 @@ def append(
     decided = plan(
         at.head,
         drafts,
-        lambda id: rows.find(db, at.no, thread, at.lineage, id),
+        lambda id: record_rows.find(db, at.no, thread, at.lineage, id),
         expect=expect,
         fence=fence,
         lease=None if at.lease is None else at.lease.live(thread, clock()),
@@ -304,7 +304,7 @@ def _existing(db: apsw.Connection, space: int, draft: ThreadDraft) -> ThreadInfo
         return None
     info, count = row.info(db), len(draft.facts)
     span = rows.everything_of(row.no)
-    check_recreated(info, list(rows.scan(db, span, entries_only=False, limit=count)), draft)
+    check_recreated(info, list(record_rows.scan(db, span, entries_only=False, limit=count)), draft)
     return info
 
 
@@ -314,7 +314,9 @@ def _origin_place(
     source = rows.thread_row(db, space, origin.thread)
     if origin.entry is None:
         return None
-    entry = rows.find(db, source.no, source.id, lineages.of(db, source.origin_no), origin.entry)
+    entry = record_rows.find(
+        db, source.no, source.id, lineages.of(db, source.origin_no), origin.entry
+    )
     if not isinstance(entry, Entry):
         raise NotFound("entry", origin.entry)
     check_origin(origin, entry.hash)

@@ -24,7 +24,6 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
 )
-from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import (
     Count,
     Malformed,
@@ -99,9 +98,8 @@ def _read_block(block: Block) -> Part:
             return Thinking("", string(block, "data"), format=NAME, raw=block)
         case "tool_use":
             # A stream that was put together by hand may have left the input as its JSON text.
-            arguments, unparsed = parse_arguments(block.get("input"))
             id, tool = name(block, "id"), name(block, "name")
-            return ToolCall(id, tool, arguments, unparsed, format=NAME, raw=block)
+            return ToolCall(id, tool, block.get("input"), format=NAME, raw=block)
         case "tool_result":
             return _read_result(block)
         case "image":

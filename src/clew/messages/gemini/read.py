@@ -26,7 +26,7 @@ from clew.messages.neutral import (
     ToolResult,
     Usage,
 )
-from clew.messages.shared.media import dump, kind_of
+from clew.messages.shared.media import as_given, dump, kind_of
 from clew.messages.shared.read import (
     Malformed,
     checked,
@@ -131,7 +131,7 @@ def _read_call(part: Block, key: str) -> Part:
     return ToolCall(
         optional(call, "id", key) or "",
         name(call, "name", key),
-        {} if arguments is None else arguments,
+        None if arguments is None else as_given(arguments),
         format=NAME,
         raw=part,
     )

@@ -24,7 +24,6 @@ from clew.messages.neutral import (
     Usage,
 )
 from clew.messages.shared import openai
-from clew.messages.shared.media import parse_arguments
 from clew.messages.shared.read import (
     Count,
     Malformed,
@@ -113,23 +112,23 @@ def read_usage(usage: Any) -> Usage | None:
 
 def _read_message(body: Any, usage: Usage | None = None, model: str | None = None) -> Message:
     role = role_of(body, _ROLES)
-    parts = _read_content(body)
+    content = body.get("content")
+    parts: tuple[Part, ...] = ()
+    if not isinstance(content, str):
+        parts = each(elements(body, "content"), _read_block)
+    elif content:
+        parts = (Text(content, format=NAME, raw=content),)
+    if role == "tool":
+        return Message(
+            role=role, parts=(_read_result(body, parts),), format=NAME, usage=usage, model=model
+        )
     if role == "assistant":
         parts = _read_assistant(body, parts)
-    elif role == "tool":
-        parts = (_read_result(body, parts),)
     extra: Block | None = {"role": "developer"} if body["role"] == "developer" else None
     # Of a speaker. In a result it names the tool, and is read as such.
-    if role != "tool" and isinstance(body.get("name"), str):
+    if isinstance(body.get("name"), str):
         extra = {**(extra or {}), "name": body["name"]}
     return Message(role=role, parts=parts, format=NAME, extra=extra, usage=usage, model=model)
-
-
-def _read_content(body: Block) -> tuple[Part, ...]:
-    content = body.get("content")
-    if isinstance(content, str):
-        return (Text(content, format=NAME, raw=content),) if content else ()
-    return each(elements(body, "content"), _read_block)
 
 
 def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -155,8 +154,8 @@ def _read_assistant(body: Block, content: tuple[Part, ...]) -> tuple[Part, ...]:
         # The form before tool calls had ids: paired with its result by name.
         function = fields(body, "function_call")
         tool = name(function, "name", "function_call")
-        arguments, unparsed = parse_arguments(function.get("arguments"))
-        parts.append(ToolCall(f"call_{tool}", tool, arguments, unparsed, made_id=True))
+        given = function.get("arguments")
+        parts.append(ToolCall(f"call_{tool}", tool, given, made_id=True))
     return tuple(parts)
 
 
@@ -170,9 +169,8 @@ def _read_call(block: Block) -> Part:
         arguments = {"input": string(custom, "input", "custom")}
         return ToolCall(id, name(custom, "name", "custom"), arguments, format=NAME, raw=block)
     function = fields(block, "function")
-    arguments, unparsed = parse_arguments(function.get("arguments"))
     return ToolCall(
-        id, name(function, "name", "function"), arguments, unparsed, format=NAME, raw=block
+        id, name(function, "name", "function"), function.get("arguments"), format=NAME, raw=block
     )
 
 

@@ -23,25 +23,23 @@ class Writer(Writing):
 
     def take(self, message: Message) -> int | None:
         place = len(self.messages)
-        if message.role == "tool":
-            for part in message.parts:
+        role, parts = message.role, message.parts
+        if role == "tool":
+            for part in parts:
                 if isinstance(part, ToolResult):
                     self.messages.append(self._result(part))
                 else:
                     self.drop(part)
-        elif message.role == "assistant":
-            calls: list[Block] = []
-            rest: list[Part] = []
-            for part in message.parts:
-                if isinstance(part, ToolCall):
-                    calls.append(self._call(part))
-                else:
-                    rest.append(part)
+        elif role == "assistant":
+            calls = [self._call(part) for part in parts if isinstance(part, ToolCall)]
+            rest = parts
+            if calls:
+                rest = tuple([part for part in parts if not isinstance(part, ToolCall)])
             content = self._content(rest, media=False)
             if content is not None or calls:
                 self._add(message, content, calls)
         else:
-            content = self._content(message.parts, media=message.role == "user")
+            content = self._content(parts, media=role == "user")
             self._add(message, LEFT_OUT if content is None else content)
         return place if len(self.messages) > place else None
 
@@ -61,8 +59,10 @@ class Writer(Writing):
 
     def _content(self, parts: Sequence[Part], *, media: bool) -> str | list[Block] | None:
         """One text that was no block of this format is written as a text, not as a list."""
-        if len(parts) == 1 and type(parts[0]) is Text and not self.owns(parts[0]):
-            return parts[0].text  # as most messages are
+        if len(parts) == 1:
+            (only,) = parts
+            if type(only) is Text and not self.owns(only):
+                return only.text  # as most messages are
         blocks = self._blocks(parts, media=media)
         if len(blocks) != 1 or blocks[0].keys() != _BARE:
             return blocks or None

@@ -27,7 +27,7 @@ from clew.messages.neutral import (
     Usage,
 )
 from clew.messages.shared import openai
-from clew.messages.shared.media import dump, parse_arguments
+from clew.messages.shared.media import as_given, dump
 from clew.messages.shared.read import (
     Count,
     Malformed,
@@ -173,9 +173,8 @@ def _read_reasoning(item: Block) -> tuple[Role, Parts]:
 
 
 def _read_call(item: Block) -> tuple[Role, Parts]:
-    arguments, unparsed = parse_arguments(item.get("arguments"))
     id, tool = name(item, "call_id"), name(item, "name")
-    return "assistant", (ToolCall(id, tool, arguments, unparsed, format=NAME, raw=item),)
+    return "assistant", (ToolCall(id, tool, item.get("arguments"), format=NAME, raw=item),)
 
 
 def _read_custom_call(item: Block) -> tuple[Role, Parts]:
@@ -202,8 +201,8 @@ def _read_special_call(item: Block) -> tuple[Role, Parts]:
     arguments = item.get(_SPECIAL_CALLS[kind])
     if arguments is None and kind == "computer_call":
         arguments = {"actions": elements(item, "actions")}
-    tool = kind.removesuffix("_call")
-    return "assistant", (ToolCall(name(item, "call_id"), tool, arguments, format=NAME, raw=item),)
+    id, tool = name(item, "call_id"), kind.removesuffix("_call")
+    return "assistant", (ToolCall(id, tool, as_given(arguments), format=NAME, raw=item),)
 
 
 def _read_result(item: Block) -> tuple[Role, Parts]:

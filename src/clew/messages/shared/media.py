@@ -66,7 +66,6 @@ def decoded_text(media: Media) -> str | None:
 # --- JSON in messages: arguments that are text, results that are not text -------------------
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 def dump(value: Any) -> str:
@@ -82,17 +81,9 @@ def dump(value: Any) -> str:
         return str(value)
 
 
-def parse_arguments(value: Any) -> tuple[Any, str | None]:
-    """A call's arguments and, when they are text that is not JSON, that text instead.
-
-    Nothing at all means no arguments: several models call a tool without any with "".
-    """
-    if not isinstance(value, str):
-        return ({} if value is None else value), None
-    try:
-        return _decode(value), None
-    except (ValueError, RecursionError, msgspec.MsgspecError):
-        return ({}, None) if not value.strip() else (None, value)
+def as_given(arguments: Any) -> Any:
+    """What a call with these arguments is given: a text would be read as JSON, so it becomes it."""
+    return dump(arguments) if arguments is None or isinstance(arguments, str) else arguments
 
 
 def is_unicode(value: Any) -> bool:

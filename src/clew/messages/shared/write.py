@@ -60,14 +60,15 @@ class Writing:
         return self.finished()
 
     def take_all(self, messages: Iterable[Message], *, unicode: bool) -> None:
+        places = self.places
         for message in messages:
-            self.index = len(self.places)
+            self.index = len(places)
             if not unicode and not all(map(_is_unicode, message.parts)):
                 # Lone surrogates: tools print them, and no request can carry them.
                 self.lose("text_changed", "characters that are not Unicode were replaced")
                 parts = [part if _is_unicode(part) else _repaired(part) for part in message.parts]
                 message = replace(message, parts=tuple(parts))
-            self.places.append(self.take(message))
+            places.append(self.take(message))
 
     def branch(self) -> Self:
         """Another writer that goes on from here. What it takes, and its end, leave this one alone.
@@ -125,14 +126,15 @@ class Writing:
 
     def arguments(self, call: ToolCall) -> dict[str, Any]:
         """The arguments as the object that every provider wants."""
-        if call.unparsed is None:
-            if isinstance(call.arguments, dict):
-                return call.arguments
-            if call.arguments is None:
+        arguments, text = call.parse()
+        if text is None:
+            if isinstance(arguments, dict):
+                return arguments
+            if arguments is None:
                 return {}
         # Cut off by a limit of tokens, most often. The text is kept, for the model to see what
         # it did; as a string in place of the object the request would be refused.
-        text = dump(call.arguments) if call.unparsed is None else call.unparsed
+        text = dump(arguments) if text is None else text
         self.lose("arguments_unparsed", f"the arguments of call {call.id} are not an object")
         return {UNPARSED: text}
 
@@ -201,7 +203,7 @@ def _repaired(part: Part) -> Part:
         )
         return replace(part, content=content, format=None, raw=None)
     assert isinstance(part, ToolCall)  # nothing else is looked at
-    return replace(part, arguments=with_unicode(part.arguments), format=None, raw=None)
+    return replace(part, given=with_unicode(part.arguments), format=None, raw=None)
 
 
 def _short_hash(text: str, length: int = 24) -> str:

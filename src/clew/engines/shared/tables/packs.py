@@ -31,7 +31,7 @@ PACK_BYTES_MAX = 1024 * 1024  # decompressed: a full run, and an entry with all 
 _HASH_BYTES = 32
 _SEQ_MAX = 0xFFFF_FFFF
 
-Row = tuple[Any, ...]  # as `rows.to_record` takes it
+Row = tuple[Any, ...]  # as `record_rows.to_record` takes it
 
 _PACK = "first, last, entries, hashes, stored, data"
 

@@ -23,7 +23,7 @@ from clew.core.model import (
     ThreadInfo,
     ThreadQuery,
 )
-from clew.engines.shared.tables import packs, rows
+from clew.engines.shared.tables import packs, record_rows, rows
 from clew.engines.shared.tables.rows import (
     Lineage,
     Lineages,
@@ -45,7 +45,7 @@ def read(db: apsw.Connection, space: int, thread: str, after: int, limit: int) -
         return []
     # A number below 0 would reach into the records of the thread before this one.
     span = rows.everything_of(row.no, max(after, 0))
-    return fill_page(rows.scan(db, span, entries_only=False, limit=limit, name=row.id))
+    return fill_page(record_rows.scan(db, span, entries_only=False, limit=limit, name=row.id))
 
 
 def path(
@@ -63,7 +63,7 @@ def path(
         return _read_newest(db, spans, limit, size)
     entries: list[Entry] = []
     for span in reversed(list(spans)):
-        entries += size.count(rows.scan(db, span, entries_only=True))
+        entries += size.count(record_rows.scan(db, span, entries_only=True))
     return entries
 
 
@@ -114,7 +114,7 @@ def _read_newest(
         left = limit - len(entries)
         if left <= 0:
             break
-        newest = rows.scan(db, span, entries_only=True, limit=left, newest_first=True)
+        newest = record_rows.scan(db, span, entries_only=True, limit=left, newest_first=True)
         entries += size.count(newest)
     entries.reverse()
     return entries

@@ -1,4 +1,4 @@
-"""Rows to records and back, and how to find one: the parts that reading and writing share."""
+"""Where records and threads lie, and what a thread's row says: reading and writing share it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
-from types import NoneType
 from typing import Annotated, Any
 
 import apsw
@@ -17,7 +15,7 @@ from clew.core.errors import Corrupt, NotFound
 from clew.core.facts import TIME_US_MAX, TIME_US_MIN
 from clew.core.model import Entry, Fact, Move, Origin, Record, ThreadInfo
 from clew.core.names import ID_BYTES_MAX
-from clew.core.tombstones import from_stored, to_stored
+from clew.core.tombstones import to_stored
 from clew.engines.shared.compression import unpack
 from clew.engines.shared.tables import packs
 
@@ -25,18 +23,16 @@ ENTRY, MOVE, FACT = 0, 1, 2
 SEQ_MAX = 0xFFFF_FFFF
 THREAD_NO_MAX = (1 << 31) - 1  # so that the numbers of its records have 63 bits
 
+Number = Annotated[int, Meta(ge=1, le=THREAD_NO_MAX)]
+Time = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]
+Name = Annotated[str, Meta(max_length=ID_BYTES_MAX)]
+
 Range = tuple[int, int]  # the numbers of the first and the last record
 
-_COLUMNS = (
+COLUMNS = (
     "no, type, id, time_us, hash, parent, kind, turn, format, meta, blobs, body_hash, blob, body"
 )
-# Whether a body is there can be told without reading it.
-_HEADS = _COLUMNS.removesuffix("body") + "iif(type = 0, iif(body IS NULL, NULL, x''), body)"
-_INSERT = f"INSERT INTO records ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
-_FIND = f"SELECT {_COLUMNS} FROM records WHERE id = ? AND no >> 32 = ?"
-# The rows of a range, as `to_record` takes them; the second one has entries without their bodies.
-IN_RANGE = f"SELECT {_COLUMNS} FROM records WHERE no BETWEEN ? AND ?"
-HEADS_IN_RANGE = f"SELECT {_HEADS} FROM records WHERE no BETWEEN ? AND ?"
+_INSERT = f"INSERT INTO records ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 
 
 def number(thread: int, seq: int) -> int:
@@ -45,85 +41,6 @@ def number(thread: int, seq: int) -> int:
 
 
 # --- one record -----------------------------------------------------------------------------
-
-
-_TEXT, _BYTES, _NUMBER = (str, NoneType), (bytes, NoneType), (int, NoneType)
-_TYPES = (
-    *((int,), (int,), (str,), (int,), (bytes,), _TEXT, _TEXT, _TEXT, _TEXT, _BYTES),
-    *(_TEXT, _BYTES, _NUMBER, _BYTES),
-)
-
-
-def to_record(db: apsw.Connection, thread: str, row: Row) -> Record:
-    record: Record = next(to_records(db, thread, (row,)))
-    return record
-
-
-def to_records(db: apsw.Connection, thread: str, found: Iterable[Row]) -> Iterator[Any]:
-    """Rows as records. A file that others made may hold anything in any column, so that is looked
-    at first, whatever its schema says.
-    """
-    # All in one loop, and each look written out: this is what loading a thread costs. Rows have
-    # a few kinds and formats in common: each text is kept once, and hashed once by who looks it up.
-    shared = dict[Any, Any]().setdefault
-    try:
-        for row in found:
-            no, what, id, time_us, hash, parent, kind, turn, format, meta, uses, own, blob, body = (
-                row
-            )
-            if not (
-                type(no) is int
-                and type(id) is str
-                and type(time_us) is int
-                and TIME_US_MIN <= time_us <= TIME_US_MAX
-                and type(hash) is bytes
-                and (parent is None or type(parent) is str)
-                and (kind is None or type(kind) is str)
-                and (turn is None or type(turn) is str)
-                and (format is None or type(format) is str)
-                and (meta is None or type(meta) is bytes)
-                and (uses is None or type(uses) is str)
-                and (own is None or type(own) is bytes)
-                and (blob is None or type(blob) is int)
-                and (body is None or type(body) is bytes)
-                and type(what) is int
-            ):
-                raise _odd(thread, row)
-            if what == MOVE:
-                yield Move(thread, no & SEQ_MAX, id, time_us, hash, parent)
-                continue
-            tombstone = None
-            if body is None:
-                if blob is None:
-                    place = f"record {no & SEQ_MAX} of {thread!r}"
-                    if what != ENTRY:
-                        raise Corrupt(place, "its value is missing")
-                    tombstone = from_stored(meta, format, place)
-                    body, format, meta = tombstone.stand_in, None, None
-                else:
-                    body = fetch_blob(db, blob)
-            if what == FACT and kind is not None:
-                yield Fact(thread, no & SEQ_MAX, id, time_us, hash, kind, body)
-                continue
-            if kind is None or own is None:
-                place = f"record {no & SEQ_MAX} of {thread!r}"
-                raise Corrupt(place, "its kind or its hash is missing")
-            # One by one: to put the arguments together from tuples would take twice the time.
-            yield Entry(
-                thread, no & SEQ_MAX, id, time_us, hash, parent, shared(kind, kind), body, own,
-                turn, shared(format, format), meta, () if uses is None else tuple(uses.split(",")),
-                tombstone,
-            )  # fmt: skip
-    except UnicodeDecodeError as error:
-        raise garbled(db, error) from error
-
-
-def _odd(thread: str, row: Row) -> Corrupt:
-    for value, allowed in zip(row, _TYPES, strict=True):
-        if type(value) not in allowed:
-            what = f"record no. {row[0]!r} of {thread!r}"
-            return Corrupt(what, f"it has a {type(value).__name__} where none can be")
-    return Corrupt(f"record no. {row[0]} of {thread!r}", f"its time is {row[3]} µs")
 
 
 def insert(db: apsw.Connection, no: int, record: Record, blob: int | None) -> None:
@@ -285,106 +202,6 @@ _NEAR = 64  # ranges
 _LOCATE_ALL = "SELECT no FROM records WHERE id = ? AND type = 0"
 
 
-def find(db: apsw.Connection, thread: int, name: str, lineage: Lineage, id: str) -> Record | None:
-    """The record with an id among those visible in a thread."""
-    row = one(db, _FIND, (id, thread)) or next(packs.rows_of(db, id, thread), None)
-    if row is not None:
-        return to_record(db, name, row)
-    no = locate_inherited(db, lineage, id) if lineage else None
-    if no is None:
-        return None
-    record: Record = next(scan(db, (no, no), entries_only=True))
-    return record
-
-
-def scan(
-    db: apsw.Connection,
-    span: Range,
-    *,
-    entries_only: bool,
-    limit: int = -1,
-    newest_first: bool = False,
-    name: str | None = None,
-) -> Iterator[Any]:
-    """The records of a range, in order, each read when it is asked for.
-
-    `name` is the id of the thread that has them, for callers that know it.
-    """
-    name = name_of(db, span[0] >> 32) if name is None else name
-    only = "AND type = 0" if entries_only else ""
-    direction = "DESC" if newest_first else "ASC"
-    sql = f"{IN_RANGE} {only} ORDER BY no {direction} LIMIT ?"
-    packed = packs.overlapping(db, span)
-    # Row by row: thousands of tuples at once would set off Python's garbage collector.
-    if not packed:
-        return to_records(db, name, db.execute(sql, (*span, limit)))
-    found = _scan_packed(db, span, packed, sql, name, newest_first=newest_first)
-    return found if limit < 0 else islice(found, limit)
-
-
-def _scan_packed(
-    db: apsw.Connection,
-    span: Range,
-    packed: Sequence[packs.Pack],
-    sql: str,
-    name: str,
-    *,
-    newest_first: bool,
-) -> Iterator[Any]:
-    """The records of a range that lie in packs, and beside them."""
-    parts = list(_parts(span, packed))
-    for first, last, pack in reversed(parts) if newest_first else parts:
-        found = db.execute(sql, (first, last, -1))
-        if pack is None:
-            yield from to_records(db, name, found)
-            continue
-        run = packs.read(db, pack)
-        # Facts, moves, and entries with a blob: few of them lie between the entries of a pack.
-        beside = found.fetchall()
-        whole = (first, last) == (pack.first, pack.last) and None not in run.bodies
-        if whole and not beside and not newest_first:
-            yield from run.entries(name)
-        else:
-            rows = [*run.rows(first, last), *beside]
-            rows.sort(key=_number_of, reverse=newest_first)
-            yield from to_records(db, name, rows)
-
-
-def _parts(
-    span: Range, packed: Sequence[packs.Pack]
-) -> Iterator[tuple[int, int, packs.Pack | None]]:
-    """A range as the ranges of its packs, and what lies before, between and behind them."""
-    at, end = span
-    for pack in packed:
-        if at < pack.first:
-            yield at, pack.first - 1, None
-        yield max(at, pack.first), min(end, pack.last), pack
-        at = max(at, pack.last + 1)
-    if at <= end:
-        yield at, end, None
-
-
-def raw(db: apsw.Connection, span: Range) -> Iterator[Row]:
-    """The rows of a range, as `to_record` takes them, wherever they lie."""
-    for first, last, pack in _parts(span, packs.overlapping(db, span)):
-        found = db.execute(f"{IN_RANGE} ORDER BY no", (first, last))
-        if pack is None:
-            yield from found
-        else:
-            packed = packs.read(db, pack).rows(first, last)
-            yield from sorted([*packed, *found], key=_number_of)
-
-
-_number_of = itemgetter(0)
-
-
-def row_at(db: apsw.Connection, no: int | None) -> Row | None:
-    """The row of a record by its number, wherever it lies."""
-    if no is None:
-        return None
-    return one(db, IN_RANGE, (no, no)) or packs.row_at(db, no)
-
-
 def everything_of(thread: int, after: int = 0) -> Range:
     """The range of a thread's records with a greater seq."""
     return number(thread, after) + 1, number(thread, SEQ_MAX)
@@ -412,10 +229,6 @@ THREAD = (
 )
 SEQ = f"ifnull(h.no & {SEQ_MAX}, t.seq)"
 UPDATED_US = "ifnull(h.time_us, t.updated_us)"
-
-Number = Annotated[int, Meta(ge=1, le=THREAD_NO_MAX)]
-Time = Annotated[int, Meta(ge=TIME_US_MIN, le=TIME_US_MAX)]
-Name = Annotated[str, Meta(max_length=ID_BYTES_MAX)]
 
 
 Facts = tuple[dict[str, bytes], dict[str, str]]  # those that can be read; the others, and why not

@@ -18,7 +18,7 @@ from clew.core.errors import Corrupt, NotFound
 from clew.core.hashes import thread_hash
 from clew.core.maintenance import Budget, Sort
 from clew.core.model import Record
-from clew.engines.shared.tables import packs, rows
+from clew.engines.shared.tables import packs, record_rows, rows
 from clew.engines.shared.tables.rows import Row, every, fetch_blob, one
 from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs
@@ -146,7 +146,7 @@ class SQLiteSalvage:
         seq = 1
         while seq <= last:
             try:
-                for row in rows.raw(self._db, (rows.number(no, seq), rows.number(no, last))):
+                for row in record_rows.raw(self._db, (rows.number(no, seq), rows.number(no, last))):
                     if row[0] >> 32 != no:
                         continue  # its page is where another one should be
                     found = row[0] & rows.SEQ_MAX
@@ -365,11 +365,11 @@ class SQLiteSalvage:
 
     def record(self, name: str, row: Row) -> Record:
         try:
-            record = rows.to_record(self._db, name, row)
+            record = record_rows.to_record(self._db, name, row)
         except UNREADABLE:
             if self._rescued is None:
                 raise
-            record = rows.to_record(self._rescued, name, row)
+            record = record_rows.to_record(self._rescued, name, row)
         if not isinstance(record.id, str):
             raise TypeError("its row has values of the wrong type")
         return record
@@ -439,10 +439,10 @@ class SQLiteSalvage:
 def one_of(db: apsw.Connection, thread: int, seq: int | None = None) -> Row | None:
     """A record's row by its number, or by its thread's and its seq."""
     no = thread if seq is None else rows.number(thread, seq)
-    beside = one(db, rows.IN_RANGE, (no, no))
+    beside = one(db, record_rows.IN_RANGE, (no, no))
     if beside is not None:  # whatever became of the pack in whose range it is
         return beside
-    return next(iter(rows.raw(db, (no, no))), None)
+    return next(iter(record_rows.raw(db, (no, no))), None)
 
 
 def _all_are(kind: type, values: Iterable[Any]) -> bool:
