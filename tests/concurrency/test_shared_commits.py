@@ -293,7 +293,7 @@ def test_nothing_is_answered_before_it_is_committed(
 ) -> None:
     """A leader that is interrupted between its work and its commit has promised nothing."""
 
-    def interrupted(self: object, db: object) -> None:
+    def interrupted(self: object) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
@@ -321,7 +321,7 @@ def test_a_full_disk_of_one_is_no_failure_of_the_others(
 ) -> None:
     """The transaction fails as a whole; those who asked do it again, each for itself."""
 
-    def full(self: object, db: object) -> None:
+    def full(self: object) -> None:
         monkeypatch.undo()
         raise connections.apsw.FullError("database or disk is full")
 

@@ -154,6 +154,8 @@ class Connections:
             str(self.path), self._busy_seconds, synced=self._synchronous == "FULL"
         )
         self._writer: StoreConnection | None = None
+        # Of the writer, for what each transaction says: a cursor for every statement costs time.
+        self._cursor: apsw.Cursor | None = None
         self._idle: list[StoreConnection] = []
         self._busy = 0
 
@@ -215,8 +217,8 @@ class Connections:
                 raise
             db.set_busy_handler(self._queue.ask_again)
             self._queue.store = self.main
-            self._writer = db
-            self._writer.set_wal_hook(self.log.grown)
+            db.set_wal_hook(self.log.grown)
+            self._writer, self._cursor = db, db.cursor()
         return self._writer
 
     def at_front(
@@ -254,9 +256,15 @@ class Connections:
         """What other processes ask for; within the transaction at the front."""
         return [] if self._vfs else self._queue.guests(most)
 
-    def commit(self, db: apsw.Connection) -> None:
+    def begin(self) -> None:
+        """A transaction of the writer, which holds SQLite's lock from the beginning."""
+        assert self._cursor is not None
+        self._cursor.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        assert self._cursor is not None
         began = time.monotonic()
-        db.execute("COMMIT")
+        self._cursor.execute("COMMIT")
         self._queue.commit_seconds = time.monotonic() - began
 
     def sync_log(self) -> None:
@@ -465,7 +473,7 @@ class Connections:
                 # The log stays as it is: the next handle recovers from it what was committed.
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
-        self._writer = None
+        self._writer = self._cursor = None
         self._queue.close()
         return quiet
 
@@ -484,7 +492,7 @@ class Connections:
             self._reset()
         else:
             # What was still open belongs to the parent: never touch it, never let it be closed.
-            _open_stores.abandoned.append((self._writer, self._idle))
+            _open_stores.abandoned.append((self._writer, self._cursor, self._idle))
 
 
 class Log:

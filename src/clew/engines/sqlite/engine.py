@@ -379,7 +379,7 @@ class SQLiteEngine:
         guests: list[Guest] = []
         written: list[bytes] = []
         answers: list[bytes] = []  # before the commit nothing is promised to anybody
-        db.execute("BEGIN IMMEDIATE")
+        connections.begin()
         try:
             connections.confirm(db)
             self._standings.begin(db)
@@ -392,7 +392,7 @@ class SQLiteEngine:
                 for ticket in due:
                     _run_apart(db, ticket)
                 written = [self._run_guest(db, guest.errand) for guest in guests]
-            connections.commit(db)
+            connections.commit()
             self._standings.committed(db)
             if db.total_changes() == changes and self._durability == "full":
                 # A retry, answered by what is stored; who stored it may do so without a sync.
