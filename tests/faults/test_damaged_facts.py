@@ -191,6 +191,23 @@ def test_a_value_that_has_gone_missing_hides_nothing(broken: Broken) -> None:
     assert "metadata" in str(found["b"])
 
 
+def test_a_thread_whose_fact_has_gone_missing_is_read_and_can_be_made_whole(
+    broken: Broken,
+) -> None:
+    thread = broken.store.create("b", title="title")
+    thread.append("event", 1, id="first")
+    thread.fork(at="first", id="fork")
+    thread.set(mine=LARGE)
+    thread = broken.break_fact("b", "mine", None).get("b")
+    assert "mine" in str(thread.info.damaged)
+    assert thread.facts["title"]["text"] == "title"
+    assert thread.append("event", 2).parent == "first"
+    assert [entry.body for entry in thread.path()] == [1, 2]
+    assert [entry.body for entry in thread.store.get("fork").path()] == [1]
+    thread.set(mine="again")
+    assert (thread.info.damaged, thread.facts["mine"]) == (None, "again")
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_there(
     broken: Broken, damage: str

@@ -66,6 +66,7 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.02
 FORK_WAIT_SECONDS = 5.0
+_LOST = "the blob that holds its value is missing or damaged"
 
 _open_stores = OpenStores()
 
@@ -246,9 +247,12 @@ class FilesEngine:
     def thread(self, id: str) -> ThreadInfo:
         def work(journal: Journal) -> ThreadInfo:
             draft, head = journal.header.draft, journal.head
+            facts = journal.facts()
             return ThreadInfo(
                 *(id, draft.created_us, head.updated_us, head.seq, head.leaf),
-                *(draft.parent, draft.origin, journal.facts()),
+                *(draft.parent, draft.origin),
+                {key: data for key, data in facts.items() if data is not None},
+                {key: _LOST for key, data in facts.items() if data is None},
             )
 
         return self._read(id, work)

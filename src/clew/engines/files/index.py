@@ -13,7 +13,7 @@ import os
 import stat
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from operator import itemgetter
@@ -123,6 +123,20 @@ class Where(Struct, frozen=True):
             return True
         found = line.seq, line.id, line.leaf if line.type == "move" else line.parent
         return found == (self.no & rows.SEQ_MAX, self.id, self.parent)
+
+
+def run_end(places: Sequence[Where], at: int, bytes_max: int) -> int:
+    """The end of a run of places that lie close together, so that one read gets them all."""
+    end = at + 1
+    begin = places[at].start
+    while end < len(places):
+        before, here = places[end - 1], places[end]
+        if here.start - before.start - before.length > 4096 or here.start < before.start:
+            break
+        if here.start + here.length - begin > bytes_max:
+            break
+        end += 1
+    return end
 
 
 class Index:
@@ -456,7 +470,7 @@ class Index:
                 " WHERE no = ?",
                 (no,),
             )
-            if row is None:
+            if row is None:  # no test: another process drops it between two looks
                 raise Untrue(self.file, f"thread no. {no} is not there")
             return Head(*row)
 

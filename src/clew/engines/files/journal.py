@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from clew.core.model import Draft, Entry, Fact, Origin, Record
 from clew.core.names import file_stem
 from clew.core.reducer import Head
 from clew.engines.files.additions import Batch
-from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where
+from clew.engines.files.index import INDEX_ERRORS, Extent, Untrue, Where, run_end
 from clew.engines.files.intake import apply, note_damage
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.files.open_store import OpenStore
@@ -47,6 +48,7 @@ from clew.engines.shared.tables import rows
 CHUNK_BYTES = 4 * 1024 * 1024
 LAST_LINES_BYTES = 16 * 1024  # read at first, to find where a thread stands
 RECENT_MAX = 5_000  # records that wait for the index, at most
+_LOST = b""  # in the place of a value: none that was written is empty
 
 _log = logging.getLogger("clew")
 
@@ -81,7 +83,7 @@ class Journal:
 
     @property
     def file(self) -> ThreadFile:
-        if self._file is None:
+        if self._file is None:  # no test: who asks for it has just opened it
             raise NotFound("thread", self.id)
         return self._file
 
@@ -432,16 +434,19 @@ class Journal:
             raise Untrue(self.path, f"the index has {where.id!r} under {id!r}")
         return self._store.records([where], self)[0]
 
-    def facts(self) -> dict[str, bytes]:
-        """The thread's facts, as the index has them and the file says them."""
+    def facts(self) -> dict[str, bytes | None]:
+        """The thread's facts, as the index has them and the file says them.
+
+        None for one whose blob is missing or damaged: that costs no other, nor any entry.
+        """
         said = self._store.index.facts(self.no)
         places = [place for _, no, _ in said for place in self._store.index.places((no, no))]
-        found = self.records(places)
+        found = self.each_record(places, losses=True)
         if [(f.key, f.seq, f.data) for f in found if isinstance(f, Fact)] != [
-            (key, no & rows.SEQ_MAX, data) for key, no, data in said
+            (key, no & rows.SEQ_MAX, data or _LOST) for key, no, data in said
         ]:
             raise Untrue(self.path, "the index has other facts than the file")
-        return {key: data for key, _, data in sorted(said)}
+        return {key: data for key, _, data in sorted(said, key=itemgetter(0))}
 
     def entry_seq(self, id: str) -> int | None:
         """The seq of an entry by the file alone: a search through all of it."""
@@ -462,11 +467,14 @@ class Journal:
         """The records at places of this file, in their order."""
         return list(self.each_record(places))
 
-    def each_record(self, places: Sequence[Where]) -> Iterator[Record]:
-        """The same one by one, for callers that may stop; each run of them is read at once."""
+    def each_record(self, places: Sequence[Where], *, losses: bool = False) -> Iterator[Record]:
+        """The same one by one, for callers that may stop; each run of them is read at once.
+
+        With `losses`, a value whose blob is missing or damaged is empty.
+        """
         at = 0
         while at < len(places):
-            end = _run_end(places, at)
+            end = run_end(places, at, CHUNK_BYTES)
             begin = places[at].start
             last = places[end - 1]
             if begin < self.file.start or last.start + last.length > self.file.size:
@@ -474,10 +482,10 @@ class Journal:
             data = self.file.read(begin, last.start + last.length - begin)
             for where in places[at:end]:
                 start = where.start - begin
-                yield self._record(data[start : start + where.length], where)
+                yield self._record(data[start : start + where.length], where, losses=losses)
             at = end
 
-    def _record(self, text: bytes, where: Where) -> Record:
+    def _record(self, text: bytes, where: Where, *, losses: bool) -> Record:
         try:
             line = parse(self._bytes, text, self.path)
         except Corrupt as error:
@@ -491,9 +499,13 @@ class Journal:
         if line.spilled is not None:
             try:
                 large = self._store.blobs.get(line.spilled)
-            except NotFound:
-                place = f"{self.path} record {line.seq}"
-                raise Corrupt(place, f"its body is blob {line.spilled}, which is missing") from None
+            except (NotFound, Corrupt) as error:
+                if not losses:
+                    place = f"{self.path} record {line.seq}"
+                    reason = "missing" if isinstance(error, NotFound) else f"damaged: {error}"
+                    reason = f"its body is blob {line.spilled}, which is {reason}"
+                    raise Corrupt(place, reason) from error
+                large = _LOST
         return line.record(self.id, large)
 
     def _around(self, where: Where) -> tuple[bytes, bytes]:
@@ -584,17 +596,3 @@ def _fail(batch: list[Ticket[Any]], error: ClewError) -> None:
     for ticket in batch:
         if ticket.error is None:
             ticket.error = error
-
-
-def _run_end(places: Sequence[Where], at: int) -> int:
-    """The end of a run of places that lie close together, so that one read gets them all."""
-    end = at + 1
-    begin = places[at].start
-    while end < len(places):
-        before, here = places[end - 1], places[end]
-        if here.start - before.start - before.length > 4096 or here.start < before.start:
-            break
-        if here.start + here.length - begin > CHUNK_BYTES:
-            break
-        end += 1
-    return end
