@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
+from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lines import ERASED_VERSION, Line, header_line, parse, record_line
 from clew.core.model import Entry
 from clew.core.reducer import plan_erasure
@@ -22,6 +22,7 @@ from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, tombstoned
 from clew.engines.files.blobs import SPILL_BYTES
 from clew.engines.files.changes import Changes
+from clew.engines.files.index import Untrue
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.pack import awake, remove_drafts, remove_leftover
@@ -143,7 +144,7 @@ def _rewrite(
         entries[line.id] = entry
     missing = wanted - entries.keys()
     if missing:
-        raise Corrupt(owner.path, f"entry {min(missing)!r} is not in it; run clew verify")
+        raise Untrue(owner.path, f"entry {min(missing)!r} is not in it")
     facts = [] if header.purged else plan_erasure(owner.head, made, reason).new
     of = len(facts)
     told = [

@@ -28,6 +28,7 @@ from clew.engines.shared.compression import (
     decompress_start,
     unpack_first,
 )
+from clew.engines.shared.plain_files import read_at
 
 FRAME_BYTES = 512 * 1024  # of lines, and what the last line has beyond it
 FRAME_BYTES_MAX = 4 * 1024 * 1024
@@ -58,12 +59,12 @@ class Frames:
 
     def _table(self, size: int) -> tuple[array[int], array[int]]:
         """How large each frame's lines are, and how long it is, by the end of the file."""
-        foot = self._pread(max(0, size - _FOOT.size), _FOOT.size)
+        foot = read_at(self._descriptor, max(0, size - _FOOT.size), _FOOT.size)
         count, flags, magic = _FOOT.unpack(foot) if len(foot) == _FOOT.size else (0, 0, b"")
         length = _HEAD.size + 8 * count + _FOOT.size
         if magic != _SEEKABLE or flags or not count or length > size:
             raise Corrupt(self._path, "it does not end in a table of its frames; " + _BY_HAND)
-        table = self._pread(size - length, length)
+        table = read_at(self._descriptor, size - length, length)
         entries = array("I", table[_HEAD.size : -_FOOT.size])
         if sys.byteorder == "big":  # no test: no machine here is
             entries.byteswap()
@@ -120,16 +121,7 @@ class Frames:
         """The lines of a frame. ValueError if they are not as they were written."""
         begin, end = self._places[no], self._places[no + 1]
         size = self._starts[no + 1] - self._starts[no]
-        return _checked(self._pread(begin, end - begin), size)
-
-    def _pread(self, start: int, length: int) -> bytes:
-        data = os.pread(self._descriptor, length, start)
-        while len(data) < length:
-            more = os.pread(self._descriptor, length - len(data), start + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        return _checked(read_at(self._descriptor, begin, end - begin), size)
 
 
 _BY_HAND = "unpack it with zstd -d, or run clew repair"
@@ -185,7 +177,7 @@ _kept = _Kept()
 def first_bytes(descriptor: int, path: str, most: int) -> bytes:
     """The beginning of the lines, without a look at the rest of the file."""
     # Whatever it is packed to, a block of a frame is no longer than this.
-    found = decompress_start(os.pread(descriptor, 2 * _BLOCK_BYTES, 0), most, FRAME_BYTES_MAX)
+    found = decompress_start(read_at(descriptor, 0, 2 * _BLOCK_BYTES), most, FRAME_BYTES_MAX)
     if found is None:
         raise Corrupt(path, "it does not begin with a frame; " + _BY_HAND)
     return found

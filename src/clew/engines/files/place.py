@@ -28,7 +28,7 @@ from clew.core.errors import (
 from clew.core.lines import MARKER, UNREADABLE
 from clew.core.model import DEFAULT_NAMESPACE
 from clew.core.names import check_namespace, file_stem
-from clew.engines.files.disk import Disk, GuardedDisk, is_folder, refuse_special
+from clew.engines.files.disk import EXHAUSTED, Disk, GuardedDisk, is_folder, refuse_special
 from clew.engines.files.locks import EXCLUSIVE, SHARED, FileLock
 from clew.engines.shared.file_system import UNWRITABLE, may, refuse_network
 
@@ -372,8 +372,9 @@ def namespaces(root: Path) -> dict[str, Path]:
         return found
     try:
         folders = [path for path in (root / NAMESPACES).iterdir() if _is_folder(path)]
-    except OSError:
-        return found
+    except OSError as error:
+        text = f"the namespaces of {root} cannot be listed: {error.strerror}"
+        raise Unavailable(text, retryable=error.errno in EXHAUSTED) from error
     for name, folder in sorted((_name_of(folder), folder) for folder in folders):
         found.setdefault(name, folder)
     return found

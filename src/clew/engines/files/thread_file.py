@@ -23,7 +23,7 @@ from clew.engines.files.disk import EXHAUSTED, NOT_A_FILE, refuse_special
 from clew.engines.files.frames import Frames, first_bytes, let_go
 from clew.engines.files.locks import try_flock, wait_for
 from clew.engines.files.place import PACKED, names_of
-from clew.engines.shared.plain_files import refuse_hollow
+from clew.engines.shared.plain_files import read_at, refuse_hollow
 from clew.engines.shared.tables.rows import SEQ_MAX
 
 HEADER_BYTES_MAX = 32 * 1024
@@ -75,13 +75,7 @@ class ThreadFile:
     def read(self, start: int, length: int) -> bytes:
         if self._frames is not None:
             return self._frames.read(start, length)
-        data = os.pread(self.descriptor, length, start)
-        while len(data) < length:
-            more = os.pread(self.descriptor, length - len(data), start + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        return read_at(self.descriptor, start, length)
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """Its lines, so many bytes of them; of a packed one also what lies behind damage."""
@@ -206,7 +200,7 @@ def read_header(path: str) -> Header:
             if name.endswith(PACKED):
                 data = first_bytes(descriptor, name, HEADER_BYTES_MAX)
             else:
-                data = os.pread(descriptor, HEADER_BYTES_MAX, 0)
+                data = read_at(descriptor, 0, HEADER_BYTES_MAX)
             return _header(name, _first_line(data))
         finally:
             os.close(descriptor)

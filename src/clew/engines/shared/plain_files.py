@@ -48,6 +48,17 @@ def refuse_hollow(descriptor: int, place: str, size: int | None = None) -> None:
         raise Corrupt(place, f"of its {size:,} bytes only {written:,} were ever written")
 
 
+def read_at(descriptor: int, start: int, length: int) -> bytes:
+    """So many bytes of a file, or as many as there are. Short reads happen: then it goes on."""
+    data = os.pread(descriptor, length, start)
+    while len(data) < length:
+        more = os.pread(descriptor, length - len(data), start + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
 def copy_file(source: str, target: str) -> int:
     """Copy what was written of a file, which must be one; how much that is. Holes stay holes."""
     reader = os.open(source, os.O_RDONLY | _SAFELY)
