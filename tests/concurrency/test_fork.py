@@ -106,6 +106,21 @@ def test_threads_that_start_at_once_in_a_child_all_write(store: clew.Store) -> N
     store.close()
 
 
+def test_a_child_that_does_not_find_the_store_is_refused_and_the_parent_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Its folder is away for that moment."""
+    with clew.open(f"files:{tmp_path / 'store'}") as store:
+        thread = store.create("t")
+        thread.append("event", 1)
+        (tmp_path / "store").rename(tmp_path / "away")
+        assert in_child(lambda: thread.append("event", 2)) == "Closed"
+        assert not (tmp_path / "store").exists()
+        (tmp_path / "away").rename(tmp_path / "store")
+        thread.append("event", 3)
+        assert [entry.body for entry in thread.path()] == [1, 3]
+
+
 def test_turns_work_in_a_child(store: clew.Store) -> None:
     thread = store.create("t")
     with thread.turn(owner="parent"):

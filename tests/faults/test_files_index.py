@@ -130,6 +130,7 @@ def test_an_append_hangs_on_what_the_file_says(sql: str, root: Path) -> None:
         "UPDATE facts SET record = record + (16 << 32) WHERE key = 'title'",
         "UPDATE threads SET origin_no = origin_no + (16 << 32) WHERE origin_no IS NOT NULL",
         "UPDATE files SET size = size - 16 WHERE name = 't'",
+        "UPDATE files SET size = size + 16 WHERE name = 't'",
     ],
 )
 def test_verify_names_a_number_that_is_wrong_by_a_bit(sql: str, root: Path) -> None:

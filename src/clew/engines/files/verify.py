@@ -260,7 +260,7 @@ class _Check:
             there_now = is_there(path)
             if there_now and name is not None and read_header(path).key == key:
                 return
-            if index.known(key) is None:
+            if index.known(key) is None:  # no test: forgotten between two looks
                 return
             if there_now:
                 yield _wrong_index(thread[0])
