@@ -147,6 +147,29 @@ def test_whatever_a_row_holds_what_is_done_with_it_ends_in_our_errors(
     assert changed
 
 
+def test_an_error_that_is_kept_does_not_keep_the_log_from_being_emptied(
+    whole: Path, tmp_path: Path
+) -> None:
+    """A log of errors keeps them for long, and with one its frames, where the read stood still."""
+    path = tmp_path / "store.db"
+    shutil.copyfile(whole, path)
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute(f"UPDATE records SET id = {GARBLED} WHERE type = 0 AND id = 'e2'")
+    kept: list[ClewError] = []
+    with clew.open(path) as store:
+        for read in (
+            lambda: list(store.get("t").read()),
+            lambda: store.get("t").path(),
+            lambda: store.get("t").path(limit=3),
+        ):
+            with pytest.raises(ClewError) as caught:
+                read()
+            kept.append(caught.value)
+        idle = store.engine._connections._idle  # type: ignore[attr-defined]
+        assert [db.txn_state() for db in idle] == [apsw.SQLITE_TXN_NONE] * len(idle)
+    assert len(kept) == 3
+
+
 PAGE_BYTES = 4096
 
 

@@ -543,11 +543,14 @@ def let_go(error: Exception) -> None:
 
     The error may be kept for long, in a report for one, and it knows the frames that it came
     through. A statement that waits there for its next row would keep its view of the store, and
-    with it every checkpoint from emptying the log.
+    with it every checkpoint from emptying the log. So does the error that it was made of.
     """
     import traceback
 
-    traceback.clear_frames(error.__traceback__)
+    reason: BaseException | None = error
+    while reason is not None:
+        traceback.clear_frames(reason.__traceback__)
+        reason = reason.__cause__ or reason.__context__
 
 
 def _ended(db: apsw.Connection) -> bool:
