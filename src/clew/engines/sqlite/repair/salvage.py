@@ -194,8 +194,13 @@ class SQLiteSalvage:
         for row in found.values():
             if row.origin_no is not None and row.origin:
                 called.setdefault(row.origin_no >> 32, {})[row.origin] = None
-        taken: set[tuple[int, str]] = set()
+        # Whose hash proves its id keeps it: its moves and facts are good under no other one.
+        right = [row for row in found.values() if row.hash and self._matches(row, row.id)]
+        proved = {row.no for row in right}
+        taken = {(row.space, row.id) for row in right if row.shelf != PURGED}
         for row in found.values():
+            if row.no in proved:
+                continue
             self._settle(row, found, list(called.get(row.no, ())))
             if row.shelf != PURGED and (row.space, row.id) in taken:
                 row.id = f"{row.id} (no. {row.no})"
