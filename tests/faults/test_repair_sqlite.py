@@ -1,4 +1,4 @@
-"""What a repair of a SQLite store makes of pages and rows that are gone, or where others should be."""
+"""A repair of a SQLite store whose pages and rows are gone, or where others should be."""
 
 from __future__ import annotations
 
@@ -97,16 +97,47 @@ def test_pages_in_the_place_of_others_cost_nothing(large: Path, table: str) -> N
         assert all(store.blobs.has(blob) for blob in blobs)
 
 
-def test_a_thread_of_which_only_the_index_is_left_has_its_ids(large: Path) -> None:
-    change(large, "DELETE FROM threads WHERE no = 30")
-    gone = [number for number in leaves(large, "records") if b"e29." in page(large, number)]
-    for number in gone:
-        put_page(large, number, bytes(PAGE_BYTES))
+def test_a_page_that_stands_twice_costs_the_one_in_whose_place_it_is(large: Path) -> None:
+    found = leaves(large, "records")
+    put_page(large, found[21], page(large, found[20]))
     report = mend(str(large))
-    assert {f"e29.{m}" for m in range(10)} <= {lost.id for lost in report.lost}
+    assert 0 < len(report.lost) < 10
     with clew.open(large) as store:
-        entries = store.get("lost-thread-30").path()
-        assert [entry.id for entry in entries] == [f"e29.{m}" for m in range(10)]
+        for n in range(100):
+            entries = store.get(f"t{n}").path()
+            assert [entry.id for entry in entries] == [f"e{n}.{m}" for m in range(10)]
+
+
+def test_what_is_made_up_for_broken_pages_takes_nothing_from_what_was_there(large: Path) -> None:
+    """Every number on such a page is tried, and some of them were purged."""
+    with clew.open(large) as store:
+        for n in range(100):
+            if n % 4:
+                store.purge(f"t{n}")
+        ids = {info.id for info in store.list(limit=100).items}
+    found = leaves(large, "threads")
+    for number in found[1::2]:
+        put_page(large, number, bytes(PAGE_BYTES))
+    mend(str(large))
+    with clew.open(large) as store:
+        more = {info.id for info in store.list(limit=100).items} - ids
+        assert all(len(store.get(id).path()) == 10 for id in ids)
+        assert not any(store.get(id).path() for id in more)
+
+
+def test_a_thread_of_which_only_the_index_is_left_has_its_ids(large: Path) -> None:
+    ids = [f"bare.{m}" for m in range(10)]
+    with clew.open(large) as store:
+        store.create("bare").append([clew.draft("event", "x" * 900, id=id) for id in ids])
+    change(large, "DELETE FROM threads WHERE id = 'bare'")
+    for number in leaves(large, "records"):
+        if b"bare." in page(large, number):
+            put_page(large, number, bytes(PAGE_BYTES))
+    report = mend(str(large))
+    assert set(ids) <= {lost.id for lost in report.lost}
+    with clew.open(large) as store:
+        entries = store.get("lost-thread-101").path()
+        assert [entry.id for entry in entries] == ids
         assert {entry.kind for entry in entries} == {"custom"}
         assert len(store.get("t50").path()) == 10
 
@@ -227,6 +258,16 @@ def test_the_namespaces_that_are_tried_for_a_thread_are_not_without_end(
     mend(str(rows))
     with clew.open(rows, namespace="acme" if most else "default") as store:
         assert store.get("moved").path()[0].body == 1
+
+
+def test_what_is_left_of_a_purged_thread_stays_although_its_row_is_damaged(rows: Path) -> None:
+    with clew.open(rows) as store:
+        before = [entry.id for entry in store.get("orphan").path()]
+        assert len(before) == 3
+    change(rows, "UPDATE threads SET created_us = created_us + 1 WHERE shelf = 3")
+    mend(str(rows))
+    with clew.open(rows) as store:
+        assert [entry.id for entry in store.get("orphan").path()] == before
 
 
 def test_an_origin_that_leads_to_no_thread_is_not_followed(rows: Path) -> None:

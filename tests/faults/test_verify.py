@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -351,3 +352,14 @@ def test_what_is_left_of_a_purged_thread_may_have_lost_its_origin(tmp_path: Path
             store.purge(name)
         assert store.verify() == []
         assert [entry.id for entry in z.path()] == ["root"]
+
+
+def test_what_cannot_be_counted_is_verified_all_the_same(copy: Path) -> None:
+    with closing(apsw.Connection(str(copy))) as db:
+        page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'records'").get)
+    with copy.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(bytes(4096))
+    with clew.open(copy) as store:
+        found = store.verify(progress=lambda *now: None)
+        assert found == store.verify() != []

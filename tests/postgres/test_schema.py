@@ -543,7 +543,7 @@ def test_a_look_at_a_store_that_others_hold_ends_in_time(
     monkeypatch.setattr("clew.engines.postgres.migrate.LOOK_SECONDS", 0.5)
     with psycopg.connect(server.dsn(name)) as other:
         other.execute("LOCK TABLE clew.format")
-        with pytest.raises(clew.Unavailable, match="no answer within 0.5 s") as caught:
+        with pytest.raises(clew.Unavailable, match=r"no answer within 0\.5 s") as caught:
             maintenance(server.dsn(name)).migrate(dry_run=True)
     assert caught.value.committed is False
 
