@@ -218,8 +218,10 @@ def test_a_move_that_the_row_does_not_know_of_is_found(tmp_path: Path) -> None:
     db.execute(f"UPDATE threads SET {columns}", before)
     db.close()
     assert [p.code for p in problems(path)] == ["wrong_sum"] * 3, "seq, leaf and its hash"
-    with clew.open(path) as store, pytest.raises(clew.Corrupt):
-        store.get("t").append("event", "on a place that is not known")
+    with clew.open(path) as store:
+        for append in (store.engine.append, lambda id, drafts: store.get(id).append(drafts)):
+            with pytest.raises(clew.Corrupt):
+                append("t", [clew.draft("event", "on a place that is not known")])
 
 
 def test_what_a_purge_left_stays_right_when_lists_are_brought_up_to_date(

@@ -44,6 +44,12 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         for id in ("bad", "good", "fine"):
             thread = store.create(id, title="a title")
             thread.append("event", id)
+    run_loosely(file, BAD[request.param])
+    return file
+
+
+def run_loosely(file: Path, sql: str) -> None:
+    """Run what strict tables would refuse."""
     db = apsw.Connection(str(file))
     before = dict(db.execute("SELECT name, sql FROM sqlite_schema"))
     db.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
@@ -51,13 +57,12 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     db.execute("UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '')")
     db.close()
     db = apsw.Connection(str(file))
-    db.execute(BAD[request.param])
+    db.execute(sql)
     db.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
     db.executemany(
         "UPDATE sqlite_schema SET sql = ? WHERE name = ?", [(v, k) for k, v in before.items()]
     )
     db.close()
-    return file
 
 
 def test_a_bad_thread_is_named_and_the_others_are_listed(
@@ -120,6 +125,21 @@ def test_no_command_calls_it_a_mistake_of_clew(
     path: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_command(command, str(path), tmp_path, capsys)
+
+
+@pytest.mark.parametrize("column", ["hash = 'x'", "id = x'ff'", "time_us = 'soon'"])
+def test_nothing_is_appended_to_what_cannot_be_read(tmp_path: Path, column: str) -> None:
+    """The thread's row is from before its last entry, which says where the thread stands."""
+    file = tmp_path / "threads.db"
+    with clew.open(file) as store:
+        for n in range(3):
+            store.get_or_create("bad").append("event", n)
+    run_loosely(file, f"UPDATE records SET {column} WHERE no = (SELECT max(no) FROM records)")
+    with clew.open(file) as store:
+        with pytest.raises(clew.Corrupt):
+            store.engine.append("bad", [clew.draft("event", 3)])
+    with closing(apsw.Connection(str(file))) as db:
+        assert db.execute("SELECT count(*) FROM records").get == 3
 
 
 def test_an_error_that_is_kept_does_not_keep_the_log_from_being_emptied(path: Path) -> None:
