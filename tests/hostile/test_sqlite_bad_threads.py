@@ -135,9 +135,8 @@ def test_nothing_is_appended_to_what_cannot_be_read(tmp_path: Path, column: str)
         for n in range(3):
             store.get_or_create("bad").append("event", n)
     run_loosely(file, f"UPDATE records SET {column} WHERE no = (SELECT max(no) FROM records)")
-    with clew.open(file) as store:
-        with pytest.raises(clew.Corrupt):
-            store.engine.append("bad", [clew.draft("event", 3)])
+    with clew.open(file) as store, pytest.raises(clew.Corrupt):
+        store.engine.append("bad", [clew.draft("event", 3)])
     with closing(apsw.Connection(str(file))) as db:
         assert db.execute("SELECT count(*) FROM records").get == 3
 

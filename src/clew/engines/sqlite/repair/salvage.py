@@ -370,14 +370,11 @@ class SQLiteSalvage:
 
     def record(self, name: str, row: Row) -> Record:
         try:
-            record = record_rows.to_record(self._db, name, row)
+            return record_rows.to_record(self._db, name, row)
         except UNREADABLE:
             if self._rescued is None:
                 raise
-            record = record_rows.to_record(self._rescued, name, row)
-        if not isinstance(record.id, str):
-            raise TypeError("its row has values of the wrong type")
-        return record
+            return record_rows.to_record(self._rescued, name, row)
 
     def hashes_elsewhere(self, id: str) -> tuple[str, ...]:
         """The hashes of entries with this id, in any thread."""
