@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -440,6 +440,35 @@ def test_a_file_that_goes_while_it_is_looked_at_gives_no_answer(sqlite: Path) ->
         engine: Any = innermost(store.engine)
         with pytest.raises(clew.Unavailable), engine._connections.reader():
             sqlite.unlink()
+
+
+def test_a_place_that_cannot_be_looked_at_is_said_so(
+    sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may look everywhere, so the system is asked to refuse."""
+
+    def refuse(path: Path, seconds: float) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(view, "look", refuse)
+    with pytest.raises(clew.Unavailable, match="Permission denied") as caught:
+        clew.open(sqlite, readonly=True)
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("broken", ["the file's header", "the page's header", "a page below"])
+def test_a_store_with_a_broken_schema_is_damaged_also_for_who_looks(
+    sqlite: Path, broken: str
+) -> None:
+    query = "SELECT pageno FROM dbstat WHERE name = 'sqlite_schema' AND pagetype = 'leaf'"
+    with closing(apsw.Connection(str(sqlite))) as db:
+        below = [(page - 1) * 4096 for (page,) in db.execute(query)]
+    at = {"the file's header": 0, "the page's header": 100, "a page below": below[-1]}[broken]
+    with sqlite.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\xaa" * (4096 - at % 4096))
+    with pytest.raises((clew.Corrupt, clew.Unsupported)):
+        clew.open(sqlite, readonly=True)
 
 
 def test_a_connection_that_looks_gives_none_to_write_and_no_pack(sqlite: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -217,8 +218,10 @@ def test_a_move_that_the_row_does_not_know_of_is_found(tmp_path: Path) -> None:
     db.execute(f"UPDATE threads SET {columns}", before)
     db.close()
     assert [p.code for p in problems(path)] == ["wrong_sum"] * 3, "seq, leaf and its hash"
-    with clew.open(path) as store, pytest.raises(clew.Corrupt):
-        store.get("t").append("event", "on a place that is not known")
+    with clew.open(path) as store:
+        for append in (store.engine.append, lambda id, drafts: store.get(id).append(drafts)):
+            with pytest.raises(clew.Corrupt):
+                append("t", [clew.draft("event", "on a place that is not known")])
 
 
 def test_what_a_purge_left_stays_right_when_lists_are_brought_up_to_date(
@@ -351,3 +354,14 @@ def test_what_is_left_of_a_purged_thread_may_have_lost_its_origin(tmp_path: Path
             store.purge(name)
         assert store.verify() == []
         assert [entry.id for entry in z.path()] == ["root"]
+
+
+def test_what_cannot_be_counted_is_verified_all_the_same(copy: Path) -> None:
+    with closing(apsw.Connection(str(copy))) as db:
+        page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'records'").get)
+    with copy.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(bytes(4096))
+    with clew.open(copy) as store:
+        found = store.verify(progress=lambda *now: None)
+        assert found == store.verify() != []

@@ -30,6 +30,7 @@ BAD = {
     "a hash that is text": "UPDATE records SET hash = 'x' WHERE no >> 32 = 1",
     "a record's time that is text": "UPDATE records SET time_us = 'x' WHERE no >> 32 = 1",
     "a record's time after all years": "UPDATE records SET time_us = 1 << 62 WHERE no >> 32 = 1",
+    "an entry's id that is bytes": "UPDATE records SET id = x'ff' WHERE no = (1 << 32) + 2",
     "an entry without a kind": "UPDATE records SET kind = NULL WHERE no >> 32 = 1",
     "a type that is text": "UPDATE records SET type = 'x' WHERE no >> 32 = 1",
     "blobs that are a number": "UPDATE records SET blobs = x'01' WHERE no >> 32 = 1",
@@ -43,6 +44,12 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         for id in ("bad", "good", "fine"):
             thread = store.create(id, title="a title")
             thread.append("event", id)
+    run_loosely(file, BAD[request.param])
+    return file
+
+
+def run_loosely(file: Path, sql: str) -> None:
+    """Run what strict tables would refuse."""
     db = apsw.Connection(str(file))
     before = dict(db.execute("SELECT name, sql FROM sqlite_schema"))
     db.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
@@ -50,13 +57,12 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     db.execute("UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '')")
     db.close()
     db = apsw.Connection(str(file))
-    db.execute(BAD[request.param])
+    db.execute(sql)
     db.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
     db.executemany(
         "UPDATE sqlite_schema SET sql = ? WHERE name = ?", [(v, k) for k, v in before.items()]
     )
     db.close()
-    return file
 
 
 def test_a_bad_thread_is_named_and_the_others_are_listed(
@@ -87,6 +93,7 @@ def test_whatever_is_done_with_a_bad_thread_fails_as_ours(path: Path) -> None:
             lambda: list(store.get("bad").read()),
             lambda: store.get("bad").context(),
             lambda: store.get("bad").append("event", 2),
+            lambda: store.engine.append("bad", [clew.draft("event", 2)]),
             lambda: store.engine.segments("bad"),
             lambda: store.get("bad").fork(id="new"),
             lambda: store.engine.stats(),
@@ -118,6 +125,20 @@ def test_no_command_calls_it_a_mistake_of_clew(
     path: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_command(command, str(path), tmp_path, capsys)
+
+
+@pytest.mark.parametrize("column", ["hash = 'x'", "id = x'ff'", "time_us = 'soon'"])
+def test_nothing_is_appended_to_what_cannot_be_read(tmp_path: Path, column: str) -> None:
+    """The thread's row is from before its last entry, which says where the thread stands."""
+    file = tmp_path / "threads.db"
+    with clew.open(file) as store:
+        for n in range(3):
+            store.get_or_create("bad").append("event", n)
+    run_loosely(file, f"UPDATE records SET {column} WHERE no = (SELECT max(no) FROM records)")
+    with clew.open(file) as store, pytest.raises(clew.Corrupt):
+        store.engine.append("bad", [clew.draft("event", 3)])
+    with closing(apsw.Connection(str(file))) as db:
+        assert db.execute("SELECT count(*) FROM records").get == 3
 
 
 def test_an_error_that_is_kept_does_not_keep_the_log_from_being_emptied(path: Path) -> None:

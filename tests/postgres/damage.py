@@ -17,6 +17,7 @@ import clew
 from clew.core.checked_reads import check_reads
 from clew.core.engine import Engine
 from clew.core.model import Acquire, Problem
+from clew.engines.postgres.rows import to_bytes
 from clew.testing.cases.base import thread as draft_of
 
 LARGE = "a tool's output that becomes a blob\n" * 300
@@ -342,6 +343,19 @@ def files_of(dsn: str, thread: str, prefix: str) -> tuple[str, str, str, set[str
     beside = found[other][1]
     elsewhere = {id for id, files in found.items() if not {page, beside} & set(files)}
     return page, beside, other, elsewhere
+
+
+def values_of(dsn: str, hash: str) -> str:
+    """Where the bytes of a large blob are."""
+    sql = (
+        "SELECT pg_relation_filepath(c.reltoastrelid) FROM clew.blobs b"
+        " JOIN pg_class c ON c.oid = b.tableoid WHERE b.hash = %s"
+    )
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CHECKPOINT")
+        row = connection.execute(sql, (to_bytes(hash),)).fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def break_page(path: Path) -> None:

@@ -66,6 +66,16 @@ def test_a_store_is_made_through_a_pooler(
     postgres_cluster.drop_database(name)
 
 
+def test_tables_are_written_anew_through_a_pooler(
+    bouncer: Bouncer, postgres_cluster: Cluster, database: str, opened: Open
+) -> None:
+    """How long a table is waited for cannot be set: it would stay for the next client."""
+    store = opened(bouncer.dsn(database))
+    store.create("t").append("event", 1)
+    assert store.pack(shrink=True).complete
+    assert store.verify() == []
+
+
 def test_processes_and_threads_behind_a_pooler_lose_nothing(
     bouncer: Bouncer, postgres_cluster: Cluster, database: str, opened: Open, beside: clew.Store
 ) -> None:

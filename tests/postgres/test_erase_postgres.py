@@ -103,6 +103,13 @@ def test_a_purged_thread_is_in_no_table_after_shrinking(
     assert store.verify() == []
 
 
+def test_shrinking_ends_when_its_time_is_over(address: str, opened: Open) -> None:
+    store = opened(address)
+    store.create("t").append("event", "innocent")
+    done = store.pack(shrink=True, max_seconds=0)
+    assert (done.complete, done.shrunk_bytes, done.left_rows) == (False, 0, None)
+
+
 def test_rows_that_another_transaction_sees_are_counted(
     address: str, opened: Open, postgres_cluster: Cluster
 ) -> None:

@@ -99,6 +99,31 @@ def test_an_append_that_was_done_stands_although_others_went_on(
     assert [entry.body for entry in beside.get("t").path()] == ["before", "mine", "theirs"]
 
 
+def test_whether_it_was_written_is_unknown_if_the_second_try_is_refused(
+    store: clew.Store, beside: clew.Store, proxy: Proxy, postgres_cluster: Cluster, database: str
+) -> None:
+    """Of the second try nothing is left; of the first one there may be."""
+    thread = store.create("t")
+    proxy.cut_after(b"mine", close=False)
+    errors: list[clew.ClewError] = []
+
+    def write() -> None:
+        with pytest.raises(clew.ClewError) as caught:
+            thread.append("event", "mine")
+        errors.append(caught.value)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    proxy.wait_for_cut()
+    postgres_cluster.sql("ALTER TABLE clew.threads RENAME TO away", database=database)
+    proxy.heal()
+    proxy.cut()
+    writer.join(60)
+    assert [(error.committed, error.fields["committed"]) for error in errors] == [(None, None)]
+    postgres_cluster.sql("ALTER TABLE clew.away RENAME TO threads", database=database)
+    assert [entry.body for entry in beside.get("t").path()] == ["mine"]
+
+
 def test_an_append_that_was_not_done_is_judged_anew(
     store: clew.Store, beside: clew.Store, proxy: Proxy
 ) -> None:

@@ -49,6 +49,12 @@ def as_role(address: str, role: str) -> str:
     return re.sub("//[^@]*@", f"//{role}@", address)
 
 
+def test_a_store_that_is_only_looked_at_is_not_written_anew(address: str, opened: Open) -> None:
+    for options in ({}, {"shrink": True}):
+        with pytest.raises(clew.ReadOnly):
+            opened(address, readonly=True).pack(**options)
+
+
 @pytest.mark.parametrize("role", [READER, SLEEPER])
 def test_a_role_that_may_only_read_can_look_at_everything(
     address: str, opened: Open, role: str

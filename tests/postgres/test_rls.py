@@ -337,6 +337,23 @@ def test_switching_it_on_does_not_make_everybody_wait_for_one_who_takes_long(
     secure(server_address, Grant(ACME, "acme"))
 
 
+def test_a_full_disk_in_the_middle_of_granting_is_no_refusal_of_the_role(
+    server_address: str, connect: Callable[..., Any]
+) -> None:
+    owner = connect("postgres")
+    owner.execute(
+        "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'no room' USING ERRCODE = 'disk_full'; END $$"
+    )
+    owner.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON clew.namespaces"
+        " FOR EACH ROW EXECUTE FUNCTION public.refuse()"
+    )
+    with pytest.raises(Unavailable, match="no room"):
+        secure(server_address, Grant(ACME, "acme"))
+    assert owner.execute("SELECT to_regclass('clew.grants')").fetchone() == (None,)
+
+
 def test_only_the_owner_can_switch_it_on(server_address: str, connect: Callable[..., Any]) -> None:
     connect("postgres").execute(f"GRANT USAGE ON SCHEMA clew TO {ACME}")
     connect("postgres").execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA clew TO {ACME}")

@@ -131,6 +131,17 @@ def test_nobody_listens() -> None:
     refused(clew.Unavailable, "is the server running there", address)
 
 
+def test_a_maintenance_of_a_server_that_is_not_there() -> None:
+    address = f"postgresql://postgres@127.0.0.1:{free_port()}/postgres"
+    with pytest.raises(clew.Unavailable, match="is the server running there"):
+        maintenance(address).migrate()
+
+
+def test_a_maintenance_looks_at_no_store_of_another_engine(server: Cluster, name: str) -> None:
+    with clew.open("memory:") as store, pytest.raises(clew.Unsupported, match="MemoryEngine"):
+        maintenance(server.dsn(name)).examine(store.engine)
+
+
 @pytest.mark.parametrize(
     "says",
     [
@@ -308,6 +319,18 @@ def test_a_schema_that_is_dropped_under_an_open_store(
             call()
 
 
+def test_a_new_connection_to_a_schema_that_was_dropped_says_the_same(
+    server: Cluster, name: str, opened: Open
+) -> None:
+    """It prepares statements that cannot be prepared any more, before the first call."""
+    store = opened(server.dsn(name))
+    store.create("t")
+    server.sql("DROP SCHEMA clew CASCADE", database=name)
+    store.engine._connections._pool.drain()  # type: ignore[attr-defined]
+    with pytest.raises(clew.Unsupported, match="open the store again"):
+        store.get("t")
+
+
 # --- making it -------------------------------------------------------------------------------
 
 
@@ -331,6 +354,49 @@ def test_many_who_open_a_fresh_database_at_once_make_one_store(server: Cluster, 
         ("n0",),
         ("n1",),
     ]
+
+
+@pytest.mark.parametrize("version", [len(migrations.migrations("postgres")), 99])
+def test_a_worker_that_waits_for_the_migration_of_another_takes_what_that_has_made(
+    version: int, server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _older(server, name, monkeypatch)
+    outcomes: list[BaseException | str] = []
+
+    def start() -> None:
+        try:
+            with clew.open(server.dsn(name), busy_seconds=60) as store:
+                outcomes.append(store.get("t").id)
+        except clew.ClewError as error:
+            outcomes.append(error)
+
+    with psycopg.connect(server.dsn(name)) as other:
+        other.execute("LOCK TABLE clew.format IN SHARE ROW EXCLUSIVE MODE")
+        other.execute("UPDATE clew.format SET version = %s", (version,))
+        worker = threading.Thread(target=start)
+        worker.start()
+        query = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s"
+        wait_until(lambda: bool(server.sql(query, name)), "it waits for the lock")
+        other.commit()
+        worker.join(60)
+    if version == 99:
+        assert [type(outcome) for outcome in outcomes] == [clew.FormatTooNew]
+    else:
+        assert outcomes == ["t"]
+    assert server.sql("SELECT version FROM clew.format", database=name) == [(version,)]
+    assert server.sql(SET, database=name) != [("l",)], "nothing was migrated twice"
+
+
+def test_a_function_of_others_with_the_name_of_ours_is_left_alone(
+    server: Cluster, name: str
+) -> None:
+    server.sql(
+        "CREATE SCHEMA clew; CREATE FUNCTION clew.now_us() RETURNS bigint LANGUAGE sql"
+        " AS 'SELECT 1::bigint'",
+        database=name,
+    )
+    refused(clew.ClewError, "now_us", server.dsn(name))
+    assert server.sql("SELECT clew.now_us()", database=name) == [(1,)]
 
 
 @pytest.mark.parametrize("tag", sample(["CREATE FUNCTION", "CREATE TABLE"], 2))
@@ -468,6 +534,18 @@ def test_a_migration_does_not_keep_writers_waiting_for_a_long_transaction(
     store = opened(server.dsn(name))
     assert server.sql("SELECT version FROM clew.format", database=name) == [(4,)]
     assert [entry.id for entry in store.get("t").path()] == ["old"]
+
+
+def test_a_look_at_a_store_that_others_hold_ends_in_time(
+    server: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clew.open(server.dsn(name)).close()
+    monkeypatch.setattr("clew.engines.postgres.migrate.LOOK_SECONDS", 0.5)
+    with psycopg.connect(server.dsn(name)) as other:
+        other.execute("LOCK TABLE clew.format")
+        with pytest.raises(clew.Unavailable, match=r"no answer within 0\.5 s") as caught:
+            maintenance(server.dsn(name)).migrate(dry_run=True)
+    assert caught.value.committed is False
 
 
 def test_a_server_without_lz4_keeps_its_own_compression(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 
@@ -13,6 +14,7 @@ from servers.cluster import Cluster
 from servers.processes import wait_until
 
 import clew
+from clew.engines.postgres import blobs, lookup
 from clew.engines.postgres import wire as wire_
 from clew.engines.postgres import write as write_
 from clew.engines.postgres.leases import lease_check
@@ -118,6 +120,17 @@ def test_a_server_that_stays_away_is_an_error_that_says_so(
         assert caught.value.retryable
     fragile.start()
     assert store.engine.append("t", [draft])[0].seq == 1, "the same handle goes on"
+
+
+def test_a_check_of_a_server_that_is_away_says_so(
+    fragile: Cluster, address: str, opened: Open
+) -> None:
+    store = opened(address, busy_seconds=1)
+    fragile.stop()
+    with pytest.raises(clew.Unavailable, match="cannot be reached"):
+        store.verify()
+    fragile.start()
+    assert store.verify() == []
 
 
 def test_a_writer_whom_others_always_outrun_gives_up_in_time(
@@ -291,6 +304,32 @@ def test_a_failure_that_says_try_again_is_tried_again(
     assert [record.seq for record in thread.read()] == [1, 2]
 
 
+def test_a_failure_that_always_says_try_again_ends_at_the_deadline(
+    postgres_cluster: Cluster, database: str, opened: Open
+) -> None:
+    store = opened(postgres_cluster.dsn(database), busy_seconds=0.5)
+    thread = store.create("t")
+    before_each_record(postgres_cluster, database, "RAISE 'not now' USING ERRCODE = '40001'")
+    with pytest.raises(clew.Unavailable, match="not now") as caught:
+        thread.append("event", 1)
+    assert (caught.value.committed, caught.value.retryable) == (False, True)
+    assert thread.path() == []
+
+
+def test_writers_of_one_thread_wait_for_each_other_no_longer_than_they_may(
+    postgres_cluster: Cluster, database: str, opened: Open
+) -> None:
+    store = opened(postgres_cluster.dsn(database), busy_seconds=0.2)
+    thread = store.create("t")
+    with (
+        store.engine._book.heads.write_lock("t"),  # type: ignore[attr-defined]
+        pytest.raises(clew.Unavailable, match="other writers of 't'") as caught,
+    ):
+        thread.append("event", 1)
+    assert (caught.value.committed, caught.value.retryable) == (False, True)
+    assert thread.append("event", 2).seq == 1
+
+
 def test_a_lock_that_is_never_let_go_ends_at_the_deadline(
     postgres_cluster: Cluster, database: str, opened: Open, other: psycopg.Connection
 ) -> None:
@@ -352,6 +391,47 @@ def test_a_store_closes_while_others_wait(
         store.close()
 
     together(close, *[write] * 4)
+
+
+def test_a_pool_that_another_thread_has_just_closed_is_a_closed_store(
+    postgres_cluster: Cluster, database: str, opened: Open
+) -> None:
+    store = opened(postgres_cluster.dsn(database))
+    store.engine._connections._pool.close()  # type: ignore[attr-defined]
+    with pytest.raises(clew.Closed):
+        store.create("t")
+
+
+def test_where_many_threads_are_written_no_more_than_some_are_remembered(
+    postgres_cluster: Cluster, database: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "REMEMBERED_MAX", 2)
+    store = opened(postgres_cluster.dsn(database))
+    threads = [store.create(f"t{n}") for n in range(4)]
+    for n in range(2):
+        for thread in threads:
+            thread.append("event", n)
+    heads = store.engine._book.heads  # type: ignore[attr-defined]
+    assert [heads.guess(thread.id) is None for thread in threads] == [True, True, False, False]
+    assert [[e.body for e in thread.path()] for thread in threads] == [[0, 1]] * 4
+
+
+def test_a_batch_that_is_too_long_for_one_statement_puts_its_blobs_first(
+    postgres_cluster: Cluster, database: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(postgres_cluster.dsn(database))
+    thread = store.create("t")
+    monkeypatch.setattr(blobs, "LOAD_BYTES", 50_000)
+    bodies = [random.Random(n).randbytes(30_000).hex() for n in range(3)]
+    statements: list[int] = []
+    put = blobs.columns
+    monkeypatch.setattr(
+        blobs, "columns", lambda packed: statements.append(len(packed)) or put(packed)
+    )
+    thread.append([clew.draft("event", body) for body in bodies])
+    assert statements == [1, 1, 1, 0], "one each, and the append refers to them"
+    assert [entry.body for entry in thread.path()] == bodies
+    assert store.verify() == []
 
 
 @pytest.mark.parametrize(

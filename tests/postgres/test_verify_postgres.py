@@ -17,6 +17,7 @@ from servers.processes import wait_until
 import clew
 from clew.engines.postgres import table_streams as streams
 from clew.engines.postgres.table_streams import Moment
+from clew.engines.postgres.wire import Wire
 from clew.upkeep.repair import repair
 
 
@@ -232,6 +233,12 @@ def test_keys_that_are_no_text_any_more_are_problems(copy: Damaged, table: str, 
     assert copy.problems("acme") != []
 
 
+def test_a_holder_that_is_no_text_any_more_is_a_problem(copy: Damaged) -> None:
+    copy.change("UPDATE {threads} SET owner = '\\xff'::bytea::text WHERE id = 'f' AND space = 1")
+    found = copy.problems()
+    assert [(p.code, p.thread) for p in found] == [("damaged_lease", "f")], found
+
+
 def test_facts_of_the_wrong_kind_are_problems_and_no_accident(copy: Damaged) -> None:
     for value in ("5", "[[1]]", "{", "[" * 3000, '"\\\\ud800"'):
         for key in ("tags", "status", "archived", "deleted_us"):
@@ -433,6 +440,28 @@ def test_a_lost_connection_is_trouble_and_not_damage(
         assert store.verify() == []
 
 
+def test_a_connection_that_is_lost_on_damage_is_trouble(copy: Damaged) -> None:
+    """The other parts could not be asked for any more, so nothing would be known of them."""
+    copy.run("ALTER TABLE clew.blobs RENAME COLUMN hash TO other")
+    execute = Wire.execute
+
+    def cut(wire: Wire, query: Any, *rest: Any, **options: Any) -> Any:
+        if query == "ROLLBACK TO SAVEPOINT readable":
+            copy.cut()
+        return execute(wire, query, *rest, **options)
+
+    with mock.patch.object(Wire, "execute", cut), pytest.raises(clew.ClewError) as caught:
+        copy.problems()
+    assert not isinstance(caught.value, clew.Corrupt)
+
+
+def test_a_table_that_others_hold_is_waited_for_and_no_damage(copy: Damaged) -> None:
+    with clew.open(copy.dsn, busy_seconds=1) as store, copy.connection.transaction():
+        copy.connection.execute("LOCK TABLE clew.blobs")
+        with pytest.raises(clew.Unavailable, match="did not answer in time"):
+            store.verify()
+
+
 def test_a_role_without_rights_is_told_so(copy: Damaged, postgres_cluster: Cluster) -> None:
     copy.run("CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA clew TO looker;"
              "GRANT SELECT ON clew.format, clew.namespaces TO looker")  # fmt: skip
@@ -467,6 +496,56 @@ def test_a_server_that_cannot_read_a_page_hides_only_what_is_on_it(tmp_path: Any
     elsewhere -= {"f", "ff"}  # forks of t, which end where they began
     assert len(elsewhere) > 3
     assert not elsewhere & {p.thread for p in found}, found
+
+
+def test_a_blob_that_the_server_cannot_read_hides_no_other(tmp_path: Any) -> None:
+    """They are asked for many at a time, and one by one where that fails."""
+    with Cluster(tmp_path) as server:
+        address = server.dsn(server.create_database())
+        with clew.open(address) as store:
+            hashes = [store.blobs.put(damage.noise(60_000, n)) for n in range(4)]
+        file = damage.values_of(address, hashes[0])
+        server.stop()
+        damage.break_page(server.data / file)
+        server.start()
+        with clew.open(address) as store:
+            told: list[tuple[int, int]] = []
+            (found,) = store.verify(progress=lambda *now: told.append(now))
+            assert store.verify(quick=True) == []
+    assert (found.code, found.thread) == ("damaged_blob", None)
+    assert found.blob == hashes[0]
+    assert told[-1] == (4, 4)
+
+
+# Each as a server would answer whose index has lost its order: what is after a place begins anew.
+DISORDER = [
+    ("scan_blob_sizes", "b.hash > $2", "$2 IS NOT NULL", {"unreadable"}),
+    ("scan_threads", "t.no > $2", "$2 IS NOT NULL", {"unreadable"}),
+    ("scan_tags", "(t.thread, t.tag) > ($2, $3)", "$2 + length($3) IS NOT NULL", set[str]()),
+]
+
+
+@pytest.mark.parametrize(("function", "after", "anew", "codes"), DISORDER)
+def test_pages_that_lead_nowhere_are_not_read_for_ever(
+    copy: Damaged, function: str, after: str, anew: str, codes: set[str]
+) -> None:
+    query = "SELECT pg_get_functiondef(%s::regproc)"
+    row = copy.connection.execute(query, (f"clew.{function}",)).fetchone()
+    assert row is not None
+    assert after in row[0]
+    copy.run(row[0].replace(after, anew))
+    with mock.patch.object(streams, "PAGE_ROWS", 3):
+        found = [problem for problem in copy.problems() if function not in problem.message]
+    assert {problem.code for problem in found} == codes, found
+    for problem in found:
+        assert "not in order" in problem.message
+
+
+def test_what_cannot_be_counted_is_verified_all_the_same(copy: Damaged) -> None:
+    copy.run("ALTER TABLE clew.threads RENAME COLUMN seq TO other")
+    found = copy.store().verify(progress=lambda *now: None)
+    assert "threads cannot be read further" in found[-1].message, found
+    assert found == copy.problems()
 
 
 # --- what is left of purged threads ---
@@ -517,6 +596,12 @@ def test_segments_in_a_circle_are_refused_and_not_followed_for_ever(copy: Damage
         for call in (lambda: store.get("ff").path(), lambda: store.purge("t")):
             with pytest.raises(clew.Corrupt, match="clew verify"):
                 call()
+
+
+def test_a_segment_whose_first_entry_is_gone_is_damage(copy: Damaged) -> None:
+    copy.change("DELETE FROM {records} WHERE id = 'r'")
+    with pytest.raises(clew.Corrupt, match="a segment begins here"):
+        copy.store().engine.segments("t")
 
 
 def test_a_server_is_not_repaired_but_restored(copy: Damaged) -> None:

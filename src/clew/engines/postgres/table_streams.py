@@ -91,8 +91,9 @@ class Moment:
     def _ask(self, sql: str, bindings: tuple[Any, ...]) -> list[Row]:
         try:
             return self._wire.every(sql, bindings)
-        except UnicodeDecodeError:
-            # Asked again, with text taken as it is: one bad value must not hide a page of rows.
+        except Corrupt:
+            # It was no UTF-8. Asked again, with text taken as it is: one bad value must not hide a
+            # page of rows.
             cursor = self._wire.cursor(binary=True)
             cursor.adapters.register_loader("text", _AnyText)
             return cursor.execute(sql, bindings).fetchall()

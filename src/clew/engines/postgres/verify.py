@@ -121,11 +121,11 @@ class _Check:
         after = b""
         sql = "SELECT * FROM clew.scan_blob_sizes(%s, %s, %s)"
         while page := self._moment.every(sql, self._book.space, after, PAGE_ROWS):
-            for hashes in _batches([(hash, size) for hash, size in page]):
-                yield from self._check_blobs(hashes)
             last = max(hash for hash, _ in page)
             if last <= after:
                 raise Corrupt(self._moment.place, "the rows of blobs are not in order")
+            for hashes in _batches([(hash, size) for hash, size in page]):
+                yield from self._check_blobs(hashes)
             after = last
 
     def _check_blobs(self, hashes: list[bytes]) -> Iterator[Problem]:
@@ -164,13 +164,13 @@ class _Check:
             _FullRow(*row)
             for row in self._moment.every(_THREADS, self._book.space, after, PAGE_ROWS)
         ]:
+            last = max(row.no for row in page)
+            if last <= after:
+                raise Corrupt(self._moment.place, "the rows of threads are not in order")
             sources = self._sources([row.source for row in page if row.source is not None])
             for row in page:
                 source = None if row.source is None else sources.get(row.source)
                 yield from self._check_thread(row, tables, source)
-            last = max(row.no for row in page)
-            if last <= after:
-                raise Corrupt(self._moment.place, "the rows of threads are not in order")
             after = last
         for table in tables:
             if count := table.end():

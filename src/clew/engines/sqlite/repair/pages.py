@@ -68,7 +68,7 @@ class Pages:
         last = -1
         for begin, end in list(extents(self._descriptor)):
             for start in range(begin - begin % PAGE_BYTES, end, PAGE_BYTES):
-                if start > last:
+                if start > last:  # one way: here no file has holes smaller than a page
                     yield start
                     last = start
 
@@ -107,9 +107,7 @@ class Pages:
 
 
 def child_pointers(page: bytes, head: int) -> list[int]:
-    """Where the numbers of the pages below stand in an inner page of a table; none in a leaf."""
-    if page[head] == _LEAF:
-        return []
+    """Where the numbers of the pages below stand in an inner page of a table."""
     count = int.from_bytes(page[head + 3 : head + 5], "big")
     cells = (head + 12 + 2 * n for n in range(count))
     return [*(int.from_bytes(page[at : at + 2], "big") for at in cells), head + 8]

@@ -194,8 +194,13 @@ class SQLiteSalvage:
         for row in found.values():
             if row.origin_no is not None and row.origin:
                 called.setdefault(row.origin_no >> 32, {})[row.origin] = None
-        taken: set[tuple[int, str]] = set()
+        # Whose hash proves its id keeps it: its moves and facts are good under no other one.
+        right = [row for row in found.values() if row.hash and self._matches(row, row.id)]
+        proved = {row.no for row in right}
+        taken = {(row.space, row.id) for row in right if row.shelf != PURGED}
         for row in found.values():
+            if row.no in proved:
+                continue
             self._settle(row, found, list(called.get(row.no, ())))
             if row.shelf != PURGED and (row.space, row.id) in taken:
                 row.id = f"{row.id} (no. {row.no})"
@@ -365,14 +370,11 @@ class SQLiteSalvage:
 
     def record(self, name: str, row: Row) -> Record:
         try:
-            record = record_rows.to_record(self._db, name, row)
+            return record_rows.to_record(self._db, name, row)
         except UNREADABLE:
             if self._rescued is None:
                 raise
-            record = record_rows.to_record(self._rescued, name, row)
-        if not isinstance(record.id, str):
-            raise TypeError("its row has values of the wrong type")
-        return record
+            return record_rows.to_record(self._rescued, name, row)
 
     def hashes_elsewhere(self, id: str) -> tuple[str, ...]:
         """The hashes of entries with this id, in any thread."""
