@@ -793,3 +793,47 @@ def test_an_errand_at_which_sqlite_fails_is_refused_alone(path: Path) -> None:
         False,
     ]
     assert bodies(path) == ["front", "fits", "fails"]
+
+
+def test_an_errand_that_ends_the_transaction_ends_it_for_all_who_were_in_it(path: Path) -> None:
+    """At some errors SQLite takes everything back by itself: then nothing was written for anyone."""
+    with clew.open(path) as store:
+        front = Front(path)
+        engine: Any = front.store.engine
+        append = engine._append
+
+        def fail(db: connections.apsw.Connection, asked: guests.Append) -> object:
+            if asked.drafts[0].data == b'"ends it"':
+                db.execute("ROLLBACK")
+                raise connections.apsw.FullError("database or disk is full")
+            return append(db, asked)
+
+        engine._append = fail
+
+        def lead() -> None:
+            with pytest.raises(clew.Unavailable, match="the disk"):
+                front.store.get("t").append("event", "front")
+
+        with front.store, in_thread(lead):
+            assert front._reached.wait(60)
+            with in_thread(lambda: store.get("t").append("event", "ends it")):
+                until(lambda: waiting(path) == 1)
+                front.go()
+        assert [guest.answer for guest in front.guests] == [guests.REFUSED]
+    assert bodies(path) == ["ends it"]
+
+
+def test_only_one_process_copies_a_long_log(path: Path) -> None:
+    other = opened(path)
+    with clew.open(path) as store:
+        thread = store.get("t")
+        thread.append("event", "opens the log")
+        log = store.engine._connections.log  # type: ignore[attr-defined]
+        log._limit = 1
+        assert other.begin_work()
+        thread.append("event", "while another is at it")
+        assert log.is_long
+        other.end_work()
+        thread.append("event", "when it is done")
+        assert not log.is_long
+    other.close()
