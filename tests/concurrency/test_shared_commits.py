@@ -796,7 +796,7 @@ def test_an_errand_at_which_sqlite_fails_is_refused_alone(path: Path) -> None:
 
 
 def test_an_errand_that_ends_the_transaction_ends_it_for_all_who_were_in_it(path: Path) -> None:
-    """At some errors SQLite takes everything back by itself: then nothing was written for anyone."""
+    """At some errors SQLite takes everything back by itself: nothing was written for anyone."""
     with clew.open(path) as store:
         front = Front(path)
         engine: Any = front.store.engine

@@ -456,3 +456,23 @@ def test_packing_beside_writers_of_other_processes_loses_nothing(tmp_path: Path)
             assert [entry.body["n"] for entry in store.get(name).path()] == list(range(400))
         assert store.verify() == []
     assert [writer.returncode for writer in writers] == [0, 0]
+
+
+@pytest.mark.parametrize("poisons", [False, True])
+def test_a_file_that_could_not_be_shrunk_is_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch, poisons: bool
+) -> None:
+    def fail(db: object) -> None:
+        raise apsw.IOError("disk I/O error") if poisons else apsw.FullError("disk is full")
+
+    monkeypatch.setattr(packing, "shrink", fail)
+    with clew.open(path) as store:
+        with pytest.raises(clew.Unavailable) as caught:
+            store.pack(shrink=True)
+        assert caught.value.retryable != poisons
+        if poisons:
+            with pytest.raises(clew.Closed, match="what is on disk is unknown"):
+                store.get("t").path()
+    with clew.open(path) as store:
+        assert len(store.get("t").path()) == ENTRIES
+        assert store.verify() == []
