@@ -197,7 +197,7 @@ REASONS: dict[tuple[str, str, str], str] = {
         "1024 is 1025",
     ): "about so much",
     (
-        "context/recall",
+        "context/projection",
         "_ENTRY_BYTES = 1000  # what an entry takes beside its body, about",
         "1000 is 1001",
     ): "about so much",
