@@ -55,11 +55,14 @@ def test_calls_that_end_together_wake_the_loop_once(workers: hops._Workers) -> N
 
     async def story() -> None:
         tasks = [asyncio.create_task(hop(call, number)) for number in range(count)]
-        await asyncio.sleep(0.05)
+        while workers._unfinished < count:
+            await asyncio.sleep(0)
         before = loop.wakings
         go.set()
         gone.wait()  # the loop stands still meanwhile, as it does while it is busy
-        time.sleep(0.2)
+        end = time.monotonic() + 60
+        while len(hops._boxes[loop]._finished) < count and time.monotonic() < end:
+            time.sleep(0.001)
         assert loop.wakings - before == 1
         assert await asyncio.gather(*tasks) == [*range(count)]
 
