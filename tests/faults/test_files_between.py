@@ -223,6 +223,20 @@ def test_a_thread_that_is_made_meanwhile_is_not_taken_for_a_wrong_index(root: Pa
         assert {info.id for info in store.list().items} == {"t", "f", "new"}
 
 
+def test_a_thread_that_grows_meanwhile_is_not_taken_for_a_wrong_index(root: Path) -> None:
+    """The index knows more of it by then than was read."""
+    grown = []
+    with opened(root) as other, opened(root) as store:
+
+        def grow(done: int, of: int) -> None:
+            if done == of and not grown:
+                grown.append(other.get("t").append("event", 1))
+                other.list()
+
+        assert list(store.engine.check(progress=grow)) == []
+        assert grown
+
+
 def test_verify_that_may_not_open_more_files_does_not_call_a_blob_damaged(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

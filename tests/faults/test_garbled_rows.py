@@ -18,6 +18,7 @@ import pytest
 import clew
 from clew.core.errors import ClewError
 from clew.core.model import Acquire
+from clew.engines.shared.tables import rows
 from clew.upkeep.repair import repair
 
 LARGE = "a large body " * 2000
@@ -168,6 +169,33 @@ def test_an_error_that_is_kept_does_not_keep_the_log_from_being_emptied(
         idle = store.engine._connections._idle  # type: ignore[attr-defined]
         assert [db.txn_state() for db in idle] == [apsw.SQLITE_TXN_NONE] * len(idle)
     assert len(kept) == 3
+
+
+@pytest.mark.parametrize("door", [rows.one, rows.every, rows.value, rows.each])
+def test_garbled_text_is_damage_by_whichever_door_it_comes(door: Callable[..., Any]) -> None:
+    with closing(apsw.Connection(":memory:")) as db, pytest.raises(clew.Corrupt, match="UTF-8"):
+        found = door(db, f"SELECT {GARBLED}")
+        list(found)
+
+
+def test_a_purge_in_a_circle_of_forks_ends_and_takes_nothing_that_others_need(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        thread.append("event", 1, id="a")
+        fork = thread.fork(at="a", id="f")
+        fork.append("event", 2, id="b")
+        fork.fork(at="b", id="g")
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute(
+            "UPDATE threads SET origin = 'f', origin_entry = 'b',"
+            " origin_no = (SELECT no FROM records WHERE id = 'b') WHERE id = 't'"
+        )
+    with clew.open(path) as store:
+        assert store.purge("t").kept_for == ("f", "g")
+        assert [entry.id for entry in store.get("g").path()] == ["a", "b"]
 
 
 PAGE_BYTES = 4096

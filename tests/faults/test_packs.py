@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import clew
 from clew.engines.shared.compression import compress_run, decompress_run
-from clew.engines.shared.tables import packs
+from clew.engines.shared.tables import packs, rows
 from clew.engines.sqlite import pack as packing
 from clew.upkeep.repair import repair
 
@@ -327,6 +327,23 @@ def test_large_entries_make_small_runs_and_a_run_ends_before_a_pack(tmp_path: Pa
 
 
 CJK = "".join(map(chr, range(0x4E00, 0x9FFF)))
+
+
+def test_a_run_does_not_reach_over_a_pack_that_was_made_before(tmp_path: Path) -> None:
+    """A pack holds one range: with rows from both sides of another one it would cover that."""
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        for n in range(ENTRIES):
+            thread.append("user_message", body(n))
+        behind = packing.Place(1, rows.number(1, 100))
+        first = store.engine.pack(tail=1, idle_seconds=0, after=str(behind))
+        assert first.entries == ENTRIES - 101
+        for n in range(ENTRIES, ENTRIES + 100):
+            thread.append("user_message", body(n))
+        before_and_behind = store.engine.pack(tail=1, idle_seconds=0)
+        assert (before_and_behind.entries, before_and_behind.packs) == (200, 2)
+        assert store.verify() == []
+        assert [entry.body for entry in thread.path()] == [body(n) for n in range(ENTRIES + 100)]
 
 
 def test_a_damaged_pack_in_a_file_with_a_broken_page_costs_no_other(path: Path) -> None:

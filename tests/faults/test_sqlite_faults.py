@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -95,6 +96,49 @@ def test_a_full_disk_refuses_cleanly_and_works_again_with_space(
     assert thread.path() == [first, second]
     assert store.verify() == []
     store.close()
+
+
+def test_a_full_disk_is_not_taken_for_a_file_without_numbers(path: Path) -> None:
+    """SQLite has one error for both, and only the other one asks for a repair."""
+    with clew.open(path) as store:
+        store.create("t")
+        own = store.engine._connections
+        with own.write_lock:
+            pages = own.writer().pragma("page_count")
+            own.writer().pragma("max_page_count", pages)
+        with pytest.raises(Unavailable, match="full") as caught:
+            for _ in range(1000):
+                store.create()
+        assert caught.value.committed is False
+        with own.write_lock:
+            own.writer().pragma("max_page_count", 2 * pages)
+        assert store.create("u").id == "u"
+        assert store.verify() == []
+
+
+def test_a_reader_that_goes_on_does_not_keep_a_purge_from_ending(path: Path) -> None:
+    with clew.open(path, busy_seconds=0.05) as store, closing(apsw.Connection(str(path))) as other:
+        store.create("t").append("event", "secret")
+        other.execute("BEGIN")
+        assert other.execute("SELECT count(*) FROM records").get == 1
+        assert store.purge("t").log_bytes > 0, "the log cannot be emptied yet"
+        other.execute("COMMIT")
+        assert store.verify() == []
+
+
+def test_who_comes_to_write_when_the_store_is_closed_is_told_so(path: Path) -> None:
+    with clew.open(path) as store:
+        own = store.engine._connections
+        with own.write_lock:
+            own.writer()
+    with own.write_lock, pytest.raises(Closed):
+        own.writer()
+
+
+def test_a_log_that_is_gone_has_nothing_to_sync(path: Path) -> None:
+    with clew.open(path) as store:
+        store.create("t")
+    store.engine._connections.sync_log()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

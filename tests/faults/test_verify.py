@@ -356,6 +356,29 @@ def test_what_is_left_of_a_purged_thread_may_have_lost_its_origin(tmp_path: Path
         assert [entry.id for entry in z.path()] == ["root"]
 
 
+def test_what_is_left_may_hang_past_an_origin_of_which_only_another_part_is_left(
+    tmp_path: Path,
+) -> None:
+    """`q` begins where nothing is any more, in a thread that a fork of its other root keeps."""
+    with clew.open(tmp_path / "threads.db") as store:
+        o = store.create("o")
+        o.append("event", "a", id="a")
+        p = o.fork(at="a", id="p")
+        p.append("event", "b", id="b")
+        q = p.fork(at="b", id="q")
+        q.move("a")
+        q.append("event", "x", id="x")
+        z = q.fork(at="x", id="z")
+        p.move(None)
+        p.append("event", "root", id="root")
+        w = p.fork(at="root", id="w")
+        for name in ("q", "p", "o"):
+            assert store.purge(name).kept == 1
+            assert store.verify() == []
+        assert [entry.body for entry in z.path()] == ["a", "x"]
+        assert [entry.body for entry in w.path()] == ["root"]
+
+
 def test_what_cannot_be_counted_is_verified_all_the_same(copy: Path) -> None:
     with closing(apsw.Connection(str(copy))) as db:
         page = int(db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'records'").get)

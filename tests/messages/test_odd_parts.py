@@ -59,6 +59,16 @@ def test_calls_are_equal_however_their_arguments_were_spelled() -> None:
         assert one != other
 
 
+@pytest.mark.parametrize("given", ["null", "", None, {}])
+def test_a_call_without_arguments_is_one_with_an_empty_object(given: Any) -> None:
+    """A model that calls a tool without any may spell that so, and no provider takes null back."""
+    said = Message(role="assistant", parts=(ToolCall("c", "run", given),))
+    written = messages.write("anthropic", [said])
+    (message,) = written.messages
+    assert message["content"] == [{"type": "tool_use", "id": "c", "name": "run", "input": {}}]
+    assert written.losses == ()
+
+
 def test_arguments_that_are_a_text_are_not_read_as_json() -> None:
     """No provider writes them so, but damage and other programs may."""
     call = {"functionCall": {"id": "c", "name": "run", "args": '{"a": 1}'}}

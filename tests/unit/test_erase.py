@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -425,6 +428,42 @@ def test_only_a_receipt_has_what_was_removed() -> None:
         assert receipt is not None
         said = [entry for entry in store.get("t").read() if isinstance(entry, Entry)]
         assert receipt.id not in str(said)
+
+
+@pytest.mark.parametrize("erased", ["before", "broken", "behind"])
+def test_a_damaged_body_keeps_nothing_from_being_erased(
+    address: Address, tmp_path: Path, erased: str
+) -> None:
+    place = address("store")
+    if place == "memory:":
+        pytest.skip("nothing of it lies where it could be damaged")
+    with clew.open(place) as store:
+        thread = store.create("t", title="A plain title")
+        thread.append_message({"role": "assistant", "content": WORD}, id="before")
+        thread.append("note", os.urandom(100_000).hex(), id="broken")
+        thread.append_message({"role": "assistant", "content": WORD}, id="behind")
+    _damage_blobs(tmp_path / "store")
+    with clew.open(place) as store:
+        receipt = store.erase("t", [erased])
+        assert [(one.thread, one.entry) for one in receipt.entries] == [("t", erased)]
+        assert receipt.left == ()
+        # What else may say it is told as far as it can be read, and of the rest that it cannot.
+        others = {"before": {"behind"}, "behind": {"before"}, "broken": set()}[erased]
+        broken = {record for record in ("no. 3",) if erased != "broken"}
+        assert {one.record for one in receipt.repeats} == others | broken
+        assert store.get("t").get(erased).tombstone is not None
+        damaged = [problem.entry for problem in store.verify() if problem.code == "damaged_body"]
+        assert damaged == ([] if erased == "broken" else ["broken"])
+
+
+def _damage_blobs(place: Path) -> None:
+    if place.is_file():
+        with closing(apsw.Connection(str(place))) as db:
+            db.execute("UPDATE blobs SET data = zeroblob(length(data))")
+        return
+    for file in (place / "blobs").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"nothing")
 
 
 # --- what repeats it ---

@@ -430,6 +430,26 @@ def stored(thread: clew.Thread, format: str, events: list[Any]) -> list[Any]:
                 *[{"type": "response.output_item.added", "output_index": 9, "item": {}}] * 2,
             ],
         ),
+        *(
+            (
+                "openai-responses",
+                [
+                    STREAMS["openai-responses"]["text"][0],
+                    {
+                        "type": "response.output_item.added",
+                        "output_index": 9,
+                        "item": {"type": "message"},
+                    },
+                    {
+                        "type": "response.output_text.delta",
+                        "output_index": 9,
+                        "content_index": number,
+                        "delta": "x",
+                    },
+                ],
+            )
+            for number in (None, -1, "0")
+        ),
         ("anthropic", [{"type": "content.delta"}]),
         ("gemini", [{"candidates": ["text"]}]),
         ("gemini", [{"candidates": [{"content": {"parts": "text"}}]}]),

@@ -292,6 +292,10 @@ def test_the_neutral_view_of_a_message_tells_the_same(case: str) -> None:
         assert messages.read(format, body)[-1].usage == told.usage
 
 
+def test_what_is_no_usage_of_codex_is_none() -> None:
+    assert [messages.read_usage("codex", odd) for odd in (None, 7, "many", [])] == [None] * 4
+
+
 def test_every_format_with_a_usage_has_a_case_here() -> None:
     every = (*messages.FORMATS, *messages.FRAMEWORKS)
     assert {f for f in every if messages.counter(f)} <= {f for f, _, _ in CASES.values()}

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from clew.core import drafts
 from clew.core.codec import new_id
 from clew.core.engine import PackResult
-from clew.core.errors import ClewError, NotFound
+from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.model import Entry
 from clew.core.names import check_name
 from clew.core.removal import Checked, Erased, Receipt, Removed
@@ -45,7 +45,7 @@ def erase(
     ids = [check_name(id, "entry") for id in drafts.several(entries, "entries")]
     if reason is not None:
         check_name(reason, "reason", REASON_BYTES_MAX)
-    before = [_get(store, thread, id) for id in dict.fromkeys(ids)]
+    before = _readable(store, thread, ids)
     saves = earlier_saves(store.engine, before)
     family = family_of(store.engine, {thread, *(entry.thread for entry in before)})
     texts = texts_of(before)
@@ -81,11 +81,16 @@ def _shrink(store: Store) -> PackResult | ClewError:
         return error
 
 
-def _get(store: Store, thread: str, id: str) -> Entry:
-    found = store.engine.path(thread, id, limit=1)
-    if not found:
-        raise NotFound("entry", id)
-    return found[0]
+def _readable(store: Store, thread: str, ids: Sequence[str]) -> list[Entry]:
+    """The entries as they are, without those whose bodies are damaged.
+
+    The engine erases these as well; only what repeats them cannot be told.
+    """
+    found: list[Entry] = []
+    for id in dict.fromkeys(ids):
+        with suppress(Corrupt):
+            found += store.engine.path(thread, id, limit=1)
+    return found
 
 
 def _release_snapshots(store: Store, entries: Sequence[Entry]) -> set[str]:

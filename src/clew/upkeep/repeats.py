@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core import drafts
 from clew.core.engine import Engine, pages
-from clew.core.errors import ClewError, NotFound
+from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.facts import read_fact
-from clew.core.model import Entry, Fact, ThreadInfo
+from clew.core.model import PAGE_MAX, Entry, Fact, Record, ThreadInfo
 from clew.core.removal import Repeat
 from clew.upkeep.transfer import everything
 
@@ -32,16 +32,36 @@ def earlier_saves(engine: Engine, entries: Sequence[Entry]) -> list[Entry]:
     found: list[Entry] = []
     for thread in sorted({thread for thread, _ in streams}):
         with suppress(NotFound):  # it was purged, and its saves are on no path
-            for page in pages(engine, thread):
-                found += [
-                    one
-                    for one in page
-                    if isinstance(one, Entry)
-                    and one.kind == "assistant_message"
-                    and one.id not in given
-                    and (thread, _stream(one)) in streams
-                ]
+            found += [
+                one
+                for one in _records(engine, thread)
+                if isinstance(one, Entry)
+                and one.kind == "assistant_message"
+                and one.id not in given
+                and (thread, _stream(one)) in streams
+            ]
     return found
+
+
+def _records(engine: Engine, thread: str) -> Iterator[Record | int]:
+    """All of a thread's own; of one that is damaged its seq, and what comes behind it is read."""
+    after = 0
+    while True:
+        try:
+            for page in pages(engine, thread, after=after):
+                yield from page
+                after = page[-1].seq
+            return
+        except Corrupt:
+            until = min(after + PAGE_MAX, engine.thread(thread).seq)
+            if after >= until:
+                return
+        for seq in range(after + 1, until + 1):
+            try:
+                yield from engine.read(thread, after=seq - 1, limit=1)
+            except Corrupt:
+                yield seq
+        after = until
 
 
 def _stream(entry: Entry) -> Any:
@@ -86,15 +106,18 @@ def repeats(
     hashes = {one.body_hash for one in entries}
     for info in family:
         with suppress(NotFound):  # it was purged meanwhile
-            for page in pages(engine, info.id):
-                for record in page:
-                    if isinstance(record, Entry):
-                        how = _how(engine, info.id, record, ids, hashes)
-                    else:
-                        how = _in_fact(record, texts) if isinstance(record, Fact) else None
-                    if how is not None:
-                        fact = record.key if isinstance(record, Fact) else None
-                        yield Repeat(thread=info.id, record=record.id, fact=fact, how=how)
+            for record in _records(engine, info.id):
+                if isinstance(record, int):
+                    how = "it is damaged, so that nobody can tell"
+                    yield Repeat(thread=info.id, record=f"no. {record}", how=how)
+                    continue
+                if isinstance(record, Entry):
+                    found = _how(engine, info.id, record, ids, hashes)
+                else:
+                    found = _in_fact(record, texts) if isinstance(record, Fact) else None
+                if found is not None:
+                    fact = record.key if isinstance(record, Fact) else None
+                    yield Repeat(thread=info.id, record=record.id, fact=fact, how=found)
 
 
 def _how(engine: Engine, thread: str, entry: Entry, ids: set[str], hashes: set[str]) -> str | None:

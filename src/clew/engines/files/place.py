@@ -138,8 +138,8 @@ def _make(root: Path, disk: Disk, namespace: str | None, *, create: bool) -> Non
     # What an interrupted making of a store may leave, or another process is about to finish.
     ours = (".gitignore", MARKER)
     foreign = [n for n in os.listdir(root) if n not in ours and not n.endswith(".new")]
-    if (root / MARKER).exists():
-        return  # another process has made it meanwhile
+    if (root / MARKER).exists():  # no test: another process makes it between two looks
+        return
     if foreign:
         text = (
             f"{root} is not a Clew store, and not empty (it has {foreign[0]!r}): nothing was done"

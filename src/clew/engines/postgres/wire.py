@@ -104,10 +104,6 @@ class Wire(psycopg.Connection[Row]):
         row = self.one(sql, bindings)
         return None if row is None else row[0]
 
-    def change(self, sql: str, bindings: Any = ()) -> int:
-        """Run a statement that gives no rows; how many it changed."""
-        return self._ask(sql, bindings).rowcount
-
     def commit_something(self) -> None:
         """A line in the server's log, which needs no right on a row.
 

@@ -386,17 +386,16 @@ class _Rows:
         return None
 
     def find(self, record: Entry | Move, id: str) -> Link | None:
-        no = self._locate(id)
-        row = record_rows.row_at(self._db, no)
-        return None if no is None or row is None else Link(no, to_hash(row[4]))
-
-    def _locate(self, id: str) -> int | None:
         try:
-            return rows.locate(self._db, self._no, self._lineage, id)
+            no = rows.locate(self._db, self._no, self._lineage, id)
         except Corrupt:
             if not self.thread.purged:
                 raise
-            return None  # what is kept may not need its origin, which may be gone
+            # What is kept may have lost its origin to another purge, but never what it hangs on.
+            above = "SELECT parent FROM segments WHERE first = ?"
+            no = self._db.execute(above, (self._no << 32 | record.seq,)).get
+        row = record_rows.row_at(self._db, no)
+        return None if no is None or row is None or row[2] != id else Link(no, to_hash(row[4]))
 
     def rest(self) -> Rest:
         facts = self._db.execute("SELECT key, record FROM facts WHERE thread = ?", (self._no,))

@@ -191,7 +191,7 @@ class ReadOnlyConnections(Connections):
                     f"{len(migrations('sqlite'))}; run clew migrate where it may be written"
                 )
             return self._lock(db)
-        except apsw.Error as error:
+        except apsw.Error as error:  # no test: a disk that fails after it was opened
             raise self._explain(error) from error
         finally:
             db.close()

@@ -104,7 +104,7 @@ class WriterQueue:
 
     def wipe(self) -> None:
         """What was asked for must not live on in the mailbox; who loses an answer asks again."""
-        if self._mailbox is not None:
+        if self._mailbox is not None:  # one way: few systems have no queue
             self._mailbox.wipe()
 
     @contextmanager

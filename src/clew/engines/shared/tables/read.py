@@ -168,7 +168,7 @@ def threads(db: apsw.Connection, space: int, query: ThreadQuery) -> Page[ThreadI
         found.extend(near or _all(db, *_select(space, query, column, *scan), query.limit))
     found.sort(key=lambda row: (-getattr(row, column), row.id))
     facts = rows.facts_of_all(db, [row.no for row in found[: query.limit]])
-    return page_of(query, found, lambda row: _info(db, row, facts[row.no]))
+    return page_of(query, found, lambda row: row.info(db, facts[row.no]))
 
 
 def _is_sorted(query: ThreadQuery, scan: tuple[int, str, str]) -> bool:
@@ -214,14 +214,6 @@ def _readable(row: rows.Row) -> ThreadRow | None:
         return rows.to_thread(row)
     except Corrupt as error:
         _log.warning("%s; it is not listed: run clew verify", error)
-        return None
-
-
-def _info(db: apsw.Connection, row: ThreadRow, facts: rows.Facts) -> ThreadInfo | None:
-    try:
-        return row.info(db, facts)
-    except Corrupt as error:
-        _log.warning("thread %r is not listed: %s; run clew verify", row.id, error)
         return None
 
 

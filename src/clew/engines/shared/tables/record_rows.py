@@ -30,6 +30,7 @@ from clew.engines.shared.tables.rows import (
     Range,
     Row,
     Time,
+    each,
     fetch_blob,
     garbled,
     locate_inherited,
@@ -276,7 +277,7 @@ def _parts(
 def raw(db: apsw.Connection, span: Range) -> Iterator[Row]:
     """The rows of a range, as `to_record` takes them, wherever they lie."""
     for first, last, pack in _parts(span, packs.overlapping(db, span)):
-        found = db.execute(f"{IN_RANGE} ORDER BY no", (first, last))
+        found = each(db, f"{IN_RANGE} ORDER BY no", (first, last))
         if pack is None:
             yield from found
         else:
