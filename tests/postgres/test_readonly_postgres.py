@@ -53,6 +53,8 @@ def test_a_store_that_is_only_looked_at_is_not_written_anew(address: str, opened
     for options in ({}, {"shrink": True}):
         with pytest.raises(clew.ReadOnly):
             opened(address, readonly=True).pack(**options)
+        with pytest.raises(clew.ReadOnly):
+            innermost(opened(address, readonly=True).engine).pack(**options)
 
 
 @pytest.mark.parametrize("role", [READER, SLEEPER])
@@ -69,6 +71,16 @@ def test_a_role_that_may_only_read_can_look_at_everything(
     for write in (store.create, lambda: store.blobs.put(b"more"), store.sweep):
         with pytest.raises(clew.ReadOnly):
             write()
+
+
+def test_words_that_others_have_collected_are_found_by_who_may_only_look(
+    address: str, opened: Open
+) -> None:
+    with clew.open(address) as store:
+        store.create("s").append_message({"role": "user", "content": "a singular word"})
+        assert store.search("singular").total == 1
+    looking = opened(as_role(address, READER), readonly=True)
+    assert [hit.thread for hit in looking.search("singular").items] == ["s"]
 
 
 @pytest.mark.parametrize("role", [READER, SLEEPER])

@@ -67,6 +67,19 @@ def test_a_password_shows_in_no_error(opening: Callable[[str], Any], address: st
         seen = None if seen.__suppress_context__ else seen.__cause__ or seen.__context__
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("postgresql://u:p@h:1/db", "postgresql://h:1/db"),
+        ("postgresql://h:1,i:2/db", "postgresql://h:1,i:2/db"),
+        ("postgresql://h,i/db?port=5", "postgresql://h,i/db"),  # one port for both of them
+        ("postgresql:///db?host=/tmp/x", "postgresql:///db"),
+    ],
+)
+def test_a_place_names_hosts_and_nothing_to_log_in_with(address: str, told: str) -> None:
+    assert pytest.importorskip("clew.engines.postgres.address").parse(address).place == told
+
+
 def test_a_path_that_looks_like_a_database_is_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from clew.core.codec import decode
 from clew.core.engine import Engine
 from clew.core.errors import Conflict, InvalidInput, NotFound
-from clew.core.model import Acquire, Entry, Fact, FactDraft
+from clew.core.model import Acquire, Entry, EntryDraft, Fact, FactDraft
 from clew.core.tombstones import PREFIX
 from clew.testing.cases.base import (
     T0,
@@ -146,6 +146,37 @@ def a_retry_finds_what_was_erased_by_its_hash(place: Place) -> None:
             engine.append("t", [entry("a", **fields)])
         assert caught[0].field == field
     whole(place.reopen(engine))
+
+
+@CASES
+def what_was_erased_elsewhere_is_taken_over_as_such(place: Place) -> None:
+    """A copy has no bodies to give, only what their hashes were, and the chain is the same."""
+    engine = place.open()
+    hashes = _fill(engine)
+    engine.erase("t", ["a", "b"], time_us=T0 + 9)
+    copied = [
+        EntryDraft(
+            id=one.id,
+            kind=one.kind,
+            data=one.data,
+            time_us=one.time_us,
+            parent=one.parent,
+            turn=one.turn,
+            whole=True,
+            tombstone=one.tombstone,
+            known_hash=one.body_hash,
+        )
+        for one in engine.path("t")
+    ]
+    engine.create(thread("copy"))
+    engine.append("copy", copied)
+    engine = place.reopen(engine)
+    assert [one.hash for one in engine.path("copy")] == hashes
+    assert [one.tombstone for one in engine.path("copy")] == [
+        one.tombstone for one in engine.path("t")
+    ]
+    assert engine.append("copy", copied)[0].seq == 1  # a retry
+    whole(engine)
 
 
 @CASES
