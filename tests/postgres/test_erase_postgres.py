@@ -206,3 +206,36 @@ def test_what_was_sampled_before_goes_with_the_migration(
     assert postgres_cluster.sql(SAMPLES, database=database) == []
     rows = postgres_cluster.sql("SELECT count(*) FROM clew.records", database=database)
     assert rows[0][0] == 20
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["UPDATE clew.blobs SET data = '\\x00'", "DELETE FROM clew.blobs"],
+    ids=["damaged", "lost"],
+)
+def test_a_large_body_that_is_damaged_does_not_keep_its_entry_from_being_erased(
+    address: str, opened: Open, postgres_cluster: Cluster, damage: str
+) -> None:
+    store = opened(address)
+    store.create("t").append("note", os.urandom(100_000).hex(), id="broken")
+    small = store.get("t").append("note", WORD, id="behind")
+    postgres_cluster.sql(damage, database=database_of(address))
+    receipt = store.erase("t", ["broken"])
+    assert [one.entry for one in receipt.entries] == ["broken"]
+    assert left_in(receipt)["records"] == 0
+    first, second = store.get("t").path()
+    assert first.tombstone is not None
+    assert first.tombstone.size_bytes == (200_002 if "UPDATE" in damage else 0)
+    assert second == small
+    assert store.verify() == []
+
+
+def test_a_tombstone_that_is_damaged_is_not_taken_for_a_body(
+    address: str, opened: Open, postgres_cluster: Cluster
+) -> None:
+    store = opened(address)
+    store.create("t").append("note", WORD, id="gone")
+    store.erase("t", ["gone"])
+    postgres_cluster.sql("UPDATE clew.records SET meta = NULL", database=database_of(address))
+    with pytest.raises(clew.Corrupt):
+        store.erase("t", ["gone"])

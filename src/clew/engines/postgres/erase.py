@@ -11,17 +11,19 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from clew.core.errors import ClewError, NotFound
-from clew.core.model import Entry
+from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.model import Entry, Record
 from clew.core.reducer import plan_erasure
 from clew.core.removal import Erased
 from clew.core.tombstones import to_erased, to_stored, tombstoned
+from clew.engines.postgres import rows
 from clew.engines.postgres.lookup import Book, Finder
 from clew.engines.postgres.rows import Stand
-from clew.engines.postgres.wire import Wire
+from clew.engines.postgres.wire import Row, Wire
 from clew.engines.postgres.write import look, write
 
 _ERASE = "SELECT clew.erase_entry(%s, %s, %s, %s, %b)"
+_BLOB, _BODY, _SIZE = 14, 15, 16  # in a row of `clew.found_record`
 
 
 class Erase:
@@ -35,6 +37,7 @@ class Erase:
         self._ids = list(dict.fromkeys(entries))
         self._time_us = time_us
         self._reason = reason
+        self._unread: dict[str, int] = {}  # what was read without its damaged body: how large it is
 
     def run(self, wire: Wire, again: bool) -> list[Erased]:
         with wire.transaction():
@@ -46,7 +49,7 @@ class Erase:
 
     def _erase(self, wire: Wire) -> tuple[list[Erased], bool]:
         stand, _ = look(wire, self._book, self._thread, in_line=False)
-        finder = Finder(wire, self._book, stand)
+        finder = Finder(wire, self._book, stand, read=self._read)
         finder.fetch(self._ids)
         found = [self._found(finder, id) for id in self._ids]
         # The threads' rows first, in one order: a writer that holds one may wait for a blob.
@@ -58,7 +61,7 @@ class Erase:
         for no, entry in found:
             buried = entry
             if entry.tombstone is None:
-                buried = tombstoned(entry, self._time_us)
+                buried = tombstoned(entry, self._time_us, self._unread.get(entry.id))
                 self._put(wire, no, buried)
                 new.setdefault(entry.thread, []).append(buried)
             recorded = owners[entry.thread] is not None
@@ -68,6 +71,17 @@ class Erase:
             if owner is not None:
                 self._tell(wire, owner, buried_ones)
         return done, bool(new)
+
+    def _read(self, row: Row) -> Record:
+        """A record; one without its large body if that is damaged, so that it can be erased."""
+        try:
+            return rows.to_record(row)
+        except Corrupt:
+            if row[_BLOB] is None:
+                raise
+            record = rows.to_record((*row[:_BODY], b"", *row[_SIZE:]))
+            self._unread[record.id] = row[_SIZE] or 0  # it may be lost altogether
+            return record
 
     def _found(self, finder: Finder, id: str) -> tuple[int, Entry]:
         """An entry, and the number of the thread that it was written in."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from clew.core.model import Record
 from clew.engines.postgres import rows
 from clew.engines.postgres.address import Sql
 from clew.engines.postgres.rows import Position, Stand
-from clew.engines.postgres.wire import Wire
+from clew.engines.postgres.wire import Row, Wire
 
 REMEMBERED_MAX = 4096
 _STRIPES = 1024
@@ -62,12 +62,22 @@ class Book:
 
 
 class Finder:
-    """Looks up records that are visible in a thread, and remembers where they are."""
+    """Looks up records that are visible in a thread, and remembers where they are.
+
+    `read` makes a record of a row, for who wants it though it is damaged.
+    """
 
     def __init__(
-        self, wire: Wire, book: Book, stand: Stand, unheard: set[str] | None = None
+        self,
+        wire: Wire,
+        book: Book,
+        stand: Stand,
+        unheard: set[str] | None = None,
+        *,
+        read: Callable[[Row], Record] = rows.to_record,
     ) -> None:
         self._wire = wire
+        self._read = read
         self._book = book
         self._stand = stand
         self._known: dict[str, Record | None] = dict.fromkeys(unheard or ())
@@ -94,7 +104,7 @@ class Finder:
             (self._book.space, wanted, stand.no, *origin),
         )
         for row in found:
-            record = rows.to_record(row)
+            record = self._read(row)
             self._known[record.id] = record
             self._places[record.id] = (row[0], row[2])
 
