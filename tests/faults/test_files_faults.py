@@ -153,6 +153,40 @@ def test_damage_in_the_middle_names_file_line_and_record(root: Path) -> None:
     assert file.read_bytes() == b"".join(lines)
 
 
+@pytest.mark.parametrize("erased", ["before", "broken", "behind"])
+@pytest.mark.parametrize("known", [True, False], ids=["index", "no index"])
+def test_nothing_is_erased_of_a_file_with_a_damaged_line_and_everything_after_repair(
+    tmp_path: Path, erased: str, known: bool
+) -> None:
+    """It was erased first, and the error that hid this said only that a line is damaged."""
+    root = tmp_path / "store"
+    address = f"files:{root}"
+    with clew.open(address) as store:
+        thread = store.create("t")
+        for id in ("before", "broken", "behind"):
+            thread.append("note", f"this is {id}", id=id)
+        fork = thread.fork(id="fork")
+        fork.append("note", "in the fork", id="own")
+    path = root / "threads" / "t.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"this is broken", b"this is Xroken"))
+    damaged = path.read_bytes()
+    whole = (root / "threads" / "fork.jsonl").read_bytes()
+    if not known:
+        shutil.rmtree(root / "index")
+    with clew.open(address) as store:
+        with pytest.raises(clew.Corrupt, match="run clew repair") as raised:
+            store.erase("fork", ["own", erased])
+        said = str(raised.value)
+        assert not known or ("t.jsonl line 3" in said and "nothing was erased" in said)
+        assert path.read_bytes() == damaged
+        assert (root / "threads" / "fork.jsonl").read_bytes() == whole
+    clew.repair(address)
+    with clew.open(address) as store:
+        left = {entry.id for entry in store.get("t").read() if isinstance(entry, clew.Entry)}
+        assert "before" in left
+        assert store.erase("t", ["before"]).left == ()
+
+
 def test_a_damaged_last_record_is_not_taken_for_a_torn_one(root: Path) -> None:
     fill(root)
     file = root / "threads" / "t.jsonl"

@@ -28,6 +28,7 @@ from clew.engines.files.open_store import OpenStore
 from clew.engines.files.pack import awake, remove_drafts, remove_leftover
 from clew.engines.files.place import put_file
 from clew.engines.files.purge import remove_cuts, remove_unused, wipe
+from clew.engines.files.tail import Damage, judge, scan
 
 
 class _Rewritten(Struct):
@@ -51,7 +52,10 @@ def erase(
     def work() -> list[Erased]:
         with changes.relations_known():
             done: dict[str, Erased] = {}
-            for no, ids in _places(store, thread, entries).items():
+            places = _places(store, thread, entries)
+            for no in places:
+                _check_whole(store.by_number(no))
+            for no, ids in places.items():
                 done |= _erase_in(store, store.by_number(no), ids, time_us, reason)
             return [done[id] for id in dict.fromkeys(entries)]
 
@@ -81,6 +85,19 @@ def _places(store: OpenStore, thread: str, entries: Sequence[str]) -> Mapping[in
                 raise NotFound("entry", id)
             found.setdefault(place >> 32, []).append(id)
     return found
+
+
+def _check_whole(owner: Journal) -> None:
+    """Corrupt if a line is damaged: found later, it would hide what had been erased by then."""
+    with owner.mutex:
+        owner.refresh_index()
+        name, start, contents = owner.id.encode("utf-8"), owner.file.start, owner.contents()
+        try:
+            found = scan(name, contents[start:], start, 0, gaps=owner.header.purged)
+            judge(name, contents[found.end :], found.end)
+        except Damage as damage:
+            told = Damage(damage.start, f"{damage.reason}; nothing was erased")
+            raise owner.corrupt(told) from None
 
 
 def _erase_in(
