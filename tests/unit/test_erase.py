@@ -456,6 +456,25 @@ def test_a_damaged_body_keeps_nothing_from_being_erased(
         assert damaged == ([] if erased == "broken" else ["broken"])
 
 
+def test_a_gap_of_numbers_before_a_damaged_record_keeps_no_erasure_from_ending(
+    tmp_path: Path,
+) -> None:
+    """Each number was asked for by itself, and there may be four billion of them."""
+    path = tmp_path / "store.db"
+    with clew.open(path) as store:
+        thread = store.create("t")
+        thread.append_message({"role": "user", "content": WORD}, id="said")
+        thread.append("note", "far away", id="far")
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute(
+            "UPDATE records SET no = no + 2000000000, blob = 7, body = NULL WHERE id = 'far'"
+        )
+    with clew.open(path) as store:
+        (told,) = store.erase("t", ["said"]).repeats
+    assert told.record.startswith("no. 2 to ")
+    assert told.record.endswith(" and all behind it")
+
+
 def _damage_blobs(place: Path) -> None:
     if place.is_file():
         with closing(apsw.Connection(str(place))) as db:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from clew.core import drafts
-from clew.core.engine import Engine, pages
+from clew.core.engine import Engine
 from clew.core.errors import ClewError, Corrupt, NotFound
 from clew.core.facts import read_fact
 from clew.core.model import PAGE_MAX, Entry, Fact, Record, ThreadInfo
@@ -22,6 +22,7 @@ from clew.upkeep.transfer import everything
 if TYPE_CHECKING:
     from clew.store import Store
 
+_DAMAGED_MAX = 100  # records in a row
 _LETTERS_MIN = 3  # of a title or a label: shorter ones are in every text
 
 
@@ -43,25 +44,35 @@ def earlier_saves(engine: Engine, entries: Sequence[Entry]) -> list[Entry]:
     return found
 
 
-def _records(engine: Engine, thread: str) -> Iterator[Record | int]:
-    """All of a thread's own; of one that is damaged its seq, and what comes behind it is read."""
-    after = 0
-    while True:
+def _records(engine: Engine, thread: str) -> Iterator[Record | str]:
+    """All of a thread's own; of those that are damaged the numbers, and what comes behind is read.
+
+    Behind many damaged ones in a row nothing is looked for: numbers may be all that there is.
+    """
+    after, limit, damaged = 0, PAGE_MAX, 0
+    while damaged < _DAMAGED_MAX:
         try:
-            for page in pages(engine, thread, after=after):
-                yield from page
-                after = page[-1].seq
-            return
+            page = engine.read(thread, after=after, limit=limit)
         except Corrupt:
-            until = min(after + PAGE_MAX, engine.thread(thread).seq)
-            if after >= until:
-                return
-        for seq in range(after + 1, until + 1):
-            try:
-                yield from engine.read(thread, after=seq - 1, limit=1)
-            except Corrupt:
-                yield seq
-        after = until
+            if limit > 1:
+                limit = 1  # up to the one that is damaged
+            elif after < engine.thread(thread).seq:
+                after, damaged = after + 1, damaged + 1
+            else:
+                break
+            continue
+        yield from _numbers(after, damaged)
+        if not page:
+            return
+        yield from page
+        after, limit, damaged = page[-1].seq, min(2 * limit, PAGE_MAX), 0
+    yield from _numbers(after, damaged, " and all behind it")
+
+
+def _numbers(last: int, count: int, more: str = "") -> Iterator[str]:
+    if count:
+        first = last - count + 1
+        yield (f"no. {first}" if first == last else f"no. {first} to {last}") + more
 
 
 def _stream(entry: Entry) -> Any:
@@ -107,9 +118,9 @@ def repeats(
     for info in family:
         with suppress(NotFound):  # it was purged meanwhile
             for record in _records(engine, info.id):
-                if isinstance(record, int):
+                if isinstance(record, str):
                     how = "it is damaged, so that nobody can tell"
-                    yield Repeat(thread=info.id, record=f"no. {record}", how=how)
+                    yield Repeat(thread=info.id, record=record, how=how)
                     continue
                 if isinstance(record, Entry):
                     found = _how(engine, info.id, record, ids, hashes)
