@@ -18,8 +18,18 @@ import pytest
 import clew
 from clew.core.engine import innermost
 from clew.core.model import UNSET, Inspect
-from clew.engines.files import FilesEngine, erase, frames, journal, leases, locks, pack, place
-from clew.engines.files.blobs import SPILL_BYTES
+from clew.engines.files import (
+    FilesEngine,
+    erase,
+    frames,
+    journal,
+    leases,
+    locks,
+    pack,
+    place,
+    verify,
+)
+from clew.engines.files.blobs import SPILL_BYTES, Blobs
 from clew.engines.files.disk import Disk
 from clew.engines.files.doctor import FilesMaintenance
 from clew.engines.files.index import Index
@@ -234,6 +244,45 @@ def test_a_thread_that_grows_meanwhile_is_not_taken_for_a_wrong_index(root: Path
                 other.list()
 
         assert list(store.engine.check(progress=grow)) == []
+        assert grown
+
+
+def test_a_thread_in_which_something_is_erased_meanwhile_is_not_taken_for_a_wrong_index(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is another one by then, and shorter than the one that was read."""
+    real, erased = Blobs.strange, []
+    with opened(root) as other, opened(root) as store:
+        long = store.get("t").append("event", "long " * 500)
+
+        def erase_one(blobs: Blobs) -> Any:
+            """Between the last file and the index."""
+            if not erased:
+                erased.append(other.erase("t", [long.id]))
+                other.list()
+            return real(blobs)
+
+        monkeypatch.setattr(Blobs, "strange", erase_one)
+        assert list(store.engine.check()) == []
+        assert erased
+
+
+def test_an_index_that_grows_while_it_is_compared_is_not_taken_for_a_wrong_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answers are of one moment, whatever another handle puts into it between two of them."""
+    real, grown = verify._facts_of, []
+    with opened(root) as other, opened(root) as store:
+        store.list()
+
+        def grow(index: Index, no: int) -> Any:
+            if not grown:
+                grown.append(other.get("t").set(title="meanwhile"))
+                other.list()
+            return real(index, no)
+
+        monkeypatch.setattr(verify, "_facts_of", grow)
+        assert list(store.engine.check()) == []
         assert grown
 
 

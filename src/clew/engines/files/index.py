@@ -357,6 +357,17 @@ class Index:
                 raise Untrue(self.file, str(error)) from error
 
     @contextmanager
+    def moment(self) -> Iterator[apsw.Connection]:
+        """For questions whose answers belong together: all of them see one moment."""
+        with self.asked() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                if db.in_transaction:  # no test: after an error SQLite may have ended it
+                    db.execute("ROLLBACK")
+
+    @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """A transaction; one inside another one is a part of it."""
         with self.lock:

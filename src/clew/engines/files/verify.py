@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from clew.core.engine import Progress
@@ -24,6 +24,7 @@ from clew.engines.files.disk import is_exhausted
 from clew.engines.files.frames import UNREADABLE_FRAME
 from clew.engines.files.index import INDEX_ERRORS, Index, Untrue
 from clew.engines.files.journal import Journal
+from clew.engines.files.locks import SHARED
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.pack import check_leftover
 from clew.engines.files.place import LINES, PACKED, is_there, stem_of
@@ -215,29 +216,19 @@ class _Check:
         One that does not is dropped, and made anew by what is asked for next. One that remembers
         more than the files have is kept, as a witness.
         """
-        index, afresh = self._store.index, self._afresh.index
+        index = self._store.index
         wrong: list[Problem] = []
-        ahead: list[rows.Row] = []  # files that the index knows more of than was read
         try:
-            with index.asked() as db:
+            with index.moment() as db:
                 flaw = index.flaw()
                 if flaw is not None:
                     raise Untrue(index.file, flaw)
-                known = every(db, "SELECT no, key, name, size FROM files WHERE size > 0")
-                for row in known:
-                    if self._is_ahead(*row):
-                        ahead.append(row)
-                        continue
-                    for problem in self._compare(index, afresh, *row):
-                        wrong += [problem] if problem.code == "wrong_index" else []
-                        yield problem
-            # Not inside of it: a writer may have the file, and wait for the index.
-            for row in ahead:
-                if not self._has_grown(index, *row):
-                    with index.asked():
-                        found = list(self._compare(index, afresh, *row))
-                    wrong += [problem for problem in found if problem.code == "wrong_index"]
-                    yield from found
+                known = every(db, f"SELECT f.no, f.key, f.name, f.size {_KNOWN}")
+                doubtful = [row[0] for row in known if any(self._compare(*row))]
+            for no in doubtful:
+                for problem in self._look_again(no):
+                    wrong += [problem] if problem.code == "wrong_index" else []
+                    yield problem
         except INDEX_ERRORS as error:
             text = f"the index cannot be right ({error}); it is made anew"
             wrong.append(Problem(code="damaged_index", message=text))
@@ -245,9 +236,25 @@ class _Check:
         if wrong and not self._store.readonly:
             index.drop(wrong[0].message)
 
-    def _compare(
-        self, index: Index, afresh: Index, no: int, key: str, name: str | None, size: int
-    ) -> Iterator[Problem]:
+    def _look_again(self, no: int) -> list[Problem]:
+        """Compare a file that was found different, with all that others have written meanwhile."""
+        index = self._store.index
+        with index.asked() as db:
+            row = one(db, f"SELECT t.id {_KNOWN} AND f.no = ? AND f.name IS NOT NULL", (no,))
+        with ExitStack() as held:
+            if row is not None:
+                journal = self._afresh.journal(row[0])
+                held.enter_context(journal.mutex)
+                # The file first and then the index, as a writer has them.
+                held.enter_context(journal.lock.held(SHARED, self._store.busy_seconds))
+                with suppress(ClewError, Untrue):  # one that cannot be read on is as it was read
+                    journal.catch_up()
+            with index.moment() as db:
+                row = one(db, f"SELECT f.no, f.key, f.name, f.size {_KNOWN} AND f.no = ?", (no,))
+                return [] if row is None else list(self._compare(*row))
+
+    def _compare(self, no: int, key: str, name: str | None, size: int) -> Iterator[Problem]:
+        index, afresh = self._store.index, self._afresh.index
         if (name or key) in self._damaged:
             return
         there = one(afresh.db, _THERE, (key,))
@@ -281,25 +288,8 @@ class _Check:
         ):
             yield _wrong_index(thread[0])
 
-    def _is_ahead(self, no: int, key: str, name: str | None, size: int) -> bool:
-        there = one(self._afresh.index.db, _THERE, (key,))
-        return name is not None and there is not None and there[1] < size
 
-    def _has_grown(self, index: Index, no: int, key: str, name: str | None, size: int) -> bool:
-        """Whether the file has by now what the index knows: then it was only read before that."""
-        with index.asked() as db:
-            found = one(db, "SELECT id FROM threads WHERE no = ?", (no,))
-        if found is None:  # no test: between two looks
-            return True  # purged meanwhile
-        id = str(found[0])
-        with suppress(ClewError):  # one that cannot be read on has not
-            journal = self._afresh.journal(id)
-            with journal.mutex:
-                journal.refresh_index()
-        there = one(self._afresh.index.db, _THERE, (key,))
-        return there is None or there[1] >= size
-
-
+_KNOWN = "FROM files f LEFT JOIN threads t ON t.no = f.no WHERE f.size > 0"
 _THERE = "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?"
 
 
