@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -459,3 +460,45 @@ def test_nothing_but_the_servers_errors_is_worth_another_try() -> None:
 
 def test_a_lease_that_was_never_had_needs_nothing_to_vouch_for_it() -> None:
     assert lease_check("t", to_lease((0, None, None, 0, 0))) == 0
+
+
+# --- statements that the server has forgotten ---
+
+
+def test_a_transaction_that_was_rolled_back_keeps_nobody_from_appending(
+    database: str, postgres_cluster: Cluster, opened: Open
+) -> None:
+    """Where psycopg has prepared anything, it lets the server forget all statements after that."""
+    store = opened(postgres_cluster.dsn(database), connections=1)
+    thread = store.create("t")
+    for time_us in range(3):
+        for n in range(10):
+            thread.append("event", n)
+            assert thread.info.seq == time_us * 10 + n + 1
+        with pytest.raises(clew.NotFound):
+            store.engine.erase("t", ["nothing"], time_us=time_us)
+    assert store.verify() == []
+
+
+def test_a_statement_that_is_forgotten_in_a_transaction_is_sent_again_in_another_one(
+    database: str, postgres_cluster: Cluster, opened: Open
+) -> None:
+    store = opened(postgres_cluster.dsn(database), connections=1)
+    store.create("t").append("event", 1)
+    connections = store.engine._connections
+    connections.run(lambda wire, again: wire.execute("DEALLOCATE ALL"))
+    real, tries = write_.look, []
+
+    def look(wire: Any, *more: Any) -> Any:
+        tries.append(wire.info.transaction_status.name)
+        return real(wire, *more)
+
+    draft = clew.draft("event", 2, id="mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write_, "MISSES_MAX", 0)
+        patch.setattr(write_, "look", look)
+        other = opened(postgres_cluster.dsn(database), connections=1)
+        other.engine._connections.run(lambda wire, again: wire.execute("DEALLOCATE ALL"))
+        other.engine.append("t", [draft])
+    assert "INTRANS" in tries
+    assert [entry.body for entry in store.get("t").path()] == [1, 2]

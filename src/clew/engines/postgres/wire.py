@@ -34,7 +34,7 @@ BLOB_MISSING, NO_SEGMENT, NOT_ON_PATH = "CL001", "CL003", "CL004"
 
 READ_ONLY = "25006"  # the server was a primary, and is a standby now
 _LOST_STATES = frozenset(("57P01", "57P02", "57P03", "57P05", "25P03", "40003"))
-_AGAIN_STATES = frozenset(("40001", "40P01", "55P03"))
+_AGAIN_STATES = frozenset(("40001", "40P01", "55P03", "26000"))
 _BEFORE_ANYTHING = frozenset(("57P03", "53300", "53400", READ_ONLY))
 # A commit that a synchronous standby did not confirm comes back as a success with one of these.
 _DOUBTS = frozenset(("01000", "57P01"))
@@ -42,6 +42,7 @@ _DOUBTS = frozenset(("01000", "57P01"))
 _FINE = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 TRUE = b"\x01"  # as `call` gives it
 _BINARY = [pq.Format.BINARY]
+_FORGOTTEN = b""  # the name of a statement that the server does not know any more
 _PACKERS: dict[type, Callable[[Any], bytes | None]] = {
     int: struct.Struct("!q").pack,
     str: str.encode,
@@ -125,18 +126,31 @@ class Wire(psycopg.Connection[Row]):
         bound = [_PACKERS[type(value)](value) for value in values]
         formats = _BINARY * len(bound)
         name = self._learned.get(statement)
-        if name is None:
-            self.pgconn.send_query_params(statement.encode(), bound, None, formats, _BINARY[0])
-        else:
+        if name == _FORGOTTEN and self._is_idle:
+            name = self.learn(statement)
+        if name:
             self.pgconn.send_query_prepared(name, bound, formats, _BINARY[0])
+            try:
+                return self._answer()[0].get_value(0, 0)
+            except states.InvalidSqlStatementName:
+                # After a rollback psycopg lets the server forget all statements, ours as well.
+                self._learned = {**self._learned, statement: _FORGOTTEN}
+                if not self._is_idle:
+                    raise
+        self.pgconn.send_query_params(statement.encode(), bound, None, formats, _BINARY[0])
         return self._answer()[0].get_value(0, 0)
 
-    def learn(self, statement: str) -> None:
+    def learn(self, statement: str) -> bytes:
         """Have the server prepare a statement for `call`, so that no call waits for that."""
         name = b"clew_%d" % len(self._learned)
         self.pgconn.send_prepare(name, statement.encode())
         self._answer()
         self._learned = {**self._learned, statement: name}
+        return name
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.pgconn.transaction_status == pq.TransactionStatus.IDLE
 
     def _answer(self) -> list[pq.abc.PGresult]:
         """What the server says, past psycopg's generators if one plain wait will do.
@@ -231,7 +245,8 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Trying again may help: others were in the way, or the server has changed its role."""
+    """Trying again may help: others were in the way, a prepared statement was forgotten, or the
+    server has changed its role."""
     if not isinstance(error, psycopg.Error):
         return False
     return is_lost(error) or error.sqlstate in _AGAIN_STATES | _BEFORE_ANYTHING
