@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -422,8 +423,40 @@ def test_a_purge_says_so_if_words_may_stay_in_an_index_that_it_may_not_open(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(full_text, "_prepare", refuse)
-    with clew.open(address) as store, pytest.raises(clew.Unavailable, match="may hold words"):
-        store.purge("t0")
+    with clew.open(address) as store:
+        with pytest.raises(clew.Unavailable, match="may hold words") as raised:
+            store.purge("t0")
+        assert raised.value.committed is True
+        assert store.find("t0") is None
+
+
+def test_a_purge_that_cannot_reach_the_index_in_time_says_what_is_done_and_what_is_not(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = indexed(address)
+    monkeypatch.setattr(full_text, "BUSY_SECONDS", 0.05)
+    with clew.open(address) as store, closing(apsw.Connection(str(path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(clew.Unavailable, match="was removed, but words of it") as raised:
+            store.purge("t0")
+        assert (raised.value.committed, raised.value.retryable) == (True, True)
+        assert store.find("t0") is None
+        other.execute("ROLLBACK")
+        store.search("heron")
+        assert other.execute("SELECT count(*) FROM threads WHERE id = 't0'").get == 0
+
+
+def test_an_index_that_cannot_be_put_in_order_now_is_searched_all_the_same(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(index: full_text.FullText) -> None:
+        raise clew.Unavailable("the search index cannot be used now: database is locked")
+
+    monkeypatch.setattr(full_text.FullText, "settle", busy)
+    monkeypatch.setattr(catch_up, "_MANY", 1)
+    with clew.open(address) as store:
+        fill(store)
+        assert store.search("heron").total == 30
 
 
 def test_a_damaged_index_that_may_not_be_removed_is_left_and_one_in_memory_is_used(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -77,7 +78,8 @@ def catch_up(engine: Engine, index: TextIndex, progress: Progress | None = None)
             followed.stopped = str(error)
             return followed
         if followed.records >= _MANY:
-            index.settle()
+            with suppress(Unavailable):  # others are at it: nothing that was found depends on it
+                index.settle()
         if not reader.changed:
             return followed
     return followed

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from clew.core.codec import new_id
 from clew.core.engine import PackResult, pages
-from clew.core.errors import ClewError, Corrupt, NotFound
+from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
 from clew.core.model import Entry, fact_keys
 from clew.core.parts import part
 from clew.core.removal import Checked, Purged, Receipt, Removed
@@ -155,12 +155,22 @@ def _find(store: Store, thread: str) -> int:
 
 
 def forget_derived(store: Store, threads: Sequence[str]) -> None:
-    """Remove what was made of threads and is kept elsewhere: words, counts, contexts."""
-    store.searcher.forget(threads)
-    part("forget_usage")(store, threads)
-    part("forget_turns")(store, threads)
+    """Remove what was made of threads and is kept elsewhere: words, counts, contexts.
+
+    It is the last step of a removal, and Unavailable says so.
+    """
     if "recall" in store.__dict__:
         store.recall.forget()
+    part("forget_turns")(store, threads)
+    part("forget_usage")(store, threads)
+    try:
+        store.searcher.forget(threads)
+    except Unavailable as error:
+        reason = (
+            "what was asked for was removed, but words of it may still be in the search index,"
+            f" until a search can take them out: {error}"
+        )
+        raise Unavailable(reason, retryable=error.retryable, committed=True) from error
 
 
 def check_places(
