@@ -286,6 +286,39 @@ def test_an_index_that_grows_while_it_is_compared_is_not_taken_for_a_wrong_one(
         assert grown
 
 
+@pytest.mark.parametrize("meanwhile", ["erased", "read anew"])
+def test_an_index_that_others_change_between_two_looks_is_not_dropped(
+    root: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """It has the places of another file by then, or has forgotten them until that is read."""
+    real, changed = Index.places, []
+    with opened(root) as other, opened(root) as store:
+        long = store.get("t").append("event", "long " * 500)
+        store.get("t").append("event", "behind it")
+        store.list()
+        other.list()
+        index, theirs = (engine_of(one)._store.index for one in (store, other))
+        epoch = index.epoch
+
+        def places(own: Index, *more: Any, **options: Any) -> Any:
+            if own is index and not changed:
+                changed.append(meanwhile)
+                if meanwhile == "erased":
+                    other.erase("t", [long.id])
+                    other.list()
+                else:
+                    with theirs.asked() as db:
+                        no = db.execute("SELECT no FROM threads WHERE id = 't'").get
+                    theirs.forget(no, file=False)
+            return real(own, *more, **options)
+
+        monkeypatch.setattr(Index, "places", places)
+        records = 203 if meanwhile == "erased" else 202
+        assert [one.seq for one in store.get("t").read()] == list(range(1, records + 1))
+        assert changed
+        assert index.epoch == epoch, "it was dropped"
+
+
 def test_verify_that_may_not_open_more_files_does_not_call_a_blob_damaged(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -339,16 +339,14 @@ class FilesEngine:
         store = self._enter()
         journal = store.journal(thread)
 
+        again = False
+
         def refreshed() -> T:
-            journal.refresh_index()
+            nonlocal again
+            journal.refresh_index(afresh=again)
+            again = True
             try:
-                try:
-                    return work(journal)
-                except Untrue:
-                    if not journal.is_replaced:
-                        raise
-                    journal.refresh_index()  # others have just erased something in it
-                    return work(journal)
+                return work(journal)
             except NotFound as error:
                 if error.what == "thread" and place.is_there(journal.path):
                     raise Untrue(journal.path, "the index lacks the thread") from error

@@ -301,11 +301,6 @@ class Journal:
         self._left = None
         self.close_file()
 
-    @property
-    def is_replaced(self) -> bool:
-        """Whether another file has its name by now. Needs the mutex."""
-        return self._file is not None and self.look().st_ino != self._file.inode
-
     def _find_beginning(self, size: int) -> int:
         """Where to read on: behind what the index knows, if the file still says the same there.
 

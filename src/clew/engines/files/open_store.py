@@ -344,7 +344,12 @@ class OpenStore:
         if not keep:
             self.index.come_back()
         try:
-            return work()
+            try:
+                return work()
+            except Untrue:
+                # Between two looks another process may have replaced a file, or may be reading one
+                # into the index anew: then the index is right as soon as it is looked at again.
+                return work()
         except INDEX_ERRORS as error:
             self.index.give_way(error, keep=keep)
         try:
