@@ -28,6 +28,7 @@ from clew.core.codec import digest
 from clew.core.engine import Engine
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import ThreadHead
+from clew.engines.shared.patience import empty_log
 
 if TYPE_CHECKING:
     from clew.store import Store
@@ -82,7 +83,7 @@ def forget(store: Store, tables: Tables, remove: Callable[[apsw.Connection], obj
         try:
             with closing(_open(file, tables)) as db:
                 remove(db)
-                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                empty_log(db, _BUSY_MS / 1000)
         except (apsw.Error, OSError, msgspec.MsgspecError):
             _throw_away(file)  # it can be made again, and what was to be removed must not stay
     if tables.name in store.derived:

@@ -26,8 +26,9 @@ from clew.core.lines import Line
 from clew.core.reducer import Head
 from clew.engines.files.locks import EXCLUSIVE, try_flock, wait_for
 from clew.engines.shared.migrations import schema
+from clew.engines.shared.patience import patience
 from clew.engines.shared.tables import namespaces, read, rows
-from clew.engines.shared.tables.rows import every, one, patience, value
+from clew.engines.shared.tables.rows import every, one, value
 from clew.engines.shared.thread_list import PURGED
 
 _MORE = """

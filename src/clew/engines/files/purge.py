@@ -24,10 +24,12 @@ from clew.core.names import file_stem
 from clew.core.removal import Purged, Swept
 from clew.engines.files.blobs import Stored
 from clew.engines.files.changes import Changes
+from clew.engines.files.index import BUSY_SECONDS
 from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.pack import remove_thread
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
+from clew.engines.shared.patience import empty_log
 from clew.engines.shared.tables import purge as sql
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, value
@@ -222,7 +224,7 @@ def wipe(store: OpenStore) -> None:
     """Make the index durable, and its log empty: what is removed must not live on there."""
     with store.index.lock:
         try:
-            store.index.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            empty_log(store.index.db, BUSY_SECONDS)
         except apsw.BusyError:  # no test: another process reads it at this moment
             pass
 

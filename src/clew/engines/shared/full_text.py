@@ -35,8 +35,8 @@ from clew.core.text_index import (
     Words,
 )
 from clew.engines.shared import postings
+from clew.engines.shared.patience import empty_log, patience
 from clew.engines.shared.process_fork import OpenStores
-from clew.engines.shared.tables.rows import patience
 
 T = TypeVar("T")
 
@@ -293,7 +293,7 @@ class FullText:
                 # The postings of removed documents go when all are written anew.
                 db.execute("INSERT INTO words (words) VALUES ('optimize')")
             if self._place is not None:
-                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                empty_log(db, BUSY_SECONDS)
 
     def settle(self) -> None:
         with self._using() as db:

@@ -20,8 +20,9 @@ import apsw
 
 from clew.core.errors import ClewError, Closed, Corrupt, ReadOnly, Unavailable, Unsupported
 from clew.engines.shared.file_system import sync_folder
+from clew.engines.shared.patience import patience
 from clew.engines.shared.process_fork import OpenStores
-from clew.engines.shared.tables.rows import garbled, patience
+from clew.engines.shared.tables.rows import garbled
 from clew.engines.sqlite import place
 from clew.engines.sqlite.mailbox import Guest
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from clew.engines.shared.group_commit import SLOW_COMMIT_SECONDS
-from clew.engines.shared.tables.rows import patience
+from clew.engines.shared.patience import patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.mailbox import Guest, Mailbox
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
@@ -391,23 +389,3 @@ def fetch_blob(db: apsw.Connection, no: int | None) -> bytes:
         place = "its body" if no is None else f"blob no. {no}"
         raise Corrupt(place, "it is missing")
     return unpack(*row)
-
-
-def patience(seconds: float) -> Callable[[int], bool]:
-    """A busy handler: wait for other processes in short random naps, up to a limit.
-
-    SQLite's own backs off to 100 ms, which starves the process that has waited longest.
-    """
-    deadline = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal deadline
-        now = time.monotonic()
-        if tries == 0:
-            deadline = now + seconds
-        if now >= deadline:
-            return False
-        time.sleep(random.uniform(0.0001, 0.002))
-        return True
-
-    return wait
