@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
@@ -28,7 +29,7 @@ from clew.core.codec import digest
 from clew.core.engine import Engine
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import ThreadHead
-from clew.engines.shared.patience import empty_log
+from clew.core.patience import patiently
 
 if TYPE_CHECKING:
     from clew.store import Store
@@ -83,7 +84,9 @@ def forget(store: Store, tables: Tables, remove: Callable[[apsw.Connection], obj
         try:
             with closing(_open(file, tables)) as db:
                 remove(db)
-                empty_log(db, _BUSY_MS / 1000)
+                # What was removed is still in the log; others may be emptying it, too.
+                empty = partial(db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                patiently(empty, apsw.BusyError, _BUSY_MS / 1000)
         except (apsw.Error, OSError, msgspec.MsgspecError):
             _throw_away(file)  # it can be made again, and what was to be removed must not stay
     if tables.name in store.derived:

@@ -1,15 +1,21 @@
-"""Waiting for other processes that have the same SQLite file."""
+"""Waiting for others: a SQLite file whose log is to be emptied."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
 
-from clew.engines.shared.patience import empty_log, patience
+from clew.core.patience import patience, patiently
+
+
+def empty_log(db: apsw.Connection, seconds: float) -> None:
+    empty = partial(db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    patiently(empty, apsw.BusyError, seconds)
 
 
 @pytest.fixture

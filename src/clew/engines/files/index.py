@@ -23,10 +23,10 @@ from msgspec import Struct, UnsetType
 
 from clew.core.errors import Corrupt, Unavailable
 from clew.core.lines import Line
+from clew.core.patience import patience
 from clew.core.reducer import Head
 from clew.engines.files.locks import EXCLUSIVE, try_flock, wait_for
 from clew.engines.shared.migrations import schema
-from clew.engines.shared.patience import patience
 from clew.engines.shared.tables import namespaces, read, rows
 from clew.engines.shared.tables.rows import every, one, value
 from clew.engines.shared.thread_list import PURGED

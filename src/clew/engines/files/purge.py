@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from clew.core.errors import ClewError, NotFound, Unavailable
 from clew.core.lines import Header, Source, header_line, record_line
 from clew.core.names import file_stem
+from clew.core.patience import patiently
 from clew.core.removal import Purged, Swept
 from clew.engines.files.blobs import Stored
 from clew.engines.files.changes import Changes
@@ -29,7 +31,6 @@ from clew.engines.files.journal import Journal
 from clew.engines.files.open_store import OpenStore
 from clew.engines.files.pack import remove_thread
 from clew.engines.files.place import ROOMS, put_file, remove_quietly
-from clew.engines.shared.patience import empty_log
 from clew.engines.shared.tables import purge as sql
 from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.rows import every, value
@@ -224,7 +225,8 @@ def wipe(store: OpenStore) -> None:
     """Make the index durable, and its log empty: what is removed must not live on there."""
     with store.index.lock:
         try:
-            empty_log(store.index.db, BUSY_SECONDS)
+            empty = partial(store.index.db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            patiently(empty, apsw.BusyError, BUSY_SECONDS)
         except apsw.BusyError:  # no test: another process reads it at this moment
             pass
 

@@ -16,7 +16,7 @@ import stat
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ import apsw
 
 from clew.core.engine import Engine
 from clew.core.errors import Closed, Corrupt, Unavailable
+from clew.core.patience import patience, patiently
 from clew.core.text_index import (
     COUNT_MAX,
     Addition,
@@ -35,7 +36,6 @@ from clew.core.text_index import (
     Words,
 )
 from clew.engines.shared import postings
-from clew.engines.shared.patience import empty_log, patience
 from clew.engines.shared.process_fork import OpenStores
 
 T = TypeVar("T")
@@ -293,7 +293,8 @@ class FullText:
                 # The postings of removed documents go when all are written anew.
                 db.execute("INSERT INTO words (words) VALUES ('optimize')")
             if self._place is not None:
-                empty_log(db, BUSY_SECONDS)
+                empty = partial(db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                patiently(empty, apsw.BusyError, BUSY_SECONDS)
 
     def settle(self) -> None:
         with self._using() as db:

@@ -19,8 +19,8 @@ from pathlib import Path
 import apsw
 
 from clew.core.errors import ClewError, Closed, Corrupt, ReadOnly, Unavailable, Unsupported
+from clew.core.patience import patience
 from clew.engines.shared.file_system import sync_folder
-from clew.engines.shared.patience import patience
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled
 from clew.engines.sqlite import place

@@ -14,9 +14,9 @@ from clew.core.errors import Corrupt, InvalidInput, NotFound, ReadOnly, Unsuppor
 from clew.core.maintenance import Examined, Grant, Migration
 from clew.core.model import DEFAULT_NAMESPACE, Problem, Stats
 from clew.core.parts import loading
+from clew.core.patience import patience
 from clew.engines.shared.file_system import examine_disk, examine_rights, file_system
 from clew.engines.shared.migrations import migrations
-from clew.engines.shared.patience import patience
 from clew.engines.shared.swap import refuse_half_done, workshop
 from clew.engines.shared.tables import namespaces, read
 from clew.engines.sqlite import place

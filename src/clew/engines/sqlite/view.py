@@ -25,9 +25,9 @@ import apsw
 from msgspec import Struct
 
 from clew.core.errors import ClewError, ReadOnly, Unavailable, Unsupported
+from clew.core.patience import patience
 from clew.engines.shared.file_system import refuse_network
 from clew.engines.shared.migrations import migrations
-from clew.engines.shared.patience import patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.connections import (
     CACHE_KIB,

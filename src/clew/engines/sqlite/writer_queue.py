@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from clew.core.patience import patience
 from clew.engines.shared.group_commit import SLOW_COMMIT_SECONDS
-from clew.engines.shared.patience import patience
 from clew.engines.sqlite import place
 from clew.engines.sqlite.mailbox import Guest, Mailbox
 

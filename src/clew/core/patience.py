@@ -1,16 +1,17 @@
-"""Waiting for other processes that have the same SQLite file: in short naps, up to a limit."""
+"""Waiting for others that are in the way: in short random naps, up to a limit."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-import apsw
+T = TypeVar("T")
 
 
 def patience(seconds: float) -> Callable[[int], bool]:
-    """A busy handler: wait in short random naps, up to a limit.
+    """A busy handler for SQLite.
 
     SQLite's own backs off to 100 ms, which starves the process that has waited longest.
     """
@@ -29,18 +30,17 @@ def patience(seconds: float) -> Callable[[int], bool]:
     return wait
 
 
-def empty_log(db: apsw.Connection, seconds: float) -> None:
-    """Leave nothing in the write-ahead log of a file. BusyError: others read it for too long.
+def patiently(work: Callable[[], T], busy: type[Exception], seconds: float) -> T:
+    """Do what others may be in the way of; the error that says so, if they are for too long.
 
-    That another process is at the same at this moment SQLite says at once, without asking any busy
-    handler; so we ask again ourselves.
+    For what asks no busy handler: of two processes that empty the log of a SQLite file, one fails
+    at once.
     """
     deadline = time.monotonic() + seconds
     while True:
         try:
-            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            return
-        except apsw.BusyError:
+            return work()
+        except busy:
             if time.monotonic() >= deadline:
                 raise
             _nap()
