@@ -20,8 +20,9 @@ from clew.engines.shared.swap import refuse_half_done, workshop
 from clew.engines.shared.tables import namespaces, read
 from clew.engines.shared.tables.rows import patience
 from clew.engines.sqlite import place
-from clew.engines.sqlite.connections import Connections, translate
+from clew.engines.sqlite.connections import Connections
 from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.errors import translate
 from clew.engines.sqlite.schema import harden, recognise
 from clew.engines.sqlite.view import ReadOnlyConnections, ViewConnection, look
 

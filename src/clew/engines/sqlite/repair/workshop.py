@@ -16,9 +16,9 @@ from clew.engines.shared.migrations import migrations
 from clew.engines.shared.plain_files import copy_file, remove_tree_quietly
 from clew.engines.shared.tables.rows import Row
 from clew.engines.sqlite import leases, place
-from clew.engines.sqlite.connections import UNREADABLE, translate
 from clew.engines.sqlite.doctor import SQLiteMaintenance
 from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.errors import UNREADABLE, translate
 from clew.engines.sqlite.repair.pages import PAGE_BYTES, child_pointers, rescue
 from clew.engines.sqlite.repair.salvage import SQLiteSalvage
 from clew.engines.sqlite.schema import APPLICATION_ID, harden
