@@ -615,6 +615,24 @@ def test_what_is_removed_does_not_live_on_in_the_mailbox(path: Path) -> None:
             assert secret.encode() not in lock.read_bytes()
 
 
+def test_who_comes_by_a_link_stands_in_the_same_queue(path: Path) -> None:
+    """What is erased would live on in a mailbox that only they knew of."""
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    entries: list[Entry] = []
+    with clew.open(path) as store, clew.open(link) as linked:
+        with (
+            at_front(path) as front,
+            in_thread(lambda: entries.append(linked.get("t").append("event", "secret"))),
+        ):
+            until(lambda: waiting(path) == 1)
+            front.go()
+        assert len(front.guests) == 1
+        store.get("t").erase(entries[0].id)
+    assert not Path(f"{link}-lock").exists()
+    assert b"secret" not in Path(f"{path}-lock").read_bytes()
+
+
 def test_when_all_slots_are_taken_the_others_wait_unseen(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ class Connections:
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
         self._queue = WriterQueue(
-            str(self.path), self.busy_seconds, synced=self._synchronous == "FULL"
+            self.real_path, self.busy_seconds, synced=self._synchronous == "FULL"
         )
         self._writer: StoreConnection | None = None
         # Of the writer, for what each transaction says: a cursor for every statement costs time.

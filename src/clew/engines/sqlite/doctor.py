@@ -123,7 +123,7 @@ class SQLiteMaintenance:
 
         The lock beside it tells: Clew makes one when it opens a store, and never removes it.
         """
-        if not Path(f"{self._path}-lock").exists():
+        if not place.lock_of(self._path).exists():
             return False
         try:
             format_of(self._path)
