@@ -30,7 +30,7 @@ from queues import (
 
 import clew
 from clew.core.model import Entry
-from clew.engines.sqlite import connections, guests, mailbox
+from clew.engines.sqlite import connections, guests, mailbox, write
 from clew.engines.sqlite.writer_queue import CROWD_WRITES, WriterQueue
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a queue on Linux only")
@@ -179,6 +179,26 @@ def test_an_append_that_fails_fails_alone_and_by_its_own_words(path: Path) -> No
             until(lambda: waiting(path) == 2)
     assert len(front.guests) == 2
     assert bodies(path) == ["front", "written"]
+
+
+def test_what_another_process_refused_is_not_asked_of_a_third_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All would refuse it, one after the other, as long as there is always one at the front."""
+    asked: list[bytes | None] = []
+    with clew.open(path) as store:
+        own = store.engine._connections  # type: ignore[attr-defined]
+        at_front = own.at_front
+
+        def refuse_first(work: Any, ask: Callable[[], bytes | None]) -> bytes | None:
+            asked.append(ask())
+            return guests.REFUSED if len(asked) == 1 else at_front(work)
+
+        monkeypatch.setattr(own, "at_front", refuse_first)
+        with pytest.raises(clew.Conflict):
+            store.get("t").append("event", 1, expect="elsewhere")
+    assert asked[0]
+    assert asked[1:] == [None]
 
 
 def test_what_no_other_process_can_write_is_written_by_who_waits(path: Path) -> None:
@@ -355,13 +375,22 @@ def test_a_retry_that_is_answered_by_what_is_stored_is_synced(
         assert store.get("t").append("event", 1, id="e1").seq == 1
         assert len(synced) == 1
 
-        def fail(descriptor: int) -> None:
+        def fail(*arguments: object) -> int:
             raise OSError(errno.EIO, "Input/output error")
 
+        with monkeypatch.context() as patch:
+            patch.setattr(connections.os, "open", fail)
+            with pytest.raises(clew.Unavailable, match="cannot be synced") as caught:
+                store.get("t").append("event", 1, id="e1")
+        assert (caught.value.committed, caught.value.retryable) == (None, True)
         monkeypatch.setattr(connections, "sync", fail)
-        with pytest.raises(clew.Unavailable, match="cannot be synced") as caught:
+        with pytest.raises(clew.Unavailable, match="what is on disk is unknown") as caught:
             store.get("t").append("event", 1, id="e1")
-        assert caught.value.committed is None
+        assert (caught.value.committed, caught.value.retryable) == (None, False)
+        # The system tells of a failed sync once: the next one would only seem to have worked.
+        monkeypatch.undo()
+        with pytest.raises(clew.Closed, match="what is on disk is unknown"):
+            store.get("t").append("event", 1, id="e1")
 
 
 # --- who dies, who is stopped, who gives up ---------------------------------------------------
@@ -431,6 +460,25 @@ def test_what_was_given_up_before_it_was_taken_is_never_written(path: Path) -> N
         os.kill(stopped.pid, signal.SIGCONT)
         assert said(stopped) == ["took 0", "written"]
     assert bodies(path) == ["opens the queue", "its own"]
+
+
+def test_what_was_done_before_the_mailbox_was_wiped_is_not_said_to_be_undone(path: Path) -> None:
+    """The answer is gone with the rest, and with it what would have told of it."""
+    for is_answered in (True, False):
+        one, front = opened(path), opened(path)
+        one.ask(b"errand")
+        if is_answered:
+            serve(front, b"answer")
+        front.wipe()
+        assert one.answer() is None
+        assert not one.withdraw()
+        one.ask(None)
+        front.wipe()
+        assert one.withdraw(), "nobody else could do it"
+        one.ask(b"another")
+        assert one.withdraw()
+        one.close()
+        front.close()
 
 
 def test_an_append_that_ctrl_c_ended_is_not_written_by_others(path: Path) -> None:
@@ -567,6 +615,24 @@ def test_what_is_removed_does_not_live_on_in_the_mailbox(path: Path) -> None:
             assert secret.encode() not in lock.read_bytes()
 
 
+def test_who_comes_by_a_link_stands_in_the_same_queue(path: Path) -> None:
+    """What is erased would live on in a mailbox that only they knew of."""
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    entries: list[Entry] = []
+    with clew.open(path) as store, clew.open(link) as linked:
+        with (
+            at_front(path) as front,
+            in_thread(lambda: entries.append(linked.get("t").append("event", "secret"))),
+        ):
+            until(lambda: waiting(path) == 1)
+            front.go()
+        assert len(front.guests) == 1
+        store.get("t").erase(entries[0].id)
+    assert not Path(f"{link}-lock").exists()
+    assert b"secret" not in Path(f"{path}-lock").read_bytes()
+
+
 def test_when_all_slots_are_taken_the_others_wait_unseen(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -660,6 +726,24 @@ def test_where_a_commit_is_slow_the_last_ones_are_waited_for_a_moment(
         each.close()
 
 
+def test_who_waited_before_the_host_was_started_anew_is_not_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock begins anew with the host, and the file stays."""
+    one, front = opened(path), opened(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(mailbox.time, "monotonic_ns", lambda: 1 << 62)
+        one.ask(b"errand")
+    assert serve(front, b"answer") == [b"errand"]
+    naps: list[float] = []
+    monkeypatch.setattr(mailbox.time, "sleep", naps.append)
+    assert front.come_to_front()
+    front.gather(0.0001)
+    assert naps == []
+    one.close()
+    front.close()
+
+
 def opened(path: Path) -> mailbox.Mailbox:
     found = os.stat(path)
     descriptor = os.open(f"{path}-lock", os.O_RDWR)
@@ -720,7 +804,7 @@ def test_an_errand_that_is_not_whole_or_of_another_store_is_not_taken(
                 file.truncate(room + 20)
     assert serve(front, b"answer") == []
     assert one.answer() is None
-    assert one.withdraw()
+    assert one.withdraw() == (part != "stamp"), "who changed that may have wiped an answer"
     one.close()
     front.close()
 
@@ -793,6 +877,35 @@ def test_an_errand_at_which_sqlite_fails_is_refused_alone(path: Path) -> None:
         False,
     ]
     assert bodies(path) == ["front", "fits", "fails"]
+
+
+def test_an_errand_that_failed_changes_nothing_of_what_is_remembered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one at the front writes the same thread next, and must know where it stands."""
+    front = Front(path)
+    stand, calls = write._stand, [0]
+
+    def fail(*arguments: Any) -> None:
+        calls[0] += 1
+        if calls[0] > 1:  # all but that of the one at the front
+            raise connections.apsw.CorruptError("database disk image is malformed")
+        stand(*arguments)
+
+    def ask() -> None:
+        with pytest.raises(clew.Corrupt):
+            store.get("t").append("event", "asked")
+
+    with front.store as leading, clew.open(path) as store:
+        with in_thread(lambda: leading.get("t").set(title="fact")), monkeypatch.context() as patch:
+            assert front._reached.wait(60)
+            patch.setattr(write, "_stand", fail)
+            with in_thread(ask):
+                until(lambda: waiting(path) == 1)
+                front.go()
+        assert len(front.guests) == 1
+        leading.get("t").append("event", "after")
+    assert bodies(path) == ["after"]
 
 
 def test_an_errand_that_ends_the_transaction_ends_it_for_all_who_were_in_it(path: Path) -> None:

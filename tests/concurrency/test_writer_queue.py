@@ -194,6 +194,49 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_store_usable(path: Path) -> None:
         assert store.verify() == []
 
 
+INTERRUPTED: dict[str, tuple[type, str, bool]] = {  # and whether it has done its work by then
+    "as its transaction has begun": (connections.Connections, "begin", True),
+    "as it came to the front": (mailbox.Mailbox, "come_to_front", True),
+    "as it answers": (mailbox.Mailbox, "reply", False),
+    "as it leaves": (mailbox.Mailbox, "leave", False),
+    "as it begins to copy the log": (mailbox.Mailbox, "begin_work", True),
+    "as it ends to copy the log": (mailbox.Mailbox, "end_work", False),
+}
+
+
+@pytest.mark.parametrize("moment", INTERRUPTED)
+def test_ctrl_c_leaves_nothing_that_others_wait_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The program may go on for days and never write again."""
+    owner, name, works = INTERRUPTED[moment]
+    call = getattr(owner, name)
+
+    def interrupted(*arguments: object) -> None:
+        monkeypatch.undo()
+        if works:
+            call(*arguments)
+        raise KeyboardInterrupt
+
+    with clew.open(path) as store, clew.open(path, busy_seconds=0.2) as other:
+        thread = store.get("t")
+        append_in_queue(thread, path, "before")
+        store.engine._connections.log._limit = 1  # type: ignore[attr-defined]
+        monkeypatch.setattr(owner, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.append("event", "interrupted")
+        other.get("t").append("event", "of another")
+        probe = mailbox.Mailbox(os.open(f"{path}-lock", os.O_RDWR), (0, 0), synced=True)
+        assert probe.come_to_front()
+        assert probe.begin_work()
+        probe.close()
+        thread.append("event", "after")
+        assert [e.body for e in thread.path() if e.body != "interrupted"] == [
+            *("before", "of another", "after")
+        ]
+        assert store.verify() == []
+
+
 # --- there is no queue, or not the same one for all -------------------------------------------
 
 

@@ -212,6 +212,27 @@ def test_an_entry_whose_blob_is_gone_is_kept_and_says_so(store: str) -> None:
         assert entry.body["text"].startswith("needle-b")
 
 
+def test_a_store_that_is_reached_by_a_link_is_repaired_where_it_lies(store: str) -> None:
+    """Others come to it by its own name, or by another link."""
+    place = place_of(store)
+    link = place.with_name("link")
+    link.symlink_to(place)
+    through = store.replace(str(place), str(link))
+    damage(store, random.Random(1))
+    before = contents(place)
+    report = repair(through)
+    assert report.original is not None
+    assert contents(Path(report.original)) == before
+    assert link.readlink() == place
+    for address in (store, through):
+        with clew.open(address) as opened:
+            assert opened.verify() == []
+    swap.note_of(place).write_text("{}")
+    for address in (store, through):
+        with pytest.raises(clew.Unavailable, match="was interrupted"):
+            clew.open(address)
+
+
 def remove_blob(address: str, hash: str) -> None:
     place = place_of(address)
     if place.is_dir():

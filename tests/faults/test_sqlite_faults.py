@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -26,7 +27,7 @@ from clew.engines.shared import file_system, migrations
 from clew.engines.shared.group_commit import Ticket
 from clew.engines.shared.tables import read, rows
 from clew.engines.shared.thread_list import scans
-from clew.engines.sqlite import SQLiteEngine, connections, place
+from clew.engines.sqlite import SQLiteEngine, connections, errors, place
 from clew.engines.sqlite import engine as engine_
 from clew.engines.sqlite import write as write_
 
@@ -124,6 +125,39 @@ def test_a_reader_that_goes_on_does_not_keep_a_purge_from_ending(path: Path) -> 
         assert store.purge("t").log_bytes > 0, "the log cannot be emptied yet"
         other.execute("COMMIT")
         assert store.verify() == []
+
+
+def test_no_writer_waits_while_a_purge_waits_for_a_reader(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite keeps the lock of writers for as long as it waits to empty the log."""
+    tried = threading.Event()
+    copy_log = connections.Connections.copy_log
+
+    def counted(*given: Any, **named: Any) -> bool:
+        tried.set()
+        return copy_log(*given, **named)
+
+    with (
+        clew.open(path, busy_seconds=600) as store,
+        clew.open(path, busy_seconds=5) as writer,
+        closing(apsw.Connection(str(path))) as reader,
+    ):
+        store.create("t").append("event", "secret")
+        kept = store.create("kept")
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM records").get == 1
+        monkeypatch.setattr(connections.Connections, "copy_log", counted)
+        left: list[int | None] = []
+        purge = threading.Thread(target=lambda: left.append(store.purge("t").log_bytes))
+        purge.start()
+        assert tried.wait(60)
+        writer.get("kept").append("event", "of another handle")
+        kept.append("event", "of the same")
+        assert purge.is_alive()
+        reader.execute("COMMIT")
+        purge.join(60)
+        assert left == [0]
 
 
 def test_who_comes_to_write_when_the_store_is_closed_is_told_so(path: Path) -> None:
@@ -648,7 +682,7 @@ def test_what_cannot_be_opened_for_want_of_files_is_said_so(
     ],
 )
 def test_an_error_of_sqlite_is_one_of_ours(error: apsw.Error, kind: type[clew.ClewError]) -> None:
-    found = connections.translate(error, "the store")
+    found = errors.translate(error, "the store")
     assert type(found) is kind
     assert not found.retryable
 

@@ -50,7 +50,8 @@ class Swap:
     """The folder in which a store is repaired, and the way out of it."""
 
     def __init__(self, path: Path, companions: tuple[str, ...] = ()) -> None:
-        self._path = path
+        # The store itself is renamed, and not a link to it, which others do not come by.
+        self._path = path = Path(os.path.realpath(path))
         self._companions = companions
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         if path.with_name(f"{path.name}.damaged-{stamp}").exists():  # the second in one second
@@ -94,7 +95,8 @@ class Swap:
 
 
 def note_of(path: Path) -> Path:
-    return Path(f"{path}{NOTE}")
+    """Beside the store itself, so that all find it, by whatever link they come."""
+    return Path(f"{os.path.realpath(path)}{NOTE}")
 
 
 def refuse_half_done(path: Path) -> None:

@@ -1,7 +1,5 @@
 """The connections of one store in one process: one that writes, several that read.
 
-Below them: what apsw's errors mean.
-
 They are closed before the process forks and opened again on both sides: SQLite's locks and its
 own bookkeeping of them do not survive a fork while a connection is open.
 """
@@ -18,12 +16,13 @@ from pathlib import Path
 
 import apsw
 
-from clew.core.errors import ClewError, Closed, Corrupt, ReadOnly, Unavailable, Unsupported
+from clew.core.errors import Closed, Corrupt, Unavailable, Unsupported
 from clew.core.patience import patience
 from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled
 from clew.engines.sqlite import place
+from clew.engines.sqlite.errors import let_go, translate
 from clew.engines.sqlite.mailbox import Guest
 from clew.engines.sqlite.schema import harden, is_older, migrate, recognise, refuse_foreign
 from clew.engines.sqlite.writer_queue import WriterQueue
@@ -31,10 +30,8 @@ from clew.engines.sqlite.writer_queue import WriterQueue
 READERS_IDLE_MAX = 8
 FORK_WAIT_SECONDS = 5.0
 CHECKPOINT_PAGES = 1000
+_DRAIN_SECONDS = 0.02  # for which writers wait at most until the log can be emptied
 HAND_OVER_SECONDS = 0.2
-
-# What reading a damaged row may raise: SQLite's errors, ours, and values of the wrong type.
-UNREADABLE = (apsw.Error, ClewError, ValueError, TypeError, AttributeError, OverflowError)
 
 CACHE_KIB = 8192  # of pages, a connection
 
@@ -52,7 +49,7 @@ _PRAGMAS = {
 _open_stores = OpenStores()
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """What is asked of other processes by those that have nothing to ask of them."""
 
 
@@ -130,7 +127,7 @@ class Connections:
         self.path = path
         self.real_path = os.path.realpath(path)
         self._synchronous = synchronous
-        self._busy_seconds = busy_seconds
+        self.busy_seconds = busy_seconds
         self._vfs = vfs
         self._any_schema = any_schema  # for those who look for damage
         self.poison: str | None = None
@@ -152,7 +149,7 @@ class Connections:
         self.write_lock = threading.Lock()
         self._returned = threading.Condition()
         self._queue = WriterQueue(
-            str(self.path), self._busy_seconds, synced=self._synchronous == "FULL"
+            self.real_path, self.busy_seconds, synced=self._synchronous == "FULL"
         )
         self._writer: StoreConnection | None = None
         # Of the writer, for what each transaction says: a cursor for every statement costs time.
@@ -225,7 +222,7 @@ class Connections:
     def at_front(
         self,
         work: Callable[[StoreConnection], None],
-        ask: Callable[[], bytes | None] = _nothing,
+        ask: Callable[[], bytes | None] = nothing,
     ) -> bytes | None:
         """Write something, when those at the front have written; the caller holds `write_lock`.
 
@@ -233,7 +230,7 @@ class Connections:
         """
         db = self.writer()
         # Processes write for each other where each has the same layer of files below it.
-        answer = self._queue.run(lambda: work(db), _nothing if self._vfs else ask)
+        answer = self._queue.run(lambda: work(db), nothing if self._vfs else ask)
         if answer is None and self.log.is_long:
             self._shorten_log(db)
         return answer
@@ -272,10 +269,6 @@ class Connections:
         """What can be read now is on disk when this returns. Unavailable: it is not known."""
         try:
             log = os.open(f"{self.real_path}-wal", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                sync(log)
-            finally:
-                os.close(log)
         except FileNotFoundError:
             return  # all is in the file, which was synced before the log was taken away
         except OSError as error:
@@ -284,6 +277,13 @@ class Connections:
                 " may not be on disk yet; retry with the same ids",
                 committed=None,
             ) from error
+        try:
+            sync(log)
+        except OSError as error:
+            self.poisoned_by(error)
+            raise Unavailable(str(self.poison), retryable=False, committed=None) from error
+        finally:
+            os.close(log)
 
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
@@ -326,8 +326,8 @@ class Connections:
         if db is not None:
             db.close()
 
-    def copy_log(self, db: StoreConnection, mode: int, *, to_end: bool = False) -> None:
-        """Bring the log back into the file; only at the front all of it.
+    def copy_log(self, db: StoreConnection, mode: int, *, to_end: bool = False) -> bool:
+        """Bring the log back into the file; only at the front all of it. False: it was in use.
 
         Whatever becomes of it: what was committed before is safe in the log.
         """
@@ -336,17 +336,35 @@ class Connections:
             pages, copied = db.wal_checkpoint(mode=mode)
             if to_end:
                 self.log.copied(pages, copied)
+            return True
         except (apsw.BusyError, apsw.LockedError):
             pass  # readers are in the way, or another process is at it: the next one will do it
         except Unavailable:  # no test: another process comes into the midst of it
             pass  # the store was replaced under us, which the next call will say
         except apsw.Error as error:
             self.poisoned_by(error)  # only this handle does not know the file's state
+        return False
 
-    def empty_log(self, db: StoreConnection, mode: int) -> None:
-        """At the front, after something was removed: it must live on nowhere beside the file."""
-        self._queue.wipe()
-        self.copy_log(db, mode, to_end=True)
+    def empty_log(self, *, wipe: bool) -> bool:
+        """Try to, at the front; the caller holds `write_lock`. False: the log is in use.
+
+        SQLite keeps its lock while it waits for those who read, and so all writers wait with it.
+        `wipe`: with what stands in the queue.
+        """
+        is_empty = False
+
+        def empty(db: StoreConnection) -> None:
+            nonlocal is_empty
+            if wipe:
+                self._queue.wipe()
+            db.set_busy_handler(patience(min(_DRAIN_SECONDS, self.busy_seconds)))
+            try:
+                is_empty = self.copy_log(db, apsw.SQLITE_CHECKPOINT_TRUNCATE, to_end=True)
+            finally:
+                db.set_busy_handler(self._queue.ask_again)
+
+        self.at_front(empty)
+        return is_empty
 
     # --- opening ---
 
@@ -357,7 +375,7 @@ class Connections:
         self.main = main
         try:
             db = StoreConnection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
-            db.set_busy_handler(patience(self._busy_seconds))
+            db.set_busy_handler(patience(self.busy_seconds))
             harden(db)
             for name, value in _PRAGMAS.items():
                 db.pragma(name, value)
@@ -399,7 +417,7 @@ class Connections:
             # process left could not be told from one that others have put there.
             db.pragma("journal_mode", "memory")
         # Going over to WAL does not call the busy handler when two processes do it at once.
-        deadline = time.monotonic() + self._busy_seconds
+        deadline = time.monotonic() + self.busy_seconds
         while True:
             try:
                 mode = db.pragma("journal_mode", "wal")
@@ -418,7 +436,7 @@ class Connections:
             try:
                 return place.HostLock(self.path, readonly=self.readonly)
             except Unsupported:
-                patient = self._busy_seconds if is_older(db, self.path) else HAND_OVER_SECONDS
+                patient = self.busy_seconds if is_older(db, self.path) else HAND_OVER_SECONDS
                 if time.monotonic() - began >= patient:
                     raise
                 time.sleep(0.005)
@@ -433,14 +451,14 @@ class Connections:
             migrate(db, self.path)
             return
         done = lambda: not is_older(db, self.path) or lock.try_alone()  # noqa: E731
-        if not _wait_for(done, self._busy_seconds):
+        if not _wait_for(done, self.busy_seconds):
             raise Unavailable(
                 f"{self.path} has an older format and is in use; close every program that has it "
                 "open, so that it can be brought up to date"
             )
         migrate(db, self.path)
         # After a migration there is an instant in which others may come to be alone with it.
-        if not _wait_for(lock.try_usual, self._busy_seconds):  # no test: see above
+        if not _wait_for(lock.try_usual, self.busy_seconds):  # no test: see above
             raise Unavailable(f"{self.path} is in use by a program that must be alone with it")
 
     # --- ending ---
@@ -539,21 +557,6 @@ def _wait_for(done: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def let_go(error: Exception) -> None:
-    """End what was being read when an error came up in the middle of it.
-
-    The error may be kept for long, in a report for one, and it knows the frames that it came
-    through. A statement that waits there for its next row would keep its view of the store, and
-    with it every checkpoint from emptying the log. So does the error that it was made of.
-    """
-    import traceback
-
-    reason: BaseException | None = error
-    while reason is not None:
-        traceback.clear_frames(reason.__traceback__)
-        reason = reason.__cause__ or reason.__context__
-
-
 def _ended(db: apsw.Connection) -> bool:
     """End a read; a connection that cannot even do that is given up."""
     try:
@@ -567,33 +570,3 @@ def _ended(db: apsw.Connection) -> bool:
 
 # A name of its own, so that a test can let it fail.
 sync = getattr(os, "fdatasync", os.fsync)
-
-
-# --- apsw's errors as ours, in one place ---
-
-
-def translate(error: apsw.Error, place: str) -> ClewError:
-    """What a failed statement means. The caller decides whether the handle is poisoned."""
-    # On a full disk there may be no room even for the memory that a log's readers share.
-    no_room = getattr(error, "extendedresult", None) == apsw.SQLITE_IOERR_SHMSIZE
-    match error:
-        case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(f"{place} is being written by another process; nothing was written")
-        case _ if no_room or isinstance(error, apsw.FullError):
-            return Unavailable(f"the disk of {place} is full; nothing was written")
-        case apsw.CorruptError():
-            return Corrupt(place, f"SQLite says: {error}; run clew verify")
-        case apsw.NotADBError():
-            return Unsupported(f"{place} is not a SQLite file")
-        case apsw.ReadOnlyError():
-            return ReadOnly(place, reason=str(error))
-        case apsw.PermissionsError() | apsw.CantOpenError():
-            return Unavailable(f"{place} cannot be opened: {error}", retryable=False)
-        case apsw.TooBigError():
-            return Unavailable(f"a value is too large for SQLite: {error}", retryable=False)
-        case _:
-            return Unavailable(f"SQLite failed on {place}: {error}", retryable=False)
-
-
-def poisons(error: apsw.Error) -> bool:
-    return isinstance(error, apsw.IOError)

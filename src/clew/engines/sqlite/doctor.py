@@ -20,8 +20,9 @@ from clew.engines.shared.migrations import migrations
 from clew.engines.shared.swap import refuse_half_done, workshop
 from clew.engines.shared.tables import namespaces, read
 from clew.engines.sqlite import place
-from clew.engines.sqlite.connections import Connections, translate
+from clew.engines.sqlite.connections import Connections
 from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.errors import translate
 from clew.engines.sqlite.schema import harden, recognise
 from clew.engines.sqlite.view import ReadOnlyConnections, ViewConnection, look
 
@@ -122,7 +123,7 @@ class SQLiteMaintenance:
 
         The lock beside it tells: Clew makes one when it opens a store, and never removes it.
         """
-        if not Path(f"{self._path}-lock").exists():
+        if not place.lock_of(self._path).exists():
             return False
         try:
             format_of(self._path)

@@ -48,22 +48,17 @@ from clew.engines.shared.group_commit import BATCH_MAX, GroupCommit, Ticket
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, erase, leases, write
 from clew.engines.sqlite import pack as packing
-from clew.engines.sqlite.connections import Connections, StoreConnection, let_go, poisons, translate
-from clew.engines.sqlite.guests import (
-    REFUSED,
-    Append,
-    from_answer,
-    from_errand,
-    to_answer,
-    to_errand,
-)
-from clew.engines.sqlite.mailbox import ERRAND_BYTES_MAX, Guest
+from clew.engines.sqlite.connections import Connections, StoreConnection, nothing
+from clew.engines.sqlite.errors import let_go, poisons, translate
+from clew.engines.sqlite.guests import REFUSED, Append, ask_for, from_errand, settle, to_answer
+from clew.engines.sqlite.mailbox import Guest
 from clew.engines.sqlite.view import ReadOnlyConnections
 
 T = TypeVar("T")
 
 _SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
 POLL_SECONDS = 0.02
+_READ_SECONDS = 0.1  # between two looks whether those who read have ended
 _OWN_ENDINGS = ("", "-wal", "-shm", "-lock", "-journal", "-search")
 
 
@@ -211,7 +206,7 @@ class SQLiteEngine:
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log, which is copied as it is.
-        self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._empty_log()
         return replace(purged, log_bytes=self._log_bytes())
 
     def erase(
@@ -225,7 +220,7 @@ class SQLiteEngine:
                 clock=self._clock,
             )
         )
-        self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._empty_log()
         log_bytes = self._log_bytes()
         return [replace(one, log_bytes=log_bytes) for one in erased]
 
@@ -252,7 +247,7 @@ class SQLiteEngine:
             count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
             # Writers of other processes look now and then whether they can have the lock.
             time.sleep(blobs.SWEEP_SECONDS)
-        self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._empty_log()
         return Swept(blobs=count, size_bytes=size_bytes)
 
     def pack(
@@ -290,7 +285,7 @@ class SQLiteEngine:
             self._shrink()
         if done.packs or shrink:
             # As for a purge: what lies in packs now must not live on in the log, row by row.
-            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._empty_log()
         shrunk_bytes = max(0, size_bytes - self._file_bytes()) if shrink else 0
         with self._connections.reader() as db:
             return replace(done, free_bytes=packing.free_bytes(db), shrunk_bytes=shrunk_bytes)
@@ -352,18 +347,19 @@ class SQLiteEngine:
         connections = self._connections
         with connections.write_lock:
             due = batch
+            ask: Callable[[], bytes | None] = partial(ask_for, batch)
             while due:
                 try:
-                    answer = connections.at_front(
-                        partial(self._commit, batch, due), partial(_ask, due)
-                    )
+                    answer = connections.at_front(partial(self._commit, batch, due), ask)
                 except (apsw.Error, ClewError) as error:
                     # Tickets that had failed on their own keep their own error.
                     for ticket in due:
                         ticket.error = ticket.error or self._explain(error)
                     return
-                # What another process wrote for us is done; what it refused we do ourselves.
-                due = [] if answer is None else _settle(due, answer)
+                # What another process wrote for us is done. What it refused we do ourselves: others
+                # would only refuse it again.
+                due = [] if answer is None else settle(due, answer)
+                ask = nothing
         # Read without the lock. A waiter that is missed here looks again after POLL_SECONDS.
         if self._waiting:
             with self._changed:
@@ -379,8 +375,11 @@ class SQLiteEngine:
         guests: list[Guest] = []
         written: list[bytes] = []
         answers: list[bytes] = []  # before the commit nothing is promised to anybody
-        connections.begin()
+        is_begun = False
         try:
+            # Within the block: Ctrl-C may come as soon as it has begun, and would leave it open.
+            connections.begin()
+            is_begun = True
             connections.confirm(db)
             self._standings.begin(db)
             changes = db.total_changes()
@@ -403,7 +402,7 @@ class SQLiteEngine:
                 let_go(error)
             if isinstance(error, apsw.Error):
                 answers = [REFUSED] * len(guests)  # one of theirs may be the reason
-                if poisons(error):
+                if is_begun and poisons(error):
                     connections.poisoned_by(error)
             with suppress(apsw.Error):  # the first error is the one that matters
                 if db.in_transaction:
@@ -426,6 +425,7 @@ class SQLiteEngine:
                     raise
                 db.execute("ROLLBACK TO one")
                 db.execute("RELEASE one")
+                self._standings.forget()  # it may have come as far as to change where they stand
             results.append(ticket.result)
         return to_answer(results)
 
@@ -448,14 +448,27 @@ class SQLiteEngine:
         failure.__cause__ = error
         return failure
 
-    def _checkpoint(self, mode: int) -> None:
-        """Bring the log back into the file, while no other Clew writes."""
+    def _empty_log(self) -> None:
+        """Bring the log back into the file and empty it: what was removed must not live on there.
+
+        Who reads keeps it from being emptied. That is waited for, and no writer waits meanwhile.
+        """
         connections = self._connections
-        with connections.write_lock:
-            if not connections.usable:  # no test: another thread closes it at this moment
-                return  # closed meanwhile, which checkpoints too; what was committed stays so
-            with suppress(Unavailable):  # it cannot be opened again: the next call will say so
-                connections.at_front(lambda db: connections.empty_log(db, mode))
+        deadline = time.monotonic() + connections.busy_seconds
+        is_first = True
+        while True:
+            with connections.write_lock:
+                if not connections.usable:  # no test: another thread closes it at this moment
+                    return  # closed meanwhile, which checkpoints too; what was committed stays so
+                try:
+                    if connections.empty_log(wipe=is_first):
+                        return
+                except Unavailable:  # it cannot be opened again: the next call will say so
+                    return
+            if time.monotonic() >= deadline:
+                return
+            is_first = False
+            time.sleep(_READ_SECONDS)
 
     # --- reading ---
 
@@ -552,33 +565,16 @@ class SQLiteEngine:
         self._connections.close()
 
 
-def _ask(batch: list[Ticket[Any]]) -> bytes | None:
-    """What another process could do for us; None if not all of it are appends that it can write."""
-    works = [ticket.work for ticket in batch]
-    appends = [work for work in works if isinstance(work, Append) and not work.packed]
-    if len(appends) < len(works):
-        return None
-    for append in appends:
-        append.doubt()
-    errand = to_errand(appends)
-    return errand if len(errand) <= ERRAND_BYTES_MAX else None
-
-
-def _settle(batch: list[Ticket[Any]], answer: bytes) -> list[Ticket[Any]]:
-    """Fill in what another process has written; those that it has not are left."""
-    for ticket, records in zip(batch, from_answer(answer, len(batch)), strict=True):
-        ticket.result = records
-    return [ticket for ticket in batch if ticket.result is None]
-
-
 def _run_apart(db: apsw.Connection, ticket: Ticket[Any]) -> None:
     """One of several works in a transaction: if it fails, it alone leaves no trace."""
     db.execute("SAVEPOINT one")
+    result = None
     try:
-        ticket.result = ticket.work(db)
+        result = ticket.work(db)
     except apsw.Error:
         raise
     except Exception as error:
         ticket.error = error
         db.execute("ROLLBACK TO one")
     db.execute("RELEASE one")
+    ticket.result = result

@@ -8,6 +8,7 @@ first hand. To do an append twice does no harm: its records are known by their i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import apsw
 from msgspec import UNSET, MsgspecError, Struct, UnsetType, msgpack
@@ -24,6 +25,8 @@ from clew.core.model import (
     Record,
 )
 from clew.engines.shared.compression import Packed
+from clew.engines.shared.group_commit import Ticket
+from clew.engines.sqlite.mailbox import ERRAND_BYTES_MAX
 
 Write = Callable[[apsw.Connection, "Append"], list[Record]]
 
@@ -157,3 +160,25 @@ def _whole(found: list[_Record]) -> list[Record] | None:
     records: list[Record | None] = [one.entry or one.move or one.fact for one in found]
     whole = [record for record in records if record is not None]
     return whole if len(whole) == len(records) else None
+
+
+# --- a batch of one's own ---
+
+
+def ask_for(batch: list[Ticket[Any]]) -> bytes | None:
+    """What another process could do for us; None if not all of it are appends that it can write."""
+    works = [ticket.work for ticket in batch]
+    appends = [work for work in works if isinstance(work, Append) and not work.packed]
+    if len(appends) < len(works):
+        return None
+    for append in appends:
+        append.doubt()
+    errand = to_errand(appends)
+    return errand if len(errand) <= ERRAND_BYTES_MAX else None
+
+
+def settle(batch: list[Ticket[Any]], answer: bytes) -> list[Ticket[Any]]:
+    """Fill in what another process has written; those that it has not are left."""
+    for ticket, records in zip(batch, from_answer(answer, len(batch)), strict=True):
+        ticket.result = records
+    return [ticket for ticket in batch if ticket.result is None]

@@ -198,20 +198,21 @@ class Mailbox:
         return found if zlib.crc32(found) == checksum else None
 
     def withdraw(self) -> bool:
-        """Wait no longer. False: somebody is about to write what we asked for, or has done it."""
+        """Wait no longer. False: what we asked for is about to be written, or may have been."""
         if self._slot is None:
             return True
         slot = self._slot
         try:
-            os.pwrite(self._file, _NUMBER.pack(0), _room(slot))
             self._show(slot, 0)
             # Who takes an errand locks it first, and looks at its stamp then.
-            if not self._lock(_TAKEN + slot):
-                return False
+            is_left = self._lock(_TAKEN + slot) and self.answer() is None
+            # Behind the look for an answer: who wiped the file has wiped the answer, too.
+            is_left &= self._read(_NUMBER.size, _room(slot)) == _NUMBER.pack(self._stamp)
+            os.pwrite(self._file, _NUMBER.pack(0), _room(slot))
         except OSError:
-            return False
+            is_left = False
         self._unlock(_TAKEN + slot)
-        return self.answer() is None
+        return is_left or wants_front(self._stamp)
 
     def _claim(self) -> int | None:
         for slot in range(SLOTS):
@@ -305,11 +306,13 @@ class Mailbox:
 
     def gather(self, commit_seconds: float) -> None:
         """Give those who were here not long ago a moment to come back: a commit takes that long."""
-        since = time.monotonic_ns() - round(_RECENT_COMMITS * commit_seconds * 1e9)
+        now = time.monotonic_ns()
+        since = now - round(_RECENT_COMMITS * commit_seconds * 1e9)
         end = time.monotonic() + min(commit_seconds / 2, GATHER_SECONDS_MAX)
         while time.monotonic() < end:
             stamps, answered = _numbers(self._read(2 * _NUMBERS.size, _STAMPS))
-            recent = [slot for slot in range(SLOTS) if stamps[slot] >> 1 > since]
+            # One from before the host was started anew may lie ahead.
+            recent = [slot for slot in range(SLOTS) if since < stamps[slot] >> 1 < now]
             if all(stamps[slot] != answered[slot] for slot in recent if slot != self._slot):
                 return
             time.sleep(_GATHER_NAP_SECONDS)

@@ -46,7 +46,7 @@ def inspect(path: Path, *, create: bool) -> None:
         raise NotFound("store", str(path))
     if path.is_dir():
         raise Unsupported(f"{path} is a folder, not a SQLite file")
-    _refuse_other_than_file(Path(f"{path}-lock"))
+    _refuse_other_than_file(lock_of(path))
     real = os.path.realpath(path)  # where SQLite puts its files
     if os.path.lexists(f"{real}-journal"):
         # SQLite carries out what it says. One that names a further journal made SQLite before
@@ -80,9 +80,9 @@ def refuse_unwritable(path: Path) -> None:
     """Before anything is touched: a store that can be read, but not written."""
     if not path.exists() or not file_system.may(path, os.R_OK):
         return  # then there is another reason, which opening it tells
-    real = os.path.realpath(path)  # where SQLite puts its files; our lock lies beside a link
+    real = os.path.realpath(path)
     wanted = [path]
-    for file in (Path(f"{real}-wal"), Path(f"{real}-shm"), Path(f"{path}-lock")):
+    for file in (Path(f"{real}-wal"), Path(f"{real}-shm"), lock_of(path)):
         wanted.append(file if file.exists() else file.parent)  # it is there, or is made there
     for what in wanted:
         if not file_system.may(what, os.W_OK):
@@ -161,6 +161,11 @@ def library_version() -> int:
     return major * 1_000_000 + minor * 1000 + patch
 
 
+def lock_of(path: Path) -> Path:
+    """Beside the file itself, like SQLite's own: all who open it, by whatever link, have one."""
+    return Path(f"{os.path.realpath(path)}-lock")
+
+
 class HostLock:
     """A lock beside the store: shared by safe libraries, exclusive for an unsafe one.
 
@@ -177,7 +182,7 @@ class HostLock:
             import fcntl
         except ImportError:  # no test: Windows, where processes cannot be told apart by it
             return
-        lock = path.with_name(path.name + "-lock")
+        lock = lock_of(path)
         flags = os.O_RDONLY if readonly else os.O_CREAT | os.O_RDWR
         try:
             self._descriptor = os.open(lock, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -26,7 +26,7 @@ from clew.engines.shared.tables.namespaces import Space
 from clew.engines.shared.tables.rows import Row, fetch_blob
 from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs, leases
-from clew.engines.sqlite.connections import UNREADABLE
+from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.schema import differences
 from clew.engines.sqlite.write import is_number_left
 

@@ -29,13 +29,8 @@ from clew.core.patience import patience
 from clew.engines.shared.file_system import refuse_network
 from clew.engines.shared.migrations import migrations
 from clew.engines.sqlite import place
-from clew.engines.sqlite.connections import (
-    CACHE_KIB,
-    SIDES,
-    Connections,
-    StoreConnection,
-    translate,
-)
+from clew.engines.sqlite.connections import CACHE_KIB, SIDES, Connections, StoreConnection
+from clew.engines.sqlite.errors import translate
 from clew.engines.sqlite.schema import harden, is_older, recognise, refuse_foreign
 
 _LOG_HEADER_BYTES = 32  # a log that is no longer holds nothing
@@ -168,7 +163,7 @@ class ReadOnlyConnections(Connections):
 
     def _open_as(self, view: View) -> StoreConnection:
         with SIDES.lock:
-            db = ViewConnection(self.path, view, busy_seconds=self._busy_seconds, vfs=self._vfs)
+            db = ViewConnection(self.path, view, busy_seconds=self.busy_seconds, vfs=self._vfs)
             self.holds_index |= view.logged and not db.beside_writer
         for name, value in _PRAGMAS.items():
             db.pragma(name, value)
@@ -200,7 +195,7 @@ class ReadOnlyConnections(Connections):
         try:
             if self.main is not None and place.which(str(self.path)) != self.main:
                 raise self._gone(str(self.path))
-            return look(self.path, self._busy_seconds)
+            return look(self.path, self.busy_seconds)
         except OSError as error:
             text = f"{self.path} cannot be read: {error.strerror}"
             raise Unavailable(text, retryable=False) from error

@@ -65,7 +65,7 @@ class WriterQueue:
         return self._crowd > 0
 
     def run(
-        self, work: Callable[[], None], ask: Callable[[], bytes | None] = lambda: None
+        self, work: Callable[[], object], ask: Callable[[], bytes | None] = lambda: None
     ) -> bytes | None:
         """Do `work` at the front of the queue, or elsewhere if it does not get there in time.
 
@@ -81,14 +81,21 @@ class WriterQueue:
             work()
             return None
         try:
-            answer = self._come(mailbox, ask)
-            if answer is None:
-                work()
-            return answer
-        finally:
-            self._waiting_since = None
-            if self._is_at_front:
-                self._leave(mailbox)
+            try:
+                answer = self._come(mailbox, ask)
+                if answer is None:
+                    work()
+                return answer
+            finally:
+                self._waiting_since = None
+                if self._is_at_front:
+                    self._leave(mailbox)
+        except BaseException:
+            # Ctrl-C comes between any two steps, those of coming and of leaving too. This process
+            # may never write again, and nobody is to wait for it.
+            self._is_at_front, self._guests = False, []
+            mailbox.leave(())
+            raise
 
     def guests(self, most: int) -> list[Guest]:
         """What others wait for that can be written with our own; their answers are to be filled in.
@@ -111,12 +118,15 @@ class WriterQueue:
     def one_at_a_time(self) -> Iterator[bool]:
         """For long work beside the front. False: another process is at it."""
         mailbox = self._mailbox
-        is_mine = mailbox is None or mailbox.begin_work()
         try:
-            yield is_mine
+            yield mailbox is None or mailbox.begin_work()
         finally:
-            if mailbox is not None and is_mine:  # one way: few systems have no queue
-                mailbox.end_work()
+            if mailbox is not None:  # one way: few systems have no queue
+                try:
+                    mailbox.end_work()
+                except BaseException:  # Ctrl-C in the middle of it
+                    mailbox.end_work()
+                    raise
 
     def _come(self, mailbox: Mailbox, ask: Callable[[], bytes | None]) -> bytes | None:
         """To the front, if that can be. Bytes: there is nothing left to do there."""

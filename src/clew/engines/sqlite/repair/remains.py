@@ -17,7 +17,7 @@ from clew.engines.shared.tables import rows
 from clew.engines.shared.tables.namespaces import DEFAULT
 from clew.engines.shared.tables.rows import Row
 from clew.engines.shared.thread_list import PURGED
-from clew.engines.sqlite.connections import UNREADABLE
+from clew.engines.sqlite.errors import UNREADABLE
 
 if TYPE_CHECKING:
     from clew.engines.sqlite.repair.salvage import SQLiteSalvage

@@ -22,7 +22,7 @@ from clew.engines.shared.tables import packs, record_rows, rows
 from clew.engines.shared.tables.rows import Row, every, fetch_blob, one
 from clew.engines.shared.thread_list import PURGED
 from clew.engines.sqlite import blobs
-from clew.engines.sqlite.connections import UNREADABLE
+from clew.engines.sqlite.errors import UNREADABLE
 from clew.engines.sqlite.repair.remains import (
     UNKNOWN,
     Names,

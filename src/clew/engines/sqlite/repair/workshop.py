@@ -16,9 +16,9 @@ from clew.engines.shared.migrations import migrations
 from clew.engines.shared.plain_files import copy_file, remove_tree_quietly
 from clew.engines.shared.tables.rows import Row
 from clew.engines.sqlite import leases, place
-from clew.engines.sqlite.connections import UNREADABLE, translate
 from clew.engines.sqlite.doctor import SQLiteMaintenance
 from clew.engines.sqlite.engine import SQLiteEngine
+from clew.engines.sqlite.errors import UNREADABLE, translate
 from clew.engines.sqlite.repair.pages import PAGE_BYTES, child_pointers, rescue
 from clew.engines.sqlite.repair.salvage import SQLiteSalvage
 from clew.engines.sqlite.schema import APPLICATION_ID, harden
@@ -37,8 +37,9 @@ class SQLiteWorkshop:
             raise NotFound("store", str(path))
         place.refuse_other_log(path)
         # A lock that is there says that this is a store of ours: then it may stay.
-        self._swapped = path.with_name(path.name + "-lock").exists()
-        self._lock = _alone(path)
+        self._lock_path = place.lock_of(path)
+        self._swapped = self._lock_path.exists()
+        self._lock = _alone(path, self._lock_path)
         self._found: SQLiteSalvage | None = None
         try:
             self.finished = self._swap.finish()
@@ -130,7 +131,7 @@ class SQLiteWorkshop:
             self._found.close()
         self._swap.close()
         if not self._swapped:  # nothing of ours stays beside what may be a foreign file
-            self._path.with_name(self._path.name + "-lock").unlink()
+            self._lock_path.unlink()
         os.close(self._lock)
 
 
@@ -150,11 +151,10 @@ def _insert_lease(db: apsw.Connection, namespace: str, thread: str, row: Row) ->
         pass
 
 
-def _alone(path: Path) -> int:
+def _alone(path: Path, lock: Path) -> int:
     """The store's lock for one alone; the lock file stays, so that it goes on to be the same."""
     import fcntl
 
-    lock = path.with_name(path.name + "-lock")
     descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
