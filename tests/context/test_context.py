@@ -431,8 +431,9 @@ def test_the_format_is_that_of_the_newest_message(store: Store) -> None:
     assert thread.context().messages == []
     add(thread, USER, CALL, RESULT)
     assert thread.context().format == "anthropic"
-    with pytest.raises(InvalidInput, match="openai-chat"):
-        thread.context("cohere")
+    for unknown in ("cohere", ["anthropic"]):
+        with pytest.raises(InvalidInput, match="openai-chat"):
+            thread.context(unknown)  # type: ignore[arg-type]
 
 
 def test_a_context_of_another_leaf(store: Store) -> None:

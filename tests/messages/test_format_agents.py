@@ -40,6 +40,14 @@ def test_a_record_of_codex_without_an_item_is_no_message(record: Any) -> None:
         messages.read("codex", record)
 
 
+@pytest.mark.parametrize(("id", "kept"), [("ws_1", True), ("a b", False), (7, False)])
+def test_an_id_of_codex_that_no_request_takes_is_left_out(id: Any, kept: bool) -> None:
+    item = {"type": "web_search_call", "status": "completed", "action": {"type": "search"}}
+    found = only("codex", {"type": "response_item", "payload": {**item, "id": id}})
+    written = messages.write("openai-responses", [found]).messages
+    assert written == [{**item, "id": id} if kept else item]
+
+
 def test_an_image_of_gemini_in_every_spelling_of_its_content() -> None:
     part = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
     for content in (part, [part], [part, "see"]):
@@ -82,6 +90,19 @@ def test_a_call_of_copilot_and_what_it_gave() -> None:
     assert caught.value.path == "$.data.toolCallId"
 
 
+def test_copilot_is_told_what_was_made_of_a_message_of_the_user() -> None:
+    data = {"content": "fix it", "transformedContent": "fix it, at noon"}
+    for changed, said in (({}, "fix it, at noon"), ({"transformedContent": ""}, "fix it")):
+        found = only("copilot", {"type": "user.message", "data": {**data, **changed}})
+        assert (found.role, texts(found.parts)) == ("user", [said])
+    found = only("copilot", {"type": "system.message", "data": {"content": "Be brief."}})
+    assert (found.role, texts(found.parts)) == ("system", ["Be brief."])
+    for kind in ("user.message", "system.message"):
+        with pytest.raises(InvalidInput) as caught:
+            messages.read("copilot", {"type": kind, "data": {"content": 7}})
+        assert caught.value.path == "$.data.content"
+
+
 def test_a_message_of_cline_has_texts_files_and_blocks_that_came_later() -> None:
     blocks = [{"type": "file", "path": "a.py", "content": "x = 1"}, {"type": "later", "n": 1}]
     found = only("cline", {"role": "user", "content": blocks})
@@ -111,6 +132,14 @@ def test_a_message_of_cline_has_texts_files_and_blocks_that_came_later() -> None
 def test_the_events_of_openhands_by_their_kind(event: Any, role: str, parts: list[type]) -> None:
     found = only("openhands", event)
     assert (found.role, [type(part) for part in found.parts]) == (role, parts)
+
+
+def test_what_openhands_thought_before_a_call_is_read_with_it() -> None:
+    event = {"kind": "ActionEvent", "tool_call_id": "c", "tool_name": "f"}
+    thought = {"reasoning_content": "Hm", "thought": [{"text": "So"}]}
+    found = only("openhands", {**event, **thought})
+    assert [type(part) for part in found.parts] == [Thinking, Text, ToolCall]
+    assert found.parts[0] == Thinking("Hm")
 
 
 @pytest.mark.parametrize("kind", [None, 5, "ConversationStateUpdateEvent", "Condensation"])

@@ -83,6 +83,14 @@ def test_calls_have_parsed_arguments() -> None:
     assert write(message) == [body], "in its own format text that is not JSON is sent as it was"
 
 
+def test_arguments_that_were_stored_as_an_object_are_sent_as_text() -> None:
+    """Some servers that speak this format give them so; a request has them as text."""
+    stored = {**CALL, "function": {**CALL["function"], "arguments": {"a": 1}}}
+    (message,) = reader.read({"role": "assistant", "content": None, "tool_calls": [stored]})
+    (sent,) = write(message)[0]["tool_calls"]
+    assert sent == {**CALL, "function": {**CALL["function"], "arguments": '{"a":1}'}}
+
+
 def test_a_result_is_a_message() -> None:
     body = {"role": "tool", "tool_call_id": "call_1", "content": "42", "name": "f"}
     (message,) = reader.read(body)

@@ -330,8 +330,9 @@ def test_items_that_only_the_server_knows_are_kept_in_their_place() -> None:
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {}}
     code = {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "container_id": "x"}
     served = {"type": "tool_search_call", "execution": "server", "call_id": None, "arguments": {}}
+    found = {"type": "tool_search_output", "execution": "server", "call_id": None, "tools": []}
     new = {"type": "something_new", "x": [1]}
-    items = [REASONING, search, code, served, new, SAID]
+    items = [REASONING, search, code, served, found, new, SAID]
     (message,) = read(*items)
     assert write(message) == items
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from crews import Open
 from psycopg import errors as states
@@ -79,8 +80,18 @@ def test_words_that_others_have_collected_are_found_by_who_may_only_look(
     with clew.open(address) as store:
         store.create("s").append_message({"role": "user", "content": "a singular word"})
         assert store.search("singular").total == 1
-    looking = opened(as_role(address, READER), readonly=True)
-    assert [hit.thread for hit in looking.search("singular").items] == ["s"]
+    grant = f"GRANT SELECT ON ALL TABLES IN SCHEMA clew TO {READER}"
+    other_rules = "UPDATE clew.search_threads SET version = 77"
+    # Those that may not be read, or were collected by other rules, are collected again in memory.
+    for change, is_theirs in (("SELECT", False), (grant, True), (other_rules, False)):
+        with psycopg.connect(address, autocommit=True) as owner:
+            owner.execute(change)
+        looking = opened(as_role(address, READER), readonly=True)
+        assert [hit.thread for hit in looking.search("singular").items] == ["s"]
+        assert looking.searcher.ready()[0].fleeting != is_theirs
+    with psycopg.connect(address) as owner:
+        versions = owner.execute("SELECT DISTINCT version FROM clew.search_threads").fetchall()
+    assert versions == [(77,)], "who may only look removes nothing"
 
 
 @pytest.mark.parametrize("role", [READER, SLEEPER])

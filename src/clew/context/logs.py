@@ -69,9 +69,8 @@ def advance(engine: Engine, own: str, logs: dict[str, Log], path: Sequence[Entry
 
     `path` are the newest entries of the thread itself, from one on that was known before.
     """
-    log = logs.get(own)
-    if log is not None:
-        _skip(log, [entry for entry in path if entry.thread == own and entry.seq > log.seq])
+    log = logs[own]
+    _skip(log, [entry for entry in path if entry.thread == own and entry.seq > log.seq])
     try:
         return all(_read_on(engine, id, log, id != own) for id, log in logs.items())
     except NotFound:

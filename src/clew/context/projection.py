@@ -317,11 +317,9 @@ class _Reader:
             # text of every message, and even than one at the bytes for how they are spelled.
             body = decode_unicode(entry.data)
         except REFUSALS:
-            found = decode(entry.data)
-            body = _mended(found)
-            if body != found:
-                text = "half a character cannot be sent; it became U+FFFD"
-                self._report("text_mended", text, entry.id)
+            body = _mended(decode(entry.data))
+            text = "half a character cannot be sent; it became U+FFFD"
+            self._report("text_mended", text, entry.id)
         return self._read(entry, body, entry.format)
 
     def _read(self, entry: Entry, body: Any, format: str | None) -> list[Item]:
@@ -511,15 +509,15 @@ def _segments(
     options: Options,
 ) -> tuple[ContextSegment, ...]:
     sizes = _sizes(blocks, options.count)
-    entries = {entry.id: entry for entry in sources}
+    entries: dict[str | None, Entry] = {entry.id: entry for entry in sources}
+    if boundary is not None:
+        entries[None] = boundary  # its summary is a message that no entry was
     names = {call.id: call.name for block in blocks for call in calls_of(block.message)}
     found = []
     for block, place, size in zip(blocks, places, sizes, strict=True):
         for id in block.entries:
-            source = boundary if id is None else entries.get(id)
-            if source is not None:
-                share = size // len(block.entries)
-                found.append(_segment(source, block.message, place, share, names))
+            share = size // len(block.entries)
+            found.append(_segment(entries[id], block.message, place, share, names))
     return tuple(found)
 
 

@@ -111,8 +111,6 @@ def _may_be_kept(options: Options) -> bool:
     """Whether it is what agents ask for, with options that can be compared."""
     if options.purpose != "provider_request" or options.segments:
         return False
-    if not isinstance(options.format, str | None):
-        return False
     signals = options.signal_tools
     return isinstance(signals, tuple | list | set | frozenset) and all(
         isinstance(name, str) for name in signals

@@ -57,8 +57,10 @@ def open_text_index(
     """See `clew.core.text_index.open_text_index`."""
     index = PostgresTextIndex(engine, version)
     if index.is_there():
-        if not readonly:
-            index.drop_others()
+        if index.is_other():
+            if readonly:
+                return None
+            index.begin_anew()
         return index
     if readonly or existing:
         return None
@@ -102,13 +104,16 @@ class PostgresTextIndex:
 
         self._engine._run(work)
 
-    def drop_others(self) -> None:
-        """Remove what was made by other rules of words than these."""
+    def is_other(self) -> bool:
+        """Whether other rules of words than these have made a part of it."""
         sql = "SELECT clew.search_is_other(%s, %s)"
-        if self._read(lambda wire, book: wire.value(book.sql(sql), (book.space, self._version))):
-            self.rebuilt = "the search index was made anew: another version of Clew has made it"
-            _log.warning("%s: %s", self._engine.properties.place, self.rebuilt)
-            self.clear()
+        given = (self._engine._book.space, self._version)
+        return bool(self._read(lambda wire, book: wire.value(book.sql(sql), given)))
+
+    def begin_anew(self) -> None:
+        self.rebuilt = "the search index was made anew: another version of Clew has made it"
+        _log.warning("%s: %s", self._engine.properties.place, self.rebuilt)
+        self.clear()
 
     def _read(self, function: Any, *arguments: Any) -> Any:
         return self._engine._run(
