@@ -79,6 +79,19 @@ def opened_thread(
         yield resolve(store, options.thread, deleted=deleted)
 
 
+def command_line(command: str, options: argparse.Namespace, *words: str) -> str:
+    """A command to paste into a shell, about the store that this one was about.
+
+    An address of a server is left to the reader: it may have a password.
+    """
+    import shlex  # few command lines end with another one
+
+    named = [options.store] if options.named_store else []
+    store = ["STORE" if "://" in name else name for name in named]
+    space = [] if options.namespace is None else ["--namespace", options.namespace]
+    return shlex.join(["clew", command, *store, *words, *space])
+
+
 # --- threads and entries as they are named --------------------------------------------------
 
 
