@@ -198,6 +198,27 @@ def test_files_and_contexts_unfold_what_they_name(tab: Any, filled: Store) -> No
     page.wait_for_url("**format=gemini**")
 
 
+def test_the_head_of_a_difference_stands_on_one_line(tab: Any, filled: Store) -> None:
+    after = filled.get("slug-accents").snapshots.list()[0]
+    page = settled(tab.open(f"/files?id=slug-accents&a={after.id}"))
+    page.locator(".change summary").first.click()
+    head = page.locator(".change .diff tr", has_text="@@").first
+    head.wait_for()
+    line = page.locator(".change .diff tr.added").first
+    assert head.bounding_box()["height"] < 2 * line.bounding_box()["height"]
+
+
+def test_on_a_phone_a_day_is_not_broken_and_tabs_do_not_scroll_up(
+    new_tab: Any, address: str
+) -> None:
+    tab = new_tab(address, viewport={"width": 390, "height": 844})
+    page = settled(tab.open("/usage?by=day&days="))
+    assert page.locator("tbody tr").first.bounding_box()["height"] < 40
+    page = settled(tab.open("/tree?id=slug-accents"))
+    scrolls = "(one) => one.scrollHeight > one.clientHeight && getComputedStyle(one).overflowY"
+    assert page.locator(".tabs").evaluate(scrolls) in (False, "hidden")
+
+
 def test_the_store_is_proved_whole_with_a_bar_that_ends(tab: Any) -> None:
     page = settled(tab.open("/health"))
     page.get_by_role("button", name="Verify everything").click()

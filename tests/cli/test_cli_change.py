@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from cli_support import Result, Run, say
 
 import clew
+from clew.cli._stores import command_line
 from clew.core.errors import NotFound
 
 Give = Any
@@ -162,9 +165,47 @@ def test_a_fork_begins_where_it_is_told(run: Run, store: clew.Store, place: Path
     assert run("fork", place, "t", "--id", "mine").code == 4
     assert run("fork", place, "t", "--at", "1", "--before", "2").code == 2
     moved = run("move", place, "t", entries[0].seq)
-    assert f"clew move t {entries[2].id} goes back" in moved.err
+    assert f"clew move {place} t {entries[2].id} goes back" in moved.err
     assert thread.leaf == entries[0].id
     assert run("move", place, "t", "99").code == 3
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_command_that_takes_something_back_can_be_pasted(
+    run: Run,
+    give: Give,
+    store: clew.Store,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+) -> None:
+    if not named:
+        monkeypatch.setenv("CLEW_STORE", str(place))
+    where = [place] if named else []
+    thread = store.create("with a space; and more")
+    first, *_, last = (say(thread, role, role) for role in ("user", "assistant", "user"))
+
+    def pasted(told: str) -> None:
+        line = re.match("(clew .*) (?:goes|brings it|takes it) back", told)
+        assert line is not None, told
+        assert run(*shlex.split(line[1])[1:]).code == 0
+
+    pasted(run("move", *where, thread.id, first.id).err)
+    assert thread.leaf == last.id
+    pasted(run("delete", *where, thread.id).err)
+    assert store.find(thread.id) is not None
+    say(fork := thread.fork(id="a fork"), "four")
+    pasted(run("adopt", *where, thread.id, fork.id).err)
+    assert thread.leaf == last.id
+    pasted(give("They counted.", "compact", *where, thread.id, "--keep-turns", 1).err)
+    assert thread.compaction() is None
+
+
+def test_a_server_that_is_named_again_is_named_without_its_password() -> None:
+    options = argparse.Namespace(
+        store="postgresql://app:hunter2@db/agents", named_store=True, namespace="a b"
+    )
+    assert command_line("restore", options, "t") == "clew restore STORE t --namespace 'a b'"
 
 
 def test_adopting_brings_the_fork_home_or_says_why_not(

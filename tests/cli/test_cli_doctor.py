@@ -78,12 +78,12 @@ def test_looking_does_not_bring_a_store_up_to_date(run: Run, tmp_path: Path) -> 
 
 
 def test_a_store_that_others_can_read_is_told(run: Run, tmp_path: Path) -> None:
-    place = tmp_path / "threads.db"
+    place = tmp_path / "my threads.db"
     clew.open(place).close()
     place.chmod(0o644)
     done = run("doctor", place)
     assert done.code == 0, "a warning is not something wrong"
-    assert f"chmod 600 {place}" in done.out
+    assert f"run: chmod 600 '{place}'\n" in done.out, "it can be pasted"
     assert done.out.index("warning: ") < done.out.index("acknowledged: ")
 
 

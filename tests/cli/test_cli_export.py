@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clew
+from clew import derived
 from clew.cli import main
 
 
@@ -113,6 +115,31 @@ def test_each_thread_of_a_store_becomes_a_file_and_one_that_cannot_is_named(
     assert "'first' is one: leave out one of them" in capsys.readouterr().err
     assert main(["export", address, "first", "second"]) == 2
     assert "unrecognized arguments: second" in capsys.readouterr().err
+
+
+def test_what_threads_took_is_asked_once_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = str(tmp_path / "a.db")
+    with clew.open(address) as store:
+        for name, tokens in (("first", 1_200), ("second", 34)):
+            body = {"model": "m", "input_tokens": tokens, "output_tokens": 5}
+            store.create(name).append("usage", body, format="anthropic")
+        store.create("third")
+    looks: list[object] = []
+    changes = derived.changes
+
+    def counted(*about: Any) -> Any:
+        looks.append(about)
+        return changes(*about)
+
+    monkeypatch.setattr(derived, "changes", counted)
+    folder = tmp_path / "out"
+    assert main(["export", address, "--all", "--as", "markdown", "--out", str(folder)]) == 0
+    assert "**Tokens:** 1,200 sent, 5 written" in (folder / "first.md").read_text()
+    assert "**Tokens:** 34 sent, 5 written" in (folder / "second.md").read_text()
+    assert "**Tokens:**" not in (folder / "third.md").read_text()
+    assert len(looks) == 1
 
 
 def test_a_damaged_thread_keeps_no_other_one_out_of_the_examples(

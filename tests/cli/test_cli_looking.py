@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.cli._stores import short_id, short_ids
+from clew.core.model import Page, ThreadInfo, ThreadQuery
 
 
 def openai_call(arguments: str) -> dict[str, object]:
@@ -360,3 +361,22 @@ def test_what_a_list_prints_of_an_id_leads_to_its_thread(
             assert store.resolve(short, deleted=True).id == id
             assert short == short_id(store, id)
         assert short_ids(store, []) == {}
+
+
+def test_short_ids_of_a_whole_store_do_not_take_a_look_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with clew.open("memory:") as store:
+        names = [f"{n:012} of many" for n in range(300)]
+        for name in names:
+            store.create(name)
+        looks: list[ThreadQuery] = []
+        threads = store.engine.threads
+
+        def counted(query: ThreadQuery) -> Page[ThreadInfo]:
+            looks.append(query)
+            return threads(query)
+
+        monkeypatch.setattr(store.engine, "threads", counted)
+        assert short_ids(store, names) == {name: name[:12] for name in names}
+    assert len(looks) < 10

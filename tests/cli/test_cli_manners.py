@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -106,6 +107,53 @@ def test_no_command_lacks_json_or_a_way_to_name_the_store(name: str) -> None:
     options = _arguments.command_parser(name, module)._option_string_actions
     assert "--json" in options or name in PRINT_NO_DATA
     assert "--store" in options or name in PRINT_NO_DATA | NAME_THEIR_STORES
+
+
+def test_the_help_names_the_commands_that_take_no_store_first() -> None:
+    without = set()
+    for name in all_commands():
+        module = import_module(f"clew.cli.{name.replace(' ', '.')}")
+        named = {action.dest for action in _arguments.command_parser(name, module)._actions}
+        if "store_option" in named and "store" not in named:
+            without.add(name)
+    told = (
+        " ".join(_TEXTS["stores"].split()).partition("CLEW_STORE. In ")[2].partition(" other ")[0]
+    )
+    assert set(re.findall(r"\w+", told)) - {"and"} == without
+
+
+def test_a_workspace_is_the_folder_that_is_meant(
+    run: Run, store: clew.Store, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    say(store.create("here", workspace=str(folder)), "hello")
+    store.create("named", workspace="app")
+    for meant in (".", "./", "../app", "~/app", folder, f"{folder}/"):
+        for command in ("list", "usage", "search"):
+            options = ["--store", place, "--workspace", meant, "--json"]
+            found = run(command, *(["hello"] if command == "search" else []), *options)
+            assert found.code == 0
+            if command != "usage":
+                assert '"here"' in found.out, (command, meant)
+                assert '"named"' not in found.out
+    assert json.loads(run("list", place, "--workspace", "app", "--json").out)["id"] == "named"
+    run("new", place, "--id", "new", "--workspace", ".")
+    assert store.get("new").info.workspace == str(folder)
+
+
+def test_the_fields_of_an_example_for_jq_are_there(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    store.create("t", title="Here", tags=["bug"])
+    told = re.search(r"select\(\.([a-z.]+) \|", _TEXTS["json"])
+    assert told is not None
+    value = json.loads(run("list", place, "--json").out)
+    for name in told[1].split("."):
+        value = value.get(name, {})
+    assert value == ["bug"]
 
 
 # --- threads and entries by name ---

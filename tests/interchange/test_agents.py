@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from adapters.claude_transcripts import SESSION, Transcript, conversation, text
 from samples import bring, thread_of, write_lines
 
 import clew
+from clew.interchange import opencode
 from clew.interchange.intake import Intake
-from clew.interchange.values import _zstd
+from clew.interchange.tree import bring_all
+from clew.interchange.values import Unreadable, _zstd
 
 Record = dict[str, Any]
 
@@ -483,6 +486,35 @@ def test_opencode_says_the_same_from_its_database_its_files_and_its_export(
             assert {again.status for again in Intake(store).bring(path)} == {"unchanged"}
     assert contexts[0] == contexts[1] == contexts[2]
     assert "a.py" in str(contexts[0])
+
+
+def test_nothing_is_left_beside_a_database_that_was_read(store: clew.Store, tmp_path: Path) -> None:
+    ours, others = tmp_path / "opencode.db", tmp_path / "others.db"
+    for database in (ours, others):
+        with closing(sqlite3.connect(database)) as db:
+            db.execute("PRAGMA journal_mode = wal")
+            db.execute("CREATE TABLE session(id)")
+            db.commit()
+    assert bring_all(store, [tmp_path]).files
+    assert sorted(tmp_path.iterdir()) == [ours, others]
+    with closing(sqlite3.connect(ours)) as writer:
+        writer.execute("INSERT INTO session VALUES ('committed, and in the log alone')")
+        writer.commit()
+        with opencode._opened(ours) as db:
+            assert len(db.execute("SELECT * FROM session").fetchall()) == 1
+
+
+def test_a_database_that_is_written_while_it_is_read_is_read_the_next_time(tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("CREATE TABLE session(id)")
+        writer.commit()
+        with pytest.raises(Unreadable, match="the next time"), opencode._opened(path) as db:
+            db.execute("SELECT * FROM session").fetchall()
+            writer.execute("INSERT INTO session VALUES ('s')")
+            writer.commit()
+        with opencode._opened(path) as db:
+            assert len(db.execute("SELECT * FROM session").fetchall()) == 1
 
 
 def test_a_session_that_got_another_title_stands_where_it_stood(

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 import clew
-from clew.cli import main
+from clew.cli import _arguments, main, serve
+from clew.core.errors import ReadOnly
 from clew.testing.cases.base import eventually
 
 
@@ -101,6 +102,21 @@ def test_view_opens_a_thread_by_the_beginning_of_its_id(path: Path) -> None:
     assert "read-only" in html
 
 
+def test_a_store_that_may_not_be_written_is_shown(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = clew.open
+
+    def refused(address: Any, **options: Any) -> clew.Store:
+        if not options.get("readonly"):
+            raise ReadOnly(str(address), reason="Read-only file system")
+        return opening(address, **options)
+
+    monkeypatch.setattr(clew, "open", refused)
+    with serve.opened(_arguments.parse("serve", serve, ["--store", str(path)])) as store:
+        assert store.properties.read_only
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -108,6 +124,7 @@ def test_view_opens_a_thread_by_the_beginning_of_its_id(path: Path) -> None:
         (["--port", "70000"], 2, "not a port"),
         (["--port", "x"], 2, "not a port"),
         (["--store", "missing.db"], 2, "there is no store"),
+        (["other.db"], 2, "the store is named twice"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(

@@ -164,6 +164,12 @@ def add_namespace(parser: argparse.ArgumentParser, help: str = "") -> None:
     parser.add_argument("--namespace", metavar="NAME", help=help)
 
 
+def add_workspace(
+    parser: argparse.ArgumentParser, help: str = "only threads of this folder or project"
+) -> None:
+    parser.add_argument("--workspace", type=_workspace, metavar="W", help=help)
+
+
 def add_thread(parser: argparse.ArgumentParser) -> None:
     """One name is a thread of the user's own store, two are store and thread."""
     parser.add_argument("store", nargs="?", metavar="STORE", help="default: your own store")
@@ -234,6 +240,13 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def _workspace(text: str) -> str:
+    """A folder as agents note it: from the root on, without a slash behind. Else it is a name."""
+    if text in (".", "..", "~") or text.startswith(("/", "./", "../", "~/")):
+        return os.path.abspath(os.path.expanduser(text))
+    return text
 
 
 def _add_command(parser: argparse.ArgumentParser, commands: Mapping[str, str]) -> None:

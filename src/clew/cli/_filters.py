@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from clew.cli._arguments import moment
+from clew.cli._arguments import add_workspace, moment
 from clew.cli._stores import resolve
 from clew.core.drafts import before
 from clew.core.model import PAGE_MAX, ThreadInfo
@@ -15,7 +15,7 @@ from clew.store import Store
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", metavar="T", help="only threads with this tag")
-    parser.add_argument("--workspace", metavar="W", help="only threads of this workspace")
+    add_workspace(parser)
     parser.add_argument("--agent", metavar="A", help="only threads of this agent")
     parser.add_argument("--status", metavar="S", help="only threads with this status")
     parser.add_argument("--parent", metavar="THREAD", help="only the sub-agents of this thread")

@@ -15,7 +15,7 @@ import clew
 from clew.address import namespaces
 from clew.cli._exits import UsageError
 from clew.core.errors import InvalidInput, NotFound, ReadOnly
-from clew.core.model import PAGE_MAX, Entry, ThreadQuery
+from clew.core.model import PAGE_MAX, Entry, ThreadQuery, decode_cursor
 from clew.store import Store
 from clew.thread import Thread
 
@@ -77,6 +77,19 @@ def opened_thread(
     opening = open_to_look if look else open_existing
     with opening(options.store, options.namespace) as store:
         yield resolve(store, options.thread, deleted=deleted)
+
+
+def command_line(command: str, options: argparse.Namespace, *words: str) -> str:
+    """A command to paste into a shell, about the store that this one was about.
+
+    An address of a server is left to the reader: it may have a password.
+    """
+    import shlex  # few command lines end with another one
+
+    named = [options.store] if options.named_store else []
+    store = ["STORE" if "://" in name else name for name in named]
+    space = [] if options.namespace is None else ["--namespace", options.namespace]
+    return shlex.join(["clew", command, *store, *words, *space])
 
 
 # --- threads and entries as they are named --------------------------------------------------
@@ -154,23 +167,37 @@ def short_ids(store: Store, ids: Sequence[str]) -> dict[str, str]:
     """The same for many: those that begin alike are looked up together."""
     found: dict[str, str] = {}
     first, last = min(ids, default=""), max(ids, default="")
-    starts = [first[: _common(first, last)], *ids]
-    for start in dict.fromkeys(start[:SHORT_ID] for start in starts):
-        if all(id in found for id in ids if id.startswith(start)):
-            continue
-        query = ThreadQuery(prefix=start or None, archived=None, limit=_NEAR_MAX)
-        pages = [store.engine.threads(replace(query, deleted=gone)) for gone in (False, True)]
-        if any(page.cursor is not None for page in pages):
-            continue
-        # Of all in order, those beside an id have the most in common with it.
-        near = sorted(info.id for page in pages for info in page.items)
-        for before, id, after in zip(["", *near], near, [*near[1:], ""], strict=False):
-            size = 1 + max(_common(id, before), _common(id, after))
-            found[id] = id[: max(size, SHORT_ID)]
+    # Where most of what begins so is asked for, all of it is read at once, however much it is.
+    found |= _shortened(store, first[: _common(first, last)][:SHORT_ID], 2 * len(ids))
+    for start in dict.fromkeys(id[:SHORT_ID] for id in ids if id not in found):
+        found |= _shortened(store, start)
     return {id: found[id] if id in found else short_id(store, id) for id in ids}
 
 
 _NEAR_MAX = 100  # threads that are looked at together
+
+
+def _shortened(store: Store, start: str, most: int = 0) -> dict[str, str]:
+    """The short ids of all threads whose ids begin so; none, if these are too many."""
+    most = max(most, _NEAR_MAX)
+    near: list[str] = []
+    for gone in (False, True):
+        query = ThreadQuery(
+            prefix=start or None, archived=None, deleted=gone, limit=min(most, PAGE_MAX)
+        )
+        while True:
+            page = store.engine.threads(query)
+            near += [info.id for info in page.items]
+            if page.cursor is None:
+                break
+            if len(near) >= most:
+                return {}
+            query = replace(query, cursor=decode_cursor(page.cursor))
+    # Of all in order, those beside an id have the most in common with it.
+    near.sort()
+    beside = zip(["", *near], near, [*near[1:], ""], strict=False)
+    sizes = {id: 1 + max(_common(id, before), _common(id, after)) for before, id, after in beside}
+    return {id: id[: max(size, SHORT_ID)] for id, size in sizes.items()}
 
 
 def _common(left: str, right: str) -> int:

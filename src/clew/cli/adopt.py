@@ -13,7 +13,7 @@ from clew.cli import _exits
 from clew.cli._arguments import THREAD_HELP, add_object, add_thread
 from clew.cli._json import record_value
 from clew.cli._screen import Screen
-from clew.cli._stores import opened_thread, resolve
+from clew.cli._stores import command_line, opened_thread, resolve
 from clew.cli._text import plural
 
 
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             screen.line(("adopted", "bold green"), f" {plural(len(done), 'entry')}")
             if before is not None:
-                screen.note(f"clew move {thread.id} {before} goes back")
+                screen.note(f"{command_line('move', options, thread.id, before)} goes back")
     return _exits.OK

@@ -18,7 +18,7 @@ from clew.cli._arguments import add_object, add_thread, count
 from clew.cli._input import read_text
 from clew.cli._json import record_value
 from clew.cli._screen import Screen
-from clew.cli._stores import find_entry, opened_thread
+from clew.cli._stores import command_line, find_entry, opened_thread
 from clew.cli._text import part_text, plural
 from clew.core.model import Entry
 from clew.thread import Thread
@@ -50,7 +50,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             what = plural(len(found.stands_for), "entry")
             screen.line(("compacted", "bold green"), f": the summary stands for {what}")
-            screen.note(f"clew compact {thread.id} --undo takes it back")
+            undo = command_line("compact", options, thread.id, "--undo")
+            screen.note(f"{undo} takes it back")
     return _exits.OK
 
 

@@ -11,7 +11,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_object, add_thread
 from clew.cli._json import thread_value
 from clew.cli._screen import Screen
-from clew.cli._stores import opened_thread
+from clew.cli._stores import command_line, opened_thread
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,5 +32,5 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     said = "would be deleted" if options.dry_run else "deleted"
     screen.line((said, "bold green"), f": {info.id}{title}")
     if not options.dry_run:
-        screen.note(f"clew restore {info.id} brings it back")
+        screen.note(f"{command_line('restore', options, info.id)} brings it back")
     return _exits.OK

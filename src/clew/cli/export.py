@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew.cli import _exits
 from clew.cli._arguments import add_object, add_thread
@@ -43,6 +43,9 @@ from clew.interchange.export import (
 )
 from clew.store import Store
 from clew.thread import Thread
+
+if TYPE_CHECKING:
+    from clew.usage.model import Used
 
 _ONE_FILE = ("training",)  # forms that have many threads in one file
 _FILTERS = "tag workspace agent status parent origin roots since until".split()
@@ -161,13 +164,15 @@ def _many_files(
     except OSError as error:
         raise _exits.UsageError(f"{folder}: {error.strerror}") from None
     found = [Thread(store, info.id) for info in filtered(store, options)]
+    used = _used(store, found) if FORMS[options.form].is_for_people else {}
     done: list[Exported] = []
     failed: dict[str, str] = {}
     with screen.bar("export") as bar:
         for thread in _counted(found, bar):
             target = folder / file_name(thread, options.form)
             try:
-                done.append(export(thread, target, options.form, **how))
+                given = used.get(thread.id)
+                done.append(export(thread, target, options.form, used=given, **how))
             except AlreadyExists as error:
                 failed[thread.id] = f"{error.id} is there already"
             except ClewError as error:
@@ -186,6 +191,13 @@ def _many_files(
         screen.line(("exported", "bold green"), told)
         _tell(changes, screen)
     return _exits.DAMAGE if failed else _exits.OK
+
+
+def _used(store: Store, threads: list[Thread]) -> dict[str, Used]:
+    """What the threads took, which forms for people say: asked once, not by each of them."""
+    from clew.usage import usage_of
+
+    return usage_of(store, [thread.id for thread in threads])
 
 
 def _counted(threads: list[Thread], bar: Bar) -> Iterator[Thread]:

@@ -43,9 +43,12 @@ these it is your own store, which is made when something is first written to it.
   clew list --store postgresql://me@host/database
   CLEW_STORE=files:threads clew show @last
 
-Naming it twice on the command line is an error; --store comes before CLEW_STORE. Addresses: a
-path or sqlite:///path.db, files:folder, postgresql://user@host/database. --namespace names a
-part of a store. Commands that look never make a store, and work on one that may not be written.
+Naming it twice on the command line is an error; --store comes before CLEW_STORE. In erase, import,
+search, tag and watch other words come first, so that the store is named with --store.
+
+Addresses: a path or sqlite:///path.db, files:folder, postgresql://user@host/database. --namespace
+names a part of a store. Commands that look never make a store, and work on one that may not be
+written.
 """,
     "json": """\
 Output for programs
@@ -54,7 +57,7 @@ Output for programs
 field goes or gets another meaning. Times are RFC 3339 with Z, sizes are bytes. Data is on standard
 output, everything else on standard error.
 
-  clew list --json | jq -r 'select(.tags | index("bug")) | .id'
+  clew list --json | jq -r 'select(.facts.tags | index("bug")) | .id'
   clew show @last --json | jq -c '{kind, time}'
   clew show @last --context anthropic | jq .messages
 

@@ -20,7 +20,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from clew.cli import _exits
-from clew.cli._arguments import add_namespace, add_store_option
+from clew.cli._arguments import add_store
 from clew.cli._history import History
 from clew.cli._screen import Screen
 from clew.cli._stores import open_to_look
@@ -37,8 +37,7 @@ _INSTRUCTIONS = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_store_option(parser)
-    add_namespace(parser)
+    add_store(parser)
     parser.add_argument("--workspace", metavar="DIR", help="default: the folder it is started in")
     parser.add_argument("--everywhere", action="store_true", help="all workspaces")
 

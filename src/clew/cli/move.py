@@ -12,7 +12,7 @@ from clew.cli import _exits
 from clew.cli._arguments import add_object, add_thread
 from clew.cli._json import thread_value
 from clew.cli._screen import Screen
-from clew.cli._stores import find_entry, opened_thread
+from clew.cli._stores import command_line, find_entry, opened_thread
 from clew.cli._text import preview
 
 ROOT = "@root"
@@ -37,5 +37,5 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         else:
             screen.line(("moved", "bold green"), f" to {entry.seq}: ", preview(entry))
         if before is not None:
-            screen.note(f"clew move {thread.id} {before} goes back")
+            screen.note(f"{command_line('move', options, thread.id, before)} goes back")
     return _exits.OK

@@ -6,7 +6,7 @@ import argparse
 
 import clew
 from clew.cli import _exits
-from clew.cli._arguments import add_object, add_store
+from clew.cli._arguments import add_object, add_store, add_workspace
 from clew.cli._json import thread_value
 from clew.cli._screen import Screen
 from clew.cli._stores import named, resolve
@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag", action="append", default=[], metavar="T", help="a tag of it; repeatable"
     )
-    parser.add_argument("--workspace", metavar="W", help="the folder or project it belongs to")
+    add_workspace(parser, "the folder or project it belongs to")
     parser.add_argument("--agent", metavar="A", help="the agent it belongs to")
     parser.add_argument("--parent", metavar="THREAD", help="the thread that it works for")
     parser.add_argument("--id", metavar="ID", help="default: a fresh one that sorts by time")

@@ -19,7 +19,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clew.cli import _exits
-from clew.cli._arguments import add_namespace, add_object, add_store_option, count, moment
+from clew.cli._arguments import (
+    add_namespace,
+    add_object,
+    add_store_option,
+    add_workspace,
+    count,
+    moment,
+)
 from clew.cli._json import json_value
 from clew.cli._screen import Part, Screen
 from clew.cli._stores import open_to_look, resolve, short_id
@@ -41,9 +48,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--substring", action="store_true", help="the text as it is, also inside of words"
     )
+    add_workspace(parser)
     for name, what in (
         ("agent", "only threads of this agent"),
-        ("workspace", "only threads of this workspace"),
         ("model", "only what was said to and by this model"),
         ("tag", "only threads with this tag"),
         ("thread", "only this thread: its id, or the first letters"),

@@ -15,9 +15,9 @@ from contextlib import nullcontext
 from types import ModuleType
 
 from clew.cli import _exits
-from clew.cli._arguments import add_namespace, add_store_option
+from clew.cli._arguments import add_store
 from clew.cli._screen import Screen
-from clew.cli._stores import existing, named, open_existing
+from clew.cli._stores import existing, named, open_to_look
 from clew.core.errors import Unsupported
 from clew.store import Store
 from clew.upkeep.pack import Packer
@@ -25,13 +25,8 @@ from clew.upkeep.scrub import Scrubber
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser)
+    add_store(parser)
     add_server(parser)
-
-
-def add_place(parser: argparse.ArgumentParser) -> None:
-    add_store_option(parser)
-    add_namespace(parser)
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +70,7 @@ def server() -> ModuleType:
 
 def opened(options: argparse.Namespace) -> Store:
     if not options.read_only:
-        return open_existing(options.store, options.namespace)
+        return open_to_look(options.store, options.namespace)
     import clew
 
     with existing(options.store):
@@ -99,7 +94,7 @@ def serve(
 
     with (
         nullcontext() if options.no_scrub else Scrubber(options.store),
-        nullcontext() if options.no_pack or options.read_only else Packer(options.store),
+        nullcontext() if options.no_pack or store.properties.read_only else Packer(options.store),
     ):
         listen.serve(store, listener, place=place, query=query, ready=ready)
     screen.line("ended")

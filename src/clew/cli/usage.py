@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from clew.cli import _exits
-from clew.cli._arguments import add_namespace, add_object, add_store_option
+from clew.cli._arguments import add_object, add_store, add_workspace
 from clew.cli._json import json_value
 from clew.cli._screen import Part, Screen
 from clew.cli._stores import open_to_look, resolve, short_id
@@ -34,8 +34,7 @@ _FOR_BAR = ("reasoning", "cache write", "replies")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_store_option(parser)
-    add_namespace(parser)
+    add_store(parser)
     parser.add_argument("--by", choices=GROUPS, help="default: day; of a thread: model")
     parser.add_argument("--since", type=moment, metavar="TIME", help="from then on")
     parser.add_argument("--until", type=moment, metavar="TIME", help="up to then")
@@ -43,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--timezone", default="local", metavar="ZONE", help="of days, such as UTC; default: local"
     )
     parser.add_argument("--model", metavar="M", help="only this model")
-    parser.add_argument("--workspace", metavar="W", help="only threads of this workspace")
+    add_workspace(parser)
     parser.add_argument("--agent", metavar="A", help="only threads of this agent")
     parser.add_argument("--thread", metavar="ID", help="only this thread; its first letters do")
     parser.add_argument(

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import argparse
 
-from clew.cli._arguments import THREAD_HELP
+from clew.cli._arguments import add_thread
 from clew.cli._screen import Screen
-from clew.cli._stores import resolve
-from clew.cli.serve import add_place, add_server, opened, serve, server
+from clew.cli._stores import refuse_lone_store, resolve
+from clew.cli.serve import add_server, opened, serve, server
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("thread", metavar="THREAD", help=THREAD_HELP)
-    add_place(parser)
+    add_thread(parser)
     add_server(parser)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     server()
+    refuse_lone_store("view", options)
     with opened(options) as store:
         thread = resolve(store, options.thread, deleted=True)
         return serve(options, screen, store, "/thread", {"id": thread.id})

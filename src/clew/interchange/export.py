@@ -17,6 +17,7 @@ from clew.thread import Thread
 
 if TYPE_CHECKING:
     from clew.interchange.redaction.redactor import Redactor
+    from clew.usage.model import Used
 
 
 class Form(Struct, frozen=True):
@@ -68,13 +69,18 @@ class Writing:
     stored ones. What the thread only refers to, such as a blob, is left for the writer to look at.
     """
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, used: Used | None = None) -> None:
         self.form = form
+        self._used = used
         self.redactor: Redactor | None = None
         self.changes: list[Change] = []
 
     def change(self, name: str, text: str, entry: str | None = None) -> None:
         self.changes.append(Change(name, entry, text))
+
+    def used(self, thread: Thread) -> Used:
+        """What the thread took and cost."""
+        return thread.usage().total if self._used is None else self._used
 
 
 class Writer(Protocol):
@@ -110,15 +116,21 @@ class Exported(Struct, frozen=True, kw_only=True):
 
 
 def start(
-    thread: Thread, form: str, *, redact: bool | None = None, entropy: bool = False
+    thread: Thread,
+    form: str,
+    *,
+    redact: bool | None = None,
+    entropy: bool = False,
+    used: Used | None = None,
 ) -> tuple[Writing, Iterator[bytes]]:
     """An export under way, and the pieces of its file; `changes` is whole after the last piece.
 
     `redact` replaces secrets; by default it does so in forms for people. `entropy` takes for a
-    secret whatever looks random enough, too: it finds more, much of which is none.
+    secret whatever looks random enough, too: it finds more, much of which is none. `used` is what
+    the thread took, if that is known: each question costs a look at all threads of the store.
     """
     writer = writer_of(form)
-    writing = _begun(form, redact, entropy)
+    writing = _begun(form, redact, entropy, used)
     return writing, writer.write(_shown(thread, writing), writing)
 
 
@@ -136,8 +148,8 @@ def start_all(
     return writing, write_all((_shown(thread, writing) for thread in threads), writing)
 
 
-def _begun(form: str, redact: bool | None, entropy: bool) -> Writing:
-    writing = Writing(form)
+def _begun(form: str, redact: bool | None, entropy: bool, used: Used | None = None) -> Writing:
+    writing = Writing(form, used)
     if redact is True or (redact is None and FORMS[form].is_for_people):
         from clew.interchange.redaction.redactor import Redactor, Replaced
 
@@ -164,13 +176,14 @@ def export(
     *,
     redact: bool | None = None,
     entropy: bool = False,
+    used: Used | None = None,
 ) -> Exported:
     """Write a thread to a new file; without a path, named by the thread, in the current folder.
 
-    `redact` and `entropy` are those of `start`. AlreadyExists: there is something at the path.
-    When it raises, no file is left behind.
+    `redact`, `entropy` and `used` are those of `start`. AlreadyExists: there is something at the
+    path. When it raises, no file is left behind.
     """
-    writing, pieces = start(thread, form, redact=redact, entropy=entropy)
+    writing, pieces = start(thread, form, redact=redact, entropy=entropy, used=used)
     return _put(writing, pieces, Path(file_name(thread, form) if path is None else path))
 
 

@@ -7,7 +7,7 @@ and its result are one block. Nothing that was said can look like a heading: `me
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clew import messages
 from clew.context.bodies import read_compaction
@@ -28,6 +28,9 @@ from clew.messages.markdown import (
 from clew.messages.neutral import Media, Message, Part, Text, Thinking, ToolCall, ToolResult
 from clew.thread import Thread
 
+if TYPE_CHECKING:
+    from clew.usage.model import Used
+
 _WHO = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 _SILENT = ("started", "save_point", "completed")
 _NOTE_CHARACTERS = 200
@@ -37,7 +40,7 @@ _ABOUT = "command cmd file_path path pattern query url prompt description".split
 def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     """The title and what the thread is, then what was said on its current path."""
     path = thread.path()
-    yield _encoded("\n".join(_head(thread, path)))
+    yield _encoded("\n".join(_head(thread, path, writing.used(thread))))
     others = len({entry.id for entry in thread.entries()} - {entry.id for entry in path})
     if others:
         writing.change("branch", f"{others:,} entries of other branches are not in the transcript")
@@ -52,7 +55,7 @@ def _encoded(text: str) -> bytes:
     return f"{text}\n\n".encode()
 
 
-def _head(thread: Thread, path: Sequence[Entry]) -> Iterator[str]:
+def _head(thread: Thread, path: Sequence[Entry], used: Used) -> Iterator[str]:
     info = thread.info
     title = "" if info.title is None else info.title.text
     yield f"# {in_line(title) or 'Untitled thread'}"
@@ -65,7 +68,6 @@ def _head(thread: Thread, path: Sequence[Entry]) -> Iterator[str]:
     yield f"- **Created:** {rfc3339(info.created_at)}"
     yield f"- **Updated:** {rfc3339(info.updated_at)}"
     yield f"- **Entries:** {len(path):,}"
-    used = thread.usage().total
     if used.replies:
         yield f"- **Tokens:** {used.tokens.sent:,} sent, {used.tokens.written:,} written"
     if used.cost_microdollars:

@@ -6,6 +6,7 @@ entry with its parts, under its id; a message that was changed later stands besi
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -156,14 +157,36 @@ def sources(path: Path) -> list[Source] | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database as it is at one moment, while opencode goes on writing."""
+    """A database as it is at one moment, while opencode goes on writing.
+
+    Where nothing is logged beside it, all is in the file, which is opened as one that never
+    changes: otherwise SQLite would leave a log and its index there, in a folder that is not ours.
+    """
+    before = _states(path)
+    is_at_rest = not any(size for _, size in before[1:])
+    how = "immutable=1" if is_at_rest else "mode=ro"
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{path.as_uri()}?{how}", uri=True)) as db:
             db.row_factory = sqlite3.Row
             db.execute("BEGIN")
             yield db
     except sqlite3.Error as error:
         raise Unreadable(f"cannot be read as a database: {error}") from error
+    if is_at_rest and _states(path) != before:
+        raise Unreadable("was written while it was read; it is read the next time")
+
+
+def _states(path: Path) -> list[tuple[int, int]]:
+    """When the database and what is logged beside it were written, and how long they are."""
+    found = []
+    for ending in ("", "-wal", "-journal"):
+        try:
+            stat = os.stat(f"{path}{ending}")
+        except FileNotFoundError:
+            found.append((0, 0))
+        else:
+            found.append((stat.st_mtime_ns, stat.st_size))
+    return found
 
 
 def _read(path: Path, id: str, place: Path) -> Head:

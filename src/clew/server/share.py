@@ -36,7 +36,6 @@ from clew.server.render import clean
 from clew.server.site import Ask, count, environment, title_of, url
 from clew.server.tree import LANE_PIXELS, ROW_PIXELS, Node, lay_out, telling, without_drafts
 from clew.thread import Thread
-from clew.usage.model import Used
 
 HOURS_MAX = 24 * 30
 RECORDS_MAX = 40_000
@@ -98,7 +97,7 @@ def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
     if drafts:
         writing.change("draft", f"{count(drafts, 'saved draft')} of streamed replies: left out")
     runs = split(entries, info.leaf)
-    bounds = _Bounds(writing)
+    bounds, used = _Bounds(writing), writing.used(thread)
     values: dict[str, Any] = {
         "info": info,
         "title": title_of(info),
@@ -109,7 +108,7 @@ def write(thread: Thread, writing: Writing) -> Iterator[bytes]:
         "ways": _ways(runs),
         "names": {run.number: _name(run) for run in runs[1:]},
         "tree": _tree(entries, info),
-        "usage": _usage(thread, info),
+        "usage": used if used.replies else None,
         "secrets": sum(change.name == "secret" for change in writing.changes),
         "style": _style(),
         "script": _script(),
@@ -305,8 +304,3 @@ class _Bounds:
             return
         self._left -= size
         yield place, f"data:{part.mime};base64,{base64.b64encode(data).decode()}"
-
-
-def _usage(thread: Thread, info: ThreadInfo) -> Used | None:
-    used = thread.usage().total
-    return used if used.replies else None

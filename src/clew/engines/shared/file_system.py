@@ -99,4 +99,7 @@ def examine_rights(found: Examined, path: str) -> None:
     found.read["rights"] = f"{mode:04o}"
     if mode & 0o077:
         only_me = "700" if os.path.isdir(path) else "600"
-        found.warn(f"other users of this machine may use {path}", f"run: chmod {only_me} {path}")
+        import shlex  # only this warning needs it
+
+        do = f"run: chmod {only_me} {shlex.quote(path)}"
+        found.warn(f"other users of this machine may use {path}", do)
