@@ -290,7 +290,7 @@ class Builder:
         if message.role == "tool":
             message = replace(message, role="user")
         block = Block(message, (item.entry,))
-        if message.role == "system" or self._is_within_turn(item):
+        if message.role == "system" or (self._waiting and self._is_within_turn(item)):
             self._add_behind(block)
         else:
             # The user goes on, so the calls that have no result were interrupted.
@@ -300,9 +300,7 @@ class Builder:
     def _is_within_turn(self, item: Item) -> bool:
         """Whether the very turn that made the open calls says it, so that they go on beside it."""
         source = self._source
-        if item.turn is None or source is None or source.turn != item.turn:
-            return False
-        return self._waiting > 0
+        return source is not None and item.turn is not None and source.turn == item.turn
 
     def _answer(self, result: ToolResult, entry: str | None) -> None:
         twins = self._calls_by_id.get(result.call, ())
@@ -372,11 +370,14 @@ class Builder:
             self._add(Block(message, tuple(entries)))
         if calls:
             self._calls, self._calls_by_id, self._waiting = [], {}, 0
-            results = tuple([self._result(pair) for pair in calls])
-            sources = dict.fromkeys([pair.answered_by for pair in calls if pair.answered_by])
-            self._add(Block(Message(role="tool", parts=results), tuple(sources)))
+            results: list[Part] = []
+            sources: dict[str | None, None] = {}
             for pair in calls:
+                results.append(self._result(pair))
+                if pair.answered_by:
+                    sources[pair.answered_by] = None
                 self._settled[pair.id] = (*self._settled.get(pair.id, ()), pair)
+            self._add(Block(Message(role="tool", parts=tuple(results)), tuple(sources)))
         if behind:
             self._behind = []
             for other in behind:

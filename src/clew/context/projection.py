@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from clew import messages
-from clew.context import budget, chunks
+from clew.context import budget, chunks, collector
 from clew.context.bodies import ContextEdit, read_compaction, read_edit
 from clew.context.normalise import Block, Builder, Dialogue, Item, Repair, normalise
 from clew.context.request import Context, ContextReport, ContextSegment, Made, Settled
@@ -126,7 +126,8 @@ class Projection:
         )
         self._boundary = None if window.compaction is None else window.compaction.entry
         self._builder.take(self._reader.beginning(window))
-        self.take(window.entries)
+        with collector.paused():
+            self.take(window.entries)
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Go on with the entries that follow: neither a compaction nor an edit."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from clew.context import collector
 from clew.context.normalise import Next, OpenCall, Repair
 from clew.core.codec import render_bytes
 from clew.core.model import Artifact, cached
@@ -93,7 +94,8 @@ class Context(Struct, frozen=True, kw_only=True, dict=True, eq=False):
     @cached
     def messages(self) -> list[Any]:
         """The messages. Made when they are first looked at, and the same list from then on."""
-        found: list[Any] = to_builtins(self.made.messages)
+        with collector.paused():
+            found: list[Any] = to_builtins(self.made.messages)
         return found
 
     def json(self) -> bytes:

@@ -104,9 +104,9 @@ class Writer(Writing):
     def _assistant(self, message: Message) -> list[Block]:
         blocks: list[Block] = []
         for part in message.parts:
-            if isinstance(part, Text):
+            if type(part) is Text:
                 blocks.append(self._only_text(part))
-            elif isinstance(part, ToolCall):
+            elif type(part) is ToolCall:
                 blocks.append(self._call(part))
             elif isinstance(part, Media):
                 blocks.append(_text(self.replace_media(part)))
@@ -125,9 +125,9 @@ class Writer(Writing):
     def _user(self, message: Message) -> list[Block]:
         blocks = []
         for part in message.parts:
-            if isinstance(part, Text):
+            if type(part) is Text:
                 blocks.append(self._text(part))
-            elif isinstance(part, ToolResult):
+            elif type(part) is ToolResult:
                 blocks.append(self._result(part))
             elif isinstance(part, Media):
                 blocks.append(self._media(part))

@@ -26,16 +26,19 @@ class Writer(Writing):
         role, parts = message.role, message.parts
         if role == "tool":
             for part in parts:
-                if isinstance(part, ToolResult):
+                if type(part) is ToolResult:
                     self.messages.append(self._result(part))
                 else:
                     self.drop(part)
         elif role == "assistant":
-            calls = [self._call(part) for part in parts if isinstance(part, ToolCall)]
-            rest = parts
-            if calls:
-                rest = tuple([part for part in parts if not isinstance(part, ToolCall)])
-            content = self._content(rest, media=False)
+            calls: list[Block] = []
+            rest: list[Part] = []
+            for part in parts:
+                if type(part) is ToolCall:
+                    calls.append(self._call(part))
+                else:
+                    rest.append(part)
+            content = self._content(rest, media=False) if rest else None
             if content is not None or calls:
                 self._add(message, content, calls)
         else:

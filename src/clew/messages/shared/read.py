@@ -112,11 +112,13 @@ def each(
 
 def role_of(body: Any, roles: dict[str, Role]) -> Role:
     """The neutral role of a message, by the roles that its format knows."""
+    try:
+        return roles[body["role"]]
+    except (KeyError, TypeError):
+        pass
     if not isinstance(body, dict):
         raise Malformed(f"a message {_instead(body)} an object")
     role = body.get("role")
-    if isinstance(role, str) and role in roles:
-        return roles[role]
     if role is None:
         raise Malformed("has no role", ".role")
     raise Malformed(f"role {role!r} is not one of {', '.join(roles)}", ".role")

@@ -54,6 +54,9 @@ class Writing:
         self.losses: list[Loss] = []
         self.system: Any = None
         self.index = 0  # of the neutral message at hand
+        # Of calls whose result was not written yet, and of tools: as they are written.
+        self._call_ids: dict[str, str] = {}
+        self._tool_names: dict[str, str] = {}
 
     def write(self, messages: Sequence[Message], *, unicode: bool = False) -> Written:
         self.take_all(messages, unicode=unicode)
@@ -105,9 +108,20 @@ class Writing:
         """The id, or one made from it that the provider takes: the same for call and result."""
         # By hash, not by number: the result is written without knowing what its call became,
         # and the same thread must give the same request, or the provider's cache is missed.
-        return id if self.LIMITS.ids.fullmatch(id) else f"call_{_short_hash(id)}"
+        # It is asked for twice: for the call, and for the result right behind it.
+        found = self._call_ids.pop(id, None)
+        if found is None:
+            found = id if self.LIMITS.ids.fullmatch(id) else f"call_{_short_hash(id)}"
+            self._call_ids[id] = found
+        return found
 
     def tool_name(self, name: str) -> str:
+        found = self._tool_names.get(name)
+        if found is None:
+            found = self._tool_names[name] = self._fitting(name)
+        return found
+
+    def _fitting(self, name: str) -> str:
         if self.LIMITS.names.fullmatch(name):
             return name
         fitting = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
