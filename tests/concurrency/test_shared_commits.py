@@ -639,6 +639,7 @@ def test_when_all_slots_are_taken_the_others_wait_unseen(
     monkeypatch.setattr(mailbox, "SLOTS", 0)
     unseen = opened(path)
     unseen.ask(b"errand")
+    unseen.remind()
     assert unseen.answer() is None
     assert unseen.withdraw()
     unseen.close()

@@ -329,6 +329,17 @@ def test_large_entries_make_small_runs_and_a_run_ends_before_a_pack(tmp_path: Pa
 CJK = "".join(map(chr, range(0x4E00, 0x9FFF)))
 
 
+def test_entries_that_a_pack_would_make_no_smaller_stay_as_they_are(tmp_path: Path) -> None:
+    with clew.open(tmp_path / "store.db") as store:
+        thread = store.create("t")
+        for n in range(20):
+            thread.append("event", n)
+        assert store.pack(tail=1, idle_seconds=0).packs == 0
+        thread.append("event", "words " * 1000)
+        thread.append("event", "the last")
+        assert store.pack(tail=1, idle_seconds=0).entries == 21, "with another one they gain"
+
+
 def test_a_run_does_not_reach_over_a_pack_that_was_made_before(tmp_path: Path) -> None:
     """A pack holds one range: with rows from both sides of another one it would cover that."""
     with clew.open(tmp_path / "store.db") as store:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,18 @@ def test_who_comes_to_write_when_the_store_is_closed_is_told_so(path: Path) -> N
             own.writer()
     with own.write_lock, pytest.raises(Closed):
         own.writer()
+
+
+def test_of_many_readers_only_some_leave_their_connection_open(path: Path) -> None:
+    most = connections.READERS_IDLE_MAX
+    with clew.open(path) as store:
+        own = store.engine._connections
+        for count in (1, most, most + 2):
+            with ExitStack() as reads:
+                found = [reads.enter_context(own.reader()) for _ in range(count)]
+                assert len(set(map(id, found))) == count
+            assert len(own._idle) == min(count, most)
+            assert own.let_go(), "none is at work any more"
 
 
 def test_a_log_that_is_gone_has_nothing_to_sync(path: Path) -> None:

@@ -103,7 +103,7 @@ class Connections:
             raise Closed(f"{self.place} was closed")
         if self.pid != os.getpid():
             with self._forked:  # the threads of a forked child may all come at once
-                if self.pid != os.getpid():
+                if self.pid != os.getpid():  # one way: unless a thread was faster
                     _abandoned.append(self._pool)
                     self._open()
 
