@@ -577,7 +577,7 @@ def errand_of(space: int, thread: str, *drafts: Any) -> bytes:
     ],
     ids=["empty", "none", "no code", "deep", "no drafts", "no thread", "no namespace"],
 )
-def test_a_errandthat_makes_no_sense_is_refused(path: Path, errand: bytes) -> None:
+def test_an_errand_that_makes_no_sense_is_refused(path: Path, errand: bytes) -> None:
     with clew.open(path) as store:
         engine: Any = store.engine
         store.get("t").append("event", "before")
