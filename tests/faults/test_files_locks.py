@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import clew
 from clew import LeaseHeld, Unavailable
 from clew.core.lines import record_line
 from clew.core.model import Acquire
+from clew.engines.files import locks
 from clew.engines.files.disk import Disk
 from clew.upkeep.repair import repair
 
@@ -124,3 +126,90 @@ def test_repair_keeps_both_versions_of_a_doubled_seq_as_branches(root: Path) -> 
         assert [e.id for e in thread.path(mine.id)] == [first.id, mine.id]
         assert [e.id for e in thread.path(yours.id)] == [first.id, yours.id]
         assert store.verify() == []
+
+
+# --- the gate ---
+
+
+def wait_until_wanted(path: str, by: threading.Thread) -> None:
+    seen = locks.FileLock(f"{path}-wanted")
+    while by.is_alive() and seen.try_take(locks.SHARED):
+        seen.release()
+    seen.close()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_who_wants_to_remove_something_comes_before_readers_that_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """Of readers that come before others have left there may always be one inside."""
+    monkeypatch.setattr(locks, "GIVE_WAY_SECONDS", 60)
+    path = str(tmp_path / "gate")
+    gate = locks.Gate(path, 60)
+    other = locks.Gate(path, 60) if elsewhere else gate
+    order: list[str] = []
+
+    def shut() -> None:
+        with gate.shut():
+            order.append("shut")
+
+    def read() -> None:
+        with other.open():
+            order.append("read")
+
+    threads = [threading.Thread(target=work) for work in (shut, read)]
+    with other.open():
+        threads[0].start()
+        wait_until_wanted(path, threads[0])
+        threads[1].start()
+        with other.open():  # who is inside goes on
+            order.append("within")
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert order == ["within", "shut", "read"]
+
+
+def test_who_wants_to_remove_something_stops_no_reader_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "GIVE_WAY_SECONDS", 0.01)
+    path = str(tmp_path / "gate")
+    gate, other = locks.Gate(path, 60), locks.Gate(path, 0.2)
+    refused: list[Unavailable] = []
+
+    def shut() -> None:
+        with pytest.raises(Unavailable, match="nothing was written") as raised, other.shut():
+            pass
+        refused.append(raised.value)
+
+    with gate.open():
+        thread = threading.Thread(target=shut)
+        thread.start()
+        wait_until_wanted(path, thread)
+        with locks.Gate(path, 60).open():
+            pass
+        thread.join(60)
+    assert [one.retryable for one in refused] == [True]
+    with other.shut():
+        pass
+
+
+def test_threads_that_read_for_too_long_are_told_to_who_waits_for_them(tmp_path: Path) -> None:
+    gate = locks.Gate(str(tmp_path / "gate"), 0.05)
+    inside, done = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with gate.open():
+            inside.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert inside.wait(60)
+    with pytest.raises(Unavailable, match="others have read in this store for over"), gate.shut():
+        pass
+    done.set()
+    thread.join(60)
+    with gate.shut():
+        pass

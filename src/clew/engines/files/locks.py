@@ -27,6 +27,7 @@ EXCLUSIVE = fcntl.LOCK_EX
 _FIRST_NAP_SECONDS = 0.00005
 _NAP_SECONDS_MAX = 0.002
 _TOKEN_BYTES = 16
+GIVE_WAY_SECONDS = 0.5
 
 _log = logging.getLogger("clew")
 
@@ -159,13 +160,22 @@ class Gate:
 
     The threads of a process share one descriptor, so they are counted here: the first takes the
     lock, the last gives it back. Its file holds a token that says whether any were added.
+
+    Who wants to shut it says so by another lock, and who comes then lets it go first. Otherwise
+    readers that come before others have left would keep it open for ever. They wait a short while
+    only, so that the one who wants it can stop no others.
     """
 
     def __init__(self, path: str, seconds: float, *, readonly: bool = False) -> None:
         self._lock = FileLock(path, readonly=readonly)
+        self._wanted = FileLock(f"{path}-wanted", readonly=readonly)  # by us
+        self._others = FileLock(f"{path}-wanted", readonly=readonly)  # to see whether it is wanted
         self._readonly = readonly
         self._seconds = seconds
         self._mutex = threading.Condition()
+        self._shutting = threading.Lock()
+        self._looking = threading.Lock()
+        self._own = threading.local()  # how often a thread is inside
         self._inside = 0
         self._closed_by: int | None = None
 
@@ -173,15 +183,20 @@ class Gate:
     def open(self) -> Iterator[None]:
         """Inside, nothing that is there will be removed."""
         me = threading.get_ident()
+        own = getattr(self._own, "inside", 0)
+        if not own and self._closed_by != me:  # else others wait for us
+            self._give_way()
         with self._mutex:
             # The one that has shut it may pass: a purge reads what it is about to remove.
             self._mutex.wait_for(lambda: self._closed_by in (None, me))
             if not self._inside and self._closed_by is None:
                 self._lock.take(SHARED, self._seconds)
             self._inside += 1
+        self._own.inside = own + 1
         try:
             yield
         finally:
+            self._own.inside = own
             with self._mutex:
                 self._inside -= 1
                 if not self._inside and self._closed_by is None:
@@ -191,17 +206,43 @@ class Gate:
     @contextmanager
     def shut(self) -> Iterator[None]:
         """Alone: no thread of any process is inside."""
+        with self._shutting:
+            self._wanted.take(EXCLUSIVE, self._seconds)
+            try:
+                self._shut()
+            finally:
+                self._wanted.release()
+            try:
+                yield
+            finally:
+                with self._mutex:
+                    self._closed_by = None
+                    self._lock.release()
+                    self._mutex.notify_all()
+
+    def _shut(self) -> None:
         with self._mutex:
-            self._mutex.wait_for(lambda: not self._inside and self._closed_by is None)
+            if not self._mutex.wait_for(lambda: not self._inside, self._seconds):
+                text = f"others have read in this store for over {self._seconds:g} seconds; "
+                raise Unavailable(text + "nothing was written")
             self._lock.take(EXCLUSIVE, self._seconds)
             self._closed_by = threading.get_ident()
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self._closed_by = None
-                self._lock.release()
-                self._mutex.notify_all()
+
+    def _give_way(self) -> None:
+        """Wait while others want to shut it, but not for long."""
+        deadline = 0.0
+        while not self._is_free():
+            deadline = deadline or time.monotonic() + GIVE_WAY_SECONDS
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_NAP_SECONDS_MAX)
+
+    def _is_free(self) -> bool:
+        with self._looking:
+            if not self._others.try_take(SHARED):
+                return False
+            self._others.release()
+            return True
 
     def note(self, disk: Disk) -> bytes:
         """Leave a new token, before a reference is added: also one by a killed writer shows then.
@@ -222,4 +263,5 @@ class Gate:
         return os.pread(self._lock.descriptor, _TOKEN_BYTES, 0) if held else b""
 
     def close(self) -> None:
-        self._lock.close()
+        for lock in (self._lock, self._wanted, self._others):
+            lock.close()
