@@ -34,7 +34,7 @@ def start(address: str, folder: Path, seed: int, count: int) -> subprocess.Popen
 def test_everything_at_once(address: str, tmp_path: Path, killed: bool) -> None:
     """One of the processes is killed somewhere on the way, and another one comes for it."""
     clew.open(address).close()
-    count, rounds = amount(60, 1500), amount(1, 4)
+    count, rounds = amount(60, 500), amount(1, 4)
     for round_ in range(rounds):
         seeds = range(10 * round_, 10 * round_ + PROCESSES)
         workers = [start(address, tmp_path / f"{seed}", seed, count) for seed in seeds]
