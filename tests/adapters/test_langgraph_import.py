@@ -81,6 +81,12 @@ def test_every_checkpoint_comes_over_and_the_graph_goes_on(store: clew.Store, fi
     assert store.verify() == []
 
 
+def test_nothing_is_made_beside_the_file(store: clew.Store, file: Path) -> None:
+    before = sorted(file.parent.glob("checkpoints*"))
+    import_sqlite(file, store)
+    assert sorted(file.parent.glob("checkpoints*")) == before
+
+
 def test_a_second_import_brings_what_is_new(store: clew.Store, file: Path) -> None:
     import_sqlite(file, ClewSaver(store))
     with SqliteSaver.from_conn_string(str(file)) as saver:

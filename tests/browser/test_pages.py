@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from browser.conftest import until
+from server.viewer_client import serving
 
+import clew
 from clew.store import Store
 
 AXE = Path(__file__).parents[2] / ".venv/npm/node_modules/axe-core/axe.min.js"
@@ -217,6 +219,28 @@ def test_on_a_phone_a_day_is_not_broken_and_tabs_do_not_scroll_up(
     page = settled(tab.open("/tree?id=slug-accents"))
     scrolls = "(one) => one.scrollHeight > one.clientHeight && getComputedStyle(one).overflowY"
     assert page.locator(".tabs").evaluate(scrolls) in (False, "hidden")
+
+
+def test_text_from_right_to_left_begins_at_the_right(new_tab: Any, tmp_path: Path) -> None:
+    """By its own first letter, and so for each paragraph; code stays as it is."""
+    with clew.open(tmp_path / "threads.db", durability="relaxed") as store:
+        thread = store.create("t", title="שלום, world!")
+        text = "שלום, world!\n\nHello, עולם!\n\n- שלום\n\n```\nשלום = 1\n```"
+        thread.append_message({"role": "user", "content": text})
+        with serving(store) as address:
+            page = settled(new_tab(address).open("/thread?id=t"))
+            gap = """(one) => {
+                const text = document.createRange(), box = one.getBoundingClientRect()
+                text.selectNodeContents(one)
+                return box.right - text.getBoundingClientRect().right < 2
+            }"""
+            begins = page.locator("h1, .said p, .said li, .said pre").evaluate_all(
+                f"(all) => all.map((one) => [one.tagName, ({gap})(one)])"
+            )
+            page.goto(f"{address}/")
+            listed = page.locator(".row .title").evaluate(gap)
+    assert begins == [["H1", True], ["P", True], ["P", False], ["LI", True], ["PRE", False]]
+    assert listed
 
 
 def test_the_store_is_proved_whole_with_a_bar_that_ends(tab: Any) -> None:

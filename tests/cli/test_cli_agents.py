@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_support import Run
+from cli_support import Run, say
 
 import clew
 
@@ -90,6 +90,13 @@ def test_resume_refuses_what_it_cannot_do(
     assert run("resume", threads, "nothing", "--in", "pi").code == 3
     missing = run("resume", threads, "talk", "--in", "pi", "--workspace", "/no/such/folder")
     assert (missing.code, "there is no folder" in missing.err) == (2, True)
+    with clew.open(threads) as store:
+        say(store.create("elsewhere", workspace="/no/such/folder"), "Hello.")
+        say(store.create("nowhere"), "Hello.")
+    for name in ("elsewhere", "nowhere"):
+        lost = run("resume", threads, name, "--in", "pi")
+        assert (lost.code, "say --workspace DIR" in lost.err) == (2, True)
+    assert not list(home.rglob("*.jsonl")), "what cannot be gone on with is not left behind"
     monkeypatch.setenv("PATH", "")
     absent = run("resume", threads, "talk", "--in", "pi", "--run")
     assert (absent.code, "cannot be started here" in absent.err) == (6, True)

@@ -509,7 +509,7 @@ def test_a_database_that_is_written_while_it_is_read_is_read_the_next_time(tmp_p
     with closing(sqlite3.connect(path)) as writer:
         writer.execute("CREATE TABLE session(id)")
         writer.commit()
-        with pytest.raises(Unreadable, match="the next time"), opencode._opened(path) as db:
+        with pytest.raises(Unreadable, match="while it was read"), opencode._opened(path) as db:
             db.execute("SELECT * FROM session").fetchall()
             writer.execute("INSERT INTO session VALUES ('s')")
             writer.commit()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct, field
 
+from clew import foreign_file
 from clew.core.errors import Corrupt, NotFound, Unsupported
 
 
@@ -32,14 +33,13 @@ def reading(
     """A SQLite file of a framework, to be read, and never made or changed.
 
     NotFound: there is no file. Unsupported: it is none of the owner's. Corrupt: its pages are
-    damaged.
+    damaged. Unavailable, at the end: it was written to meanwhile.
     """
     file = Path(path)
     if not file.is_file():
         raise NotFound("file", str(file))
     try:
-        # `mode=ro` reads a log that a running program has left, and makes no file.
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with foreign_file.reading(file) as db:
             found = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
             for name in tables:
                 if name not in found:

@@ -22,7 +22,7 @@ from clew.cli._arguments import add_object, add_thread
 from clew.cli._json import json_value
 from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
-from clew.cli._text import plural
+from clew.cli._text import one_line, plural
 from clew.core.errors import Unsupported
 from clew.interchange.resume import AGENTS, Resumed, resume
 
@@ -45,12 +45,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    workspace = options.workspace
-    if workspace is not None and not os.path.isdir(workspace):
-        raise _exits.UsageError(f"there is no folder {workspace}")
     with opened_thread("resume", options, look=True) as thread:
+        _check_folder(options.workspace, thread.info.workspace)
         done = resume(
-            thread, options.agent, workspace=workspace, home=Path.home(), environ=os.environ
+            thread, options.agent, workspace=options.workspace, home=Path.home(), environ=os.environ
         )
     if options.json:
         screen.json(
@@ -98,3 +96,13 @@ def _tell(done: Resumed, screen: Screen) -> None:
     if done.helpers:
         screen.note(f"and {plural(len(done.helpers), 'file')} of sub-agents")
     screen.line(done.line, fit=False)
+
+
+def _check_folder(given: str | None, own: str | None) -> None:
+    """Before a session is written that the agent could not go on with: it works in the folder."""
+    folder = given if given is not None else own
+    if not folder:
+        raise _exits.UsageError("the thread names no folder to work in: say --workspace DIR")
+    if not os.path.isdir(folder):
+        where = "" if given is not None else ", where the thread was; say --workspace DIR"
+        raise _exits.UsageError(f"there is no folder {one_line(folder)}{where}")

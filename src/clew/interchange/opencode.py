@@ -6,18 +6,18 @@ entry with its parts, under its id; a message that was changed later stands besi
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from clew import foreign_file
 from clew.core.codec import parse_value
-from clew.core.errors import ClewError
+from clew.core.errors import ClewError, Unavailable
 from clew.core.model import EntryDraft
 from clew.core.names import is_name
 from clew.interchange import reader
@@ -157,36 +157,14 @@ def sources(path: Path) -> list[Source] | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database as it is at one moment, while opencode goes on writing.
-
-    Where nothing is logged beside it, all is in the file, which is opened as one that never
-    changes: otherwise SQLite would leave a log and its index there, in a folder that is not ours.
-    """
-    before = _states(path)
-    is_at_rest = not any(size for _, size in before[1:])
-    how = "immutable=1" if is_at_rest else "mode=ro"
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?{how}", uri=True)) as db:
+        with foreign_file.reading(path) as db:
             db.row_factory = sqlite3.Row
-            db.execute("BEGIN")
             yield db
     except sqlite3.Error as error:
         raise Unreadable(f"cannot be read as a database: {error}") from error
-    if is_at_rest and _states(path) != before:
-        raise Unreadable("was written while it was read; it is read the next time")
-
-
-def _states(path: Path) -> list[tuple[int, int]]:
-    """When the database and what is logged beside it were written, and how long they are."""
-    found = []
-    for ending in ("", "-wal", "-journal"):
-        try:
-            stat = os.stat(f"{path}{ending}")
-        except FileNotFoundError:
-            found.append((0, 0))
-        else:
-            found.append((stat.st_mtime_ns, stat.st_size))
-    return found
+    except Unavailable as error:
+        raise Unreadable(str(error)) from error
 
 
 def _read(path: Path, id: str, place: Path) -> Head:
