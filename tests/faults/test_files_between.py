@@ -267,6 +267,27 @@ def test_a_thread_in_which_something_is_erased_meanwhile_is_not_taken_for_a_wron
         assert erased
 
 
+def test_a_fork_of_a_thread_in_which_something_is_erased_meanwhile_is_not_taken_for_damaged(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it begins lies elsewhere by then than in the file that was read first."""
+    real, erased = place.Place.named, []
+    with opened(root) as other, opened(root) as store:
+        long = store.get("t").append("event", "long " * 500)
+        last = store.get("t").append("event", "behind it")
+        store.get("t").fork(at=last.id, id="z").append("event", "in z")
+
+        def named(own: place.Place, name: str) -> str:
+            if name == "z" and not erased:
+                erased.append(name)
+                other.erase("t", [long.id])
+            return real(own, name)
+
+        monkeypatch.setattr(place.Place, "named", named)
+        assert list(store.engine.check()) == []
+        assert erased
+
+
 def test_an_index_that_grows_while_it_is_compared_is_not_taken_for_a_wrong_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

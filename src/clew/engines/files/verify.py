@@ -118,23 +118,33 @@ class _Check:
     def _guarded(
         self, path: str, work: Callable[[str, Header], Iterator[Problem]]
     ) -> Iterator[Problem]:
+        found = self._problems(path, work)
+        if found:
+            # Others may have erased something between two looks, in this file or in one above it.
+            found = self._problems(path, work)
+        if found:
+            self._damaged.add(stem_of(path))
+        yield from found
+        self._meter.step()
+
+    def _problems(
+        self, path: str, work: Callable[[str, Header], Iterator[Problem]]
+    ) -> list[Problem]:
+        found: list[Problem] = []
         thread = None
-        name = stem_of(path)
         try:
             header = read_header(path)
             thread = header.draft.id
             for problem in work(path, header):
-                self._damaged.add(name)
-                yield problem
+                found.append(problem)
         except FileNotFoundError:  # no test: between two looks
             pass  # purged meanwhile
         except (ClewError, OSError, Untrue) as error:
             # Untrue: the index that these files were read into is new, so that they are to blame.
             if is_exhausted(error):
                 raise
-            self._damaged.add(name)
-            yield Problem(code="damaged_thread", message=f"{path}: {error}", thread=thread)
-        self._meter.step()
+            found.append(Problem(code="damaged_thread", message=f"{path}: {error}", thread=thread))
+        return found
 
     # --- threads ---
 
