@@ -29,7 +29,7 @@ from queues import (
 )
 
 import clew
-from clew.core.model import Entry
+from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Tombstone
 from clew.engines.sqlite import connections, guests, mailbox, write
 from clew.engines.sqlite.writer_queue import CROWD_WRITES, WriterQueue
 
@@ -760,6 +760,34 @@ def serve(front: mailbox.Mailbox, answer: bytes) -> list[bytes]:
     front.was_here()
     front.leave(found)
     return [guest.errand for guest in found]
+
+
+def test_errands_of_one_version_say_the_same() -> None:
+    """A process drops what it does not know: with a new field comes a new version."""
+    said = [
+        " ".join((one.__name__, *one.__struct_fields__))
+        for one in (
+            *(guests._Errand, guests._Draft, EntryDraft, MoveDraft, FactDraft),
+            *(guests._Record, Entry, Move, Fact, Tombstone),
+        )
+    ]
+    assert (mailbox._VERSION, said) == (
+        1,
+        [
+            "_Errand space thread drafts expect fence",
+            "_Draft entry move fact",
+            "EntryDraft id kind data time_us parent turn format meta_data blobs implied_turn whole"
+            " fresh tombstone known_hash",
+            "MoveDraft id leaf time_us",
+            "FactDraft id key data time_us",
+            "_Record entry move fact",
+            "Entry thread seq id time_us digest parent kind data noted_digest turn format meta_data"
+            " blobs tombstone",
+            "Move thread seq id time_us digest leaf",
+            "Fact thread seq id time_us digest key data",
+            "Tombstone time_us size_bytes meta_hash format stand_in",
+        ],
+    )
 
 
 def test_long_errands_and_answers_arrive_whole(path: Path) -> None:
