@@ -481,6 +481,31 @@ def test_what_was_done_before_the_mailbox_was_wiped_is_not_said_to_be_undone(pat
         front.close()
 
 
+def test_what_was_written_and_whose_answer_was_wiped_is_an_unknown_outcome(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes to the front by itself then would look into the store, and cannot."""
+    other = connections.apsw.Connection(str(path))
+
+    def wiped(self: mailbox.Mailbox, guests: list[mailbox.Guest]) -> None:
+        monkeypatch.undo()
+        self.wipe()
+        other.execute("BEGIN IMMEDIATE")
+
+    def ask() -> None:
+        with pytest.raises(clew.Unavailable, match="whether it does is unknown") as caught:
+            store.get("t").append("event", "asked", id="e1")
+        assert caught.value.committed is None
+
+    with clew.open(path, busy_seconds=1) as store, at_front(path) as front:
+        monkeypatch.setattr(mailbox.Mailbox, "reply", wiped)
+        with in_thread(ask):
+            until(lambda: waiting(path) == 1)
+            front.go()
+    other.close()
+    assert bodies(path) == ["front", "asked"]
+
+
 def test_an_append_that_ctrl_c_ended_is_not_written_by_others(path: Path) -> None:
     with at_front(path) as front:
         worker = start("interrupt_in_queue", path)
