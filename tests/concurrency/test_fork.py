@@ -210,3 +210,26 @@ def test_a_child_can_look_at_a_store_although_its_parent_was_opening_one(tmp_pat
     finally:
         done.set()
         holder.join()
+
+
+@pytest.mark.parametrize(("step", "is_done"), [("_take", True), ("_give_back", False)])
+def test_a_read_that_ctrl_c_ended_is_waited_for_by_no_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_done: bool
+) -> None:
+    call = getattr(connections.Connections, step)
+
+    def interrupted(*arguments: object) -> None:
+        monkeypatch.undo()
+        if is_done:
+            call(*arguments)
+        raise KeyboardInterrupt
+
+    with clew.open(tmp_path / "threads.db") as store:
+        thread = store.create()
+        monkeypatch.setattr(connections.Connections, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.path()
+        own = store.engine._connections
+        with own.write_lock:
+            assert own._quiesce(0), "nobody reads any more"
+        assert thread.path() == []

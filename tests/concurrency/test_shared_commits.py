@@ -29,7 +29,7 @@ from queues import (
 )
 
 import clew
-from clew.core.model import Entry
+from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Tombstone
 from clew.engines.sqlite import connections, guests, mailbox, write
 from clew.engines.sqlite.writer_queue import CROWD_WRITES, WriterQueue
 
@@ -481,6 +481,31 @@ def test_what_was_done_before_the_mailbox_was_wiped_is_not_said_to_be_undone(pat
         front.close()
 
 
+def test_what_was_written_and_whose_answer_was_wiped_is_an_unknown_outcome(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes to the front by itself then would look into the store, and cannot."""
+    other = connections.apsw.Connection(str(path))
+
+    def wiped(self: mailbox.Mailbox, guests: list[mailbox.Guest]) -> None:
+        monkeypatch.undo()
+        self.wipe()
+        other.execute("BEGIN IMMEDIATE")
+
+    def ask() -> None:
+        with pytest.raises(clew.Unavailable, match="whether it does is unknown") as caught:
+            store.get("t").append("event", "asked", id="e1")
+        assert caught.value.committed is None
+
+    with clew.open(path, busy_seconds=1) as store, at_front(path) as front:
+        monkeypatch.setattr(mailbox.Mailbox, "reply", wiped)
+        with in_thread(ask):
+            until(lambda: waiting(path) == 1)
+            front.go()
+    other.close()
+    assert bodies(path) == ["front", "asked"]
+
+
 def test_an_append_that_ctrl_c_ended_is_not_written_by_others(path: Path) -> None:
     with at_front(path) as front:
         worker = start("interrupt_in_queue", path)
@@ -761,6 +786,34 @@ def serve(front: mailbox.Mailbox, answer: bytes) -> list[bytes]:
     front.was_here()
     front.leave(found)
     return [guest.errand for guest in found]
+
+
+def test_errands_of_one_version_say_the_same() -> None:
+    """A process drops what it does not know: with a new field comes a new version."""
+    said = [
+        " ".join((one.__name__, *one.__struct_fields__))
+        for one in (
+            *(guests._Errand, guests._Draft, EntryDraft, MoveDraft, FactDraft),
+            *(guests._Record, Entry, Move, Fact, Tombstone),
+        )
+    ]
+    assert (mailbox._VERSION, said) == (
+        1,
+        [
+            "_Errand space thread drafts expect fence",
+            "_Draft entry move fact",
+            "EntryDraft id kind data time_us parent turn format meta_data blobs implied_turn whole"
+            " fresh tombstone known_hash",
+            "MoveDraft id leaf time_us",
+            "FactDraft id key data time_us",
+            "_Record entry move fact",
+            "Entry thread seq id time_us digest parent kind data noted_digest turn format meta_data"
+            " blobs tombstone",
+            "Move thread seq id time_us digest leaf",
+            "Fact thread seq id time_us digest key data",
+            "Tombstone time_us size_bytes meta_hash format stand_in",
+        ],
+    )
 
 
 def test_long_errands_and_answers_arrive_whole(path: Path) -> None:

@@ -155,7 +155,7 @@ class Connections:
         # Of the writer, for what each transaction says: a cursor for every statement costs time.
         self._cursor: apsw.Cursor | None = None
         self._idle: list[StoreConnection] = []
-        self._busy = 0
+        self._busy: set[object] = set()  # reads
 
     # --- handing out ---
 
@@ -289,39 +289,45 @@ class Connections:
     def reader(self) -> Iterator[apsw.Connection]:
         """A connection inside a read transaction: all statements see one moment."""
         self.check()
-        db = self._take()
+        read = object()
+        free: StoreConnection | None = None
         try:
-            self.confirm(db)
-            db.execute("BEGIN")
-            yield db
-        except apsw.Error as error:
-            raise translate(error, str(self.path)) from error
-        except UnicodeDecodeError as error:  # no test: those who read text say so themselves
-            raise garbled(db, error) from error
-        except Corrupt as error:
-            let_go(error)
-            raise
+            db = self._take(read)
+            try:
+                self.confirm(db)
+                db.execute("BEGIN")
+                yield db
+            except apsw.Error as error:
+                raise translate(error, str(self.path)) from error
+            except UnicodeDecodeError as error:  # no test: those who read text say so themselves
+                raise garbled(db, error) from error
+            except Corrupt as error:
+                let_go(error)
+                raise
+            finally:
+                if _ended(db):
+                    free = db
         finally:
-            self._give_back(db if _ended(db) else None)
+            try:
+                self._give_back(read, free)
+            except BaseException:  # Ctrl-C in the middle of it: no fork is to wait for this read
+                self._give_back(read, None)
+                raise
 
-    def _take(self) -> StoreConnection:
+    def _take(self, read: object) -> StoreConnection:
         with self._returned:
-            self._busy += 1
+            self._busy.add(read)
             if self._idle:
                 return self._idle.pop()
-        try:
-            return self._open()
-        except BaseException:
-            self._give_back(None)
-            raise
+        return self._open()
 
-    def _give_back(self, db: StoreConnection | None) -> None:
+    def _give_back(self, read: object, db: StoreConnection | None) -> None:
         with self._returned:
-            self._busy -= 1
+            self._busy.discard(read)
             if db is not None and len(self._idle) < READERS_IDLE_MAX and not self._closed:
                 self._idle.append(db)
                 db = None
-            if self._busy == 0:
+            if not self._busy:
                 self._returned.notify_all()
         if db is not None:
             db.close()
@@ -483,7 +489,7 @@ class Connections:
     def _quiesce(self, wait_seconds: float) -> bool:
         """Close every connection that is idle; true when that was all. Holds the write lock."""
         with self._returned:
-            quiet = self._returned.wait_for(lambda: self._busy == 0, wait_seconds)
+            quiet = self._returned.wait_for(lambda: not self._busy, wait_seconds)
             idle, self._idle = self._idle, []
         for db in (*idle, self._writer):
             if db is None:

@@ -438,9 +438,8 @@ class SQLiteEngine:
             )
         elif self._connections.is_in_doubt and isinstance(error, apsw.BusyError):
             failure = Unavailable(
-                f"{self._connections.path} is being written by another process, which does not go "
-                "on, and was about to write this as well; whether it does is unknown: retry with "
-                "the same ids",
+                f"{self._connections.path} is being written by another process, and one was asked "
+                "to write this as well; whether it does is unknown: retry with the same ids",
                 committed=None,
             )
         else:

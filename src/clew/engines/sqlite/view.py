@@ -138,15 +138,14 @@ class ReadOnlyConnections(Connections):
         if self._has_changed(view):
             raise _changing(self.path)
 
-    def _take(self) -> StoreConnection:
+    def _take(self, read: object) -> StoreConnection:
         while True:
             view = self._look()
-            db = super()._take()
+            db = super()._take(read)
             assert isinstance(db, ViewConnection)
             if (db.view, db.beside_writer) == (view, SIDES.is_written(self.real_path)):
                 return db
-            self._give_back(None)  # it is from before a writer came, or has gone
-            db.close()
+            db.close()  # it is from before a writer came, or has gone
 
     def _open(self) -> StoreConnection:
         failed: View | None = None

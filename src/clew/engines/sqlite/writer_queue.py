@@ -145,8 +145,7 @@ class WriterQueue:
                 left = end - time.monotonic()
                 if left <= 0:
                     self._is_stuck = True
-                    self.is_in_doubt = not mailbox.withdraw()
-                    return mailbox.answer()
+                    break
                 if not mailbox.wait(min(left, LOOK_SECONDS)):
                     mailbox.remind()
                 self._yields = False
@@ -154,7 +153,8 @@ class WriterQueue:
                 if answer is not None:
                     self._is_stuck = False
                     return answer
-            # The one before us may have done it while we looked.
+            # Another one may have done it while we looked, or be about to.
+            self.is_in_doubt = not mailbox.withdraw()
             return mailbox.answer()
         except BaseException:
             mailbox.withdraw()
