@@ -12,14 +12,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, UnsetType
 
 from clew.aio.hop import Box, Errand, go, hop, workers
 from clew.core.drafts import check_fence, check_place
-from clew.core.engine import AppendRequest, Engine
+from clew.core.engine import AppendRequest, AppendsEach, Engine
 from clew.core.model import Draft, MoveDraft, Record
 from clew.thread import Thread
 
@@ -61,7 +61,7 @@ class _Append(Errand[list[Record]]):
 
     def __init__(self, engine: Engine, request: Callable[[], AppendRequest]) -> None:
         super().__init__(lambda: _append(engine, request()))
-        self.engine: Any = engine
+        self.engine = engine
         self._request = request
 
     def prepare(self) -> AppendRequest | None:
@@ -136,10 +136,13 @@ def _write_together(together: Sequence[tuple[_Append, AppendRequest]]) -> None:
         for append, request in together:
             append.write(request)
         return
+    engine = cast("AppendsEach", together[0][0].engine)
     try:
-        outcomes = together[0][0].engine.append_each([request for _, request in together])
+        outcomes = engine.append_each([request for _, request in together])
     except BaseException as error:
-        outcomes = [error] * len(together)
+        for append, _ in together:
+            append.end(None, error)
+        return
     for (append, _), outcome in zip(together, outcomes, strict=True):
         if isinstance(outcome, BaseException):
             append.end(None, outcome)
