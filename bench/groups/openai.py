@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 from bench.bare import BareTable
 from bench.figures import Figure, costs, milliseconds, rates, ratio
@@ -21,9 +22,10 @@ from bench.messages import messages
 from bench.progress import say
 from bench.timing import Spent, in_rounds, seconds, spent
 from bench.workshop import Workshop, grow_log
-from clew.aio.hop import hop
+from clew.aio.appends import append
 from clew.core.codec import encode
 from clew.engines.shared.group_commit import GroupCommit, Ticket
+from clew.thread import Thread
 
 _ROUNDS = 25
 _ITEMS = 40  # that each session appends in a round
@@ -33,19 +35,31 @@ _TURNS = _LONG // 4
 _BRANCH_ROUNDS = 9
 
 
+class BareRow(NamedTuple):
+    data: bytes
+
+
 class BareSession:
     """One row an append and nothing else, from a worker thread: the limit.
 
-    Sessions that append at once share a transaction, as those of a store do.
+    Sessions that append at once share a worker and a transaction, as those of a store do: it is
+    the engine of a thread that knows no more than to append.
     """
 
     def __init__(self, path: Path) -> None:
         self._table = BareTable(path)
         self._commits = GroupCommit(self._transact)
+        self._thread = Thread(cast("Any", SimpleNamespace(engine=self)), "bare")
 
     async def add_items(self, items: list[Any]) -> None:
-        body = encode(items)
-        await hop(self._commits.run, lambda _: body)
+        await append(self._thread, lambda: cast("Any", [BareRow(encode(items))]))
+
+    def append(self, thread: str, drafts: list[BareRow], **_: Any) -> Any:
+        return self._commits.run(lambda _: drafts[0].data)
+
+    def append_each(self, requests: list[Any]) -> list[list[Any]]:
+        tickets = self._commits.run_each([lambda _, r=r: r.drafts[0].data for r in requests])
+        return [[ticket.result] for ticket in tickets]
 
     def _transact(self, batch: list[Ticket[bytes]]) -> None:
         self._table.append_together(ticket.work(None) for ticket in batch)

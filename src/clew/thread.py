@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from clew import exchange, tree
 from clew.context.tokens import KEEP_USER_TOKENS, Count, estimate
 from clew.core import drafts
-from clew.core.drafts import check_fence, check_number, check_place, seconds, several
+from clew.core.drafts import check_fence, check_number, check_place, seconds
 from clew.core.engine import pages
 from clew.core.errors import InvalidInput
 from clew.core.model import (
@@ -214,16 +214,20 @@ class Thread:
         stored entry, so a retry is harmless; with other content it is a Conflict. What you do not
         say (turn, format, meta, blobs, parent) is not compared, nor is the turn of `Turn.append`.
         """
+        entries = self._append(self._drafts(kind, body, format, fields), expect, fence)
+        return entries[0] if isinstance(kind, str) else entries
+
+    def _drafts(
+        self, kind: str | Iterable[EntryDraft], body: Any, format: str | None, fields: EntryFields
+    ) -> list[EntryDraft]:
+        """What `append` was given, checked."""
         if isinstance(kind, str):
             # `once`: with an id that was minted here, the engine need not look for a retry.
-            one = drafts.draft(
-                kind, body, format=format, clock=self.store.clock, once=True, **fields
-            )
-            entry: Entry = self._append([one], expect, fence)[0]
-            return entry
+            clock = self.store.clock
+            return [drafts.draft(kind, body, format=format, clock=clock, once=True, **fields)]
         if fields or format is not None or body is not None:
             raise InvalidInput("append", "give the drafts themselves what each of them should have")
-        return self._append(drafts.check_batch(kind), expect, fence)
+        return drafts.check_batch(kind)
 
     def _append(
         self, batch: Sequence[Draft], expect: str | UnsetType | None, fence: int | None
@@ -324,11 +328,7 @@ class Thread:
         a gap for a crash or another process. The drafts come from `clew.core.drafts`: `draft`,
         `move` and `facts`. `expect` and `fence` are those of `append`.
         """
-        given = list(several(batch, "write"))
-        for one in given:
-            if not isinstance(one, Draft):
-                raise InvalidInput("write", f"takes drafts of clew.core.drafts, not {one!r}")
-        return self._append(given, expect, fence)
+        return self._append(drafts.check_drafts(batch), expect, fence)
 
     def move(
         self,

@@ -80,7 +80,7 @@ def test_ctrl_c_between_two_that_end_together_loses_none(workers: hops._Workers)
             raise KeyboardInterrupt
 
     async def story() -> None:
-        box = hops._Box()
+        box = hops.Box()
         first, second = Interrupted(loop=loop), loop.create_future()
         box.put(first)
         box.put(second)
@@ -97,7 +97,7 @@ def test_ctrl_c_between_two_that_end_together_loses_none(workers: hops._Workers)
 
 def test_a_loop_that_is_closed_before_it_is_woken_goes_away() -> None:
     loop = asyncio.new_event_loop()
-    box = hops._boxes.setdefault(loop, hops._Box())
+    box = hops._boxes.setdefault(loop, hops.Box())
     done = loop.create_future()
     box.put(done)
     loop.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clew.core.errors import Unavailable
-from clew.engines.shared.group_commit import GroupCommit, Ticket
+from clew.engines.shared.group_commit import BATCH_MAX, GroupCommit, Ticket
 
 SECONDS_MAX = 20  # a writer that is not done by then would wait for ever
 
@@ -41,11 +41,18 @@ class Crew:
 
     def write(self, name: str) -> None:
         """Begin a write, and wait until it is at work or in the queue."""
+        self._begin(name, lambda: self.commits.run(lambda _: name))
+
+    def write_each(self, name: str, count: int) -> None:
+        works = [lambda _, n=n: f"{name} {n}" for n in range(count)]
+        self._begin(name, lambda: [one.outcome() for one in self.commits.run_each(works)])
+
+    def _begin(self, name: str, write: Callable[[], Any]) -> None:
         before = len(self.commits._queue), self.at_work
 
         def work() -> None:
             try:
-                self.outcomes[name] = self.commits.run(lambda _: name)
+                self.outcomes[name] = write()
             except BaseException as error:
                 self.outcomes[name] = error
 
@@ -224,3 +231,41 @@ class Mutex:
         if interrupts:
             self.interrupts = lambda: False
             raise KeyboardInterrupt
+
+
+def test_each_of_several_works_has_an_outcome_of_its_own() -> None:
+    sizes: list[int] = []
+
+    def transact(batch: list[Ticket[Any]]) -> None:
+        sizes.append(len(batch))
+        for ticket in batch:
+            try:
+                ticket.result = ticket.work(None)
+            except ValueError as error:
+                ticket.error = error
+
+    commits = GroupCommit(transact)
+    works = [lambda _, n=n: int("no" if n == 5 else n) for n in range(BATCH_MAX + 6)]
+    found = commits.run_each(works)
+    assert sizes == [BATCH_MAX, 6]
+    assert [ticket.result for ticket in found if ticket.error is None] == [
+        n for n in range(BATCH_MAX + 6) if n != 5
+    ]
+    with pytest.raises(ValueError, match="'no'"):
+        found[5].outcome()
+    assert commits.run_each([]) == []
+
+
+def test_what_one_writer_wants_is_never_split() -> None:
+    """It sleeps until all of it is written, and would wake when the first part is."""
+    crew = Crew()
+    crew.write("first")
+    crew.write("second")
+    for name, count in (("many", BATCH_MAX - 1), ("more", 2)):
+        crew.write_each(name, count)
+    crew.let(3)
+    crew.end()
+    assert [len(batch) for batch in crew.batches] == [1, BATCH_MAX, 2]
+    assert crew.outcomes["many"] == [f"many {n}" for n in range(BATCH_MAX - 1)]
+    assert crew.outcomes["more"] == ["more 0", "more 1"]
+    assert crew.commits.idle

@@ -89,10 +89,11 @@ def test_writers_that_come_while_their_process_waits_are_written_with_it(path: P
 def test_no_more_writers_are_taken_in_than_a_commit_may_have() -> None:
     commits = group_commit.GroupCommit(lambda batch: None)
     tickets = [group_commit.Ticket(lambda db: None) for _ in range(100)]
-    batch, commits._queue = tickets[:1], tickets[1:]
+    writers = [group_commit.Writer([ticket]) for ticket in tickets]
+    batch, commits._queue = tickets[:1], writers[1:]
     commits.admit(batch)
     assert batch == tickets[: group_commit.BATCH_MAX]
-    assert commits._queue == tickets[group_commit.BATCH_MAX :]
+    assert commits._queue == writers[group_commit.BATCH_MAX :]
 
 
 def test_the_log_stays_short_while_several_processes_write(path: Path) -> None:

@@ -26,12 +26,14 @@ import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
 from clew.address import open
+from clew.aio.appends import append
 from clew.aio.hop import hop, iterate
 from clew.aio.turn import AsyncLeases, AsyncStreamedReply, AsyncTurn
 from clew.context import compaction
 from clew.context.compaction import Compacted
 from clew.context.request import Context
 from clew.context.tokens import KEEP_USER_TOKENS
+from clew.core.drafts import check_drafts
 from clew.core.engine import PackResult, Progress
 from clew.core.model import (
     Draft,
@@ -357,8 +359,19 @@ class AsyncThread:
         fence: int | None = None,
     ) -> list[Entry]: ...
 
-    async def append(self, kind: Any, body: Any = None, **options: Any) -> Any:
-        return await hop(lambda: self.sync.append(kind, body, **options))
+    async def append(
+        self,
+        kind: Any,
+        body: Any = None,
+        *,
+        format: str | None = None,
+        expect: str | UnsetType | None = UNSET,
+        fence: int | None = None,
+        **fields: Any,
+    ) -> Any:
+        drafts = partial(self.sync._drafts, kind, body, format, fields)  # type: ignore[arg-type]
+        entries = await append(self.sync, drafts, expect, fence)
+        return entries[0] if isinstance(kind, str) else entries
 
     async def append_message(
         self, message: Any, *, format: str | None = None, **options: Unpack[FencedAppendOptions]
@@ -385,7 +398,7 @@ class AsyncThread:
         expect: str | UnsetType | None = UNSET,
         fence: int | None = None,
     ) -> list[Record]:
-        return await hop(self.sync.write, batch, expect=expect, fence=fence)
+        return await append(self.sync, partial(check_drafts, batch), expect, fence)
 
     async def move(
         self,

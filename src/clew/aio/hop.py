@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import anyio
@@ -23,15 +23,23 @@ import anyio.to_thread
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# How an errand gets to a worker under asyncio: it runs in the context, and when it has ended, the
+# future is put into the box.
+Way: TypeAlias = "Callable[[Errand[Any], contextvars.Context, Box, asyncio.Future[None]], None]"
+
 _CHUNK = 500  # items of an iterator a hop
 _WORKERS_MAX = 40  # of a process
 
 
 async def hop(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """Run a call in a worker thread. Cancelled before it begins, it never does; after, it ends."""
-    errand = _Errand(partial(call, *args, **options))
+    return await go(Errand(partial(call, *args, **options)), _alone)
+
+
+async def go(errand: Errand[T], way: Way) -> T:
+    """Have an errand done in a worker thread, under asyncio in a way of its own. As for `hop`."""
     try:
-        await _in_worker(errand.run)
+        await _in_worker(errand, way)
     except anyio.get_cancelled_exc_class():
         # asyncio's own cancellation does not wait for the thread as anyio's does, so this does:
         # otherwise the task would go on while its write is still on the way to the disk.
@@ -41,11 +49,11 @@ async def hop(call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     return errand.result()
 
 
-async def _in_worker(call: Callable[[], None]) -> None:
-    """Run a call in a worker thread; nothing of it, if the task is cancelled already."""
+async def _in_worker(errand: Errand[Any], way: Way) -> None:
+    """Have an errand done; nothing of it, if the task is cancelled already."""
     task = _asyncio_task()
     if task is None:
-        await anyio.to_thread.run_sync(call)
+        await anyio.to_thread.run_sync(errand.run)
         return
     # anyio's way, with a task and a loop for each worker, costs three times as much under asyncio
     # where many calls are on their way at once. An executor's costs a third more, for its futures.
@@ -56,12 +64,18 @@ async def _in_worker(call: Callable[[], None]) -> None:
     done, context = loop.create_future(), contextvars.copy_context()
     box = _boxes.get(loop)
     if box is None:
-        box = _boxes[loop] = _Box()
-    _workers().take(partial(context.run, call), partial(box.put, done))
+        box = _boxes[loop] = Box()
+    way(errand, context, box, done)
     await done
 
 
-class _Box:
+def _alone(
+    errand: Errand[Any], context: contextvars.Context, box: Box, done: asyncio.Future[None]
+) -> None:
+    workers().take(partial(context.run, errand.run), partial(box.put, done))
+
+
+class Box:
     """The calls of one event loop that workers have finished. It is woken once for all in here.
 
     Each waking is a system call, at which a worker gives the interpreter away; where many calls
@@ -73,15 +87,15 @@ class _Box:
         self._finished: deque[ref[asyncio.Future[None]]] = deque()
         self._is_woken = False
 
-    def put(self, done: asyncio.Future[None]) -> None:
-        """A call is finished: let its task go on. From a worker thread."""
-        self._finished.append(ref(done))
+    def put(self, *ended: asyncio.Future[None]) -> None:
+        """Calls have ended: let their tasks go on. From a worker thread."""
+        self._finished.extend(map(ref, ended))
         # The loop takes the mark away before it looks into the box, so what is in here when the
         # mark is seen will be found. Two who do not see it wake the loop twice, which harms nobody.
         if not self._is_woken:
             self._is_woken = True
             with suppress(RuntimeError):  # the loop is closed: no task waits any more
-                done.get_loop().call_soon_threadsafe(self._settle)
+                ended[0].get_loop().call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
         self._is_woken = False
@@ -95,7 +109,7 @@ class _Box:
                 asyncio.get_running_loop().call_soon(self._settle)
 
 
-_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Box] = WeakKeyDictionary()
+_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Box] = WeakKeyDictionary()
 
 
 def _asyncio_task() -> asyncio.Task[Any] | None:
@@ -157,7 +171,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
 
-def _workers() -> _Workers:
+def workers() -> _Workers:
     if not _pools:
         _pools.append(_Workers())
     return _pools[0]
@@ -175,14 +189,14 @@ async def see_through(call: Callable[[], T]) -> T:
 
     It begins also in a task that is cancelled already. The cancellation is raised when it is over.
     """
-    errand = _Errand(call)
+    errand = Errand(call)
     cancelled = await _finished(errand)
     if cancelled is not None:
         raise cancelled
     return errand.result()
 
 
-async def _finished(errand: _Errand[Any]) -> BaseException | None:
+async def _finished(errand: Errand[Any]) -> BaseException | None:
     """Begin an errand, if need be, and wait for its end; the cancellation that came meanwhile.
 
     A shield holds off anyio's and trio's cancellation. asyncio's `Task.cancel` goes through it,
@@ -229,7 +243,7 @@ async def leave(block: AbstractContextManager[Any], error: BaseException | None)
         await see_through(partial(block.__exit__, kind, error, trace))
 
 
-class _Errand(Generic[T]):
+class Errand(Generic[T]):
     """A call that runs once at the most, in whichever thread takes it first, and keeps its result.
 
     A cancelled task cannot tell whether a worker has taken the call, so it may hand it over twice.
@@ -244,14 +258,22 @@ class _Errand(Generic[T]):
         self.done = False
 
     def run(self) -> None:
+        if self.begin():
+            try:
+                self.end(self._call(), None)
+            except BaseException as error:
+                self.end(None, error)
+
+    def begin(self) -> bool:
+        """Take it; false if it was taken, or dropped, already."""
         with self._lock:
             if self.is_begun or self._dropped:
-                return
+                return False
             self.is_begun = True
-        try:
-            self._outcome = (self._call(), None)
-        except BaseException as error:
-            self._outcome = (None, error)
+            return True
+
+    def end(self, value: T | None, error: BaseException | None) -> None:
+        self._outcome = (value, error)
         self.done = True
 
     def drop(self) -> bool:

@@ -16,6 +16,7 @@ from clew.core.facts import check_fact
 from clew.core.model import (
     KINDS,
     Artifact,
+    Draft,
     EntryDraft,
     FactDraft,
     MoveDraft,
@@ -93,6 +94,15 @@ def check_batch(entries: Any) -> list[EntryDraft]:
         if not isinstance(entry, EntryDraft):
             raise InvalidInput("append", f"takes a kind, or drafts of clew.draft(), not {entry!r}")
     return batch
+
+
+def check_drafts(batch: Any) -> list[Draft]:
+    """Several drafts of any kind for one step."""
+    given = list(several(batch, "write"))
+    for one in given:
+        if not isinstance(one, Draft):
+            raise InvalidInput("write", f"takes drafts of clew.core.drafts, not {one!r}")
+    return given
 
 
 def move(leaf: str | None, time_us: int, id: str | None = None) -> MoveDraft:

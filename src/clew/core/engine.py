@@ -21,7 +21,7 @@ waist: `clew.core.maintenance` has it, in the class that `properties.maintenance
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -79,6 +79,27 @@ class PackResult(Struct, frozen=True, kw_only=True):
     complete: bool = True
     left_rows: int | None = 0
     stopped: str | None = None
+
+
+class AppendRequest(NamedTuple):
+    """What `append` is called with."""
+
+    thread: str
+    drafts: Sequence[Draft]
+    expect: str | UnsetType | None = UNSET
+    fence: int | None = None
+
+
+class AppendsEach(Protocol):
+    """What an engine may have besides the waist, where writers share a sync; a wrapper has not."""
+
+    def append_each(self, requests: Sequence[AppendRequest]) -> list[list[Record] | BaseException]:
+        """Several appends from one caller, of any threads: the outcome of each by itself.
+
+        Each is what `append` would do or raise, in this order. What one of them raises is in its
+        place, and takes nothing from the others.
+        """
+        ...
 
 
 class Engine(Protocol):

@@ -66,18 +66,34 @@ _SPEAKERS = {"user": "user_message", "model": "assistant_message"}
 
 
 def _obvious_kind(body: Any) -> str | None:
-    """The kind of an event that says nothing but words. It needs no reader to confirm it."""
+    """The kind of an event of words, calls or results alone. It needs no reader to confirm it."""
     content = body.get("content") if type(body) is dict else None
-    if type(content) is not dict or "usage_metadata" in body or "usageMetadata" in body:
+    if type(content) is not dict or "candidates" in content:
         return None
-    parts = content.get("parts")
-    if type(parts) is not list or not parts or "candidates" in content:
+    role, parts = content.get("role"), content.get("parts")
+    if type(parts) is not list or not parts:
         return None
-    for part in parts:
-        if type(part) is not dict or len(part) != 1 or type(part.get("text")) is not str:
-            return None
-    role = content.get("role")
-    return _SPEAKERS.get(role) if type(role) is str else None
+    held = set(map(_obvious_part, parts))
+    if held == {"text"}:
+        return _SPEAKERS.get(role) if type(role) is str else None
+    if role == "model" and held <= {"text", "function_call"}:
+        return "tool_call"
+    return "tool_result" if role == "user" and held == {"function_response"} else None
+
+
+def _obvious_part(part: Any) -> str | None:
+    """What a part holds, if it is well-formed and holds nothing else."""
+    if type(part) is not dict or len(part) != 1:
+        return None
+    ((name, held),) = part.items()
+    if name == "text":
+        return "text" if type(held) is str else None
+    if name not in ("function_call", "function_response") or type(held) is not dict:
+        return None
+    tool, id = held.get("name"), held.get("id")
+    if not tool or type(tool) is not str or not (id is None or type(id) is str) or "parts" in held:
+        return None
+    return str(name)
 
 
 def _read_kind(body: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from clew.adapters.langgraph.elements import Elements
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_Place: TypeAlias = tuple[str, str, str]  # a thread, its birth, the entry of a checkpoint
 
 _REMEMBERED = 256
 _REMEMBERED_BYTES = 64 * 1024 * 1024
@@ -49,7 +51,8 @@ class Memory:
         self.heads: Recent[str, Head] = Recent()
         self.slots: Recent[tuple[str, str], int] = Recent()
         self.erasures: Recent[str, tuple[int, ...] | None] = Recent()
-        self._lists: OrderedDict[tuple[str, str, str], dict[str, Elements]] = OrderedDict()
+        self._lists: OrderedDict[_Place, dict[str, Elements]] = OrderedDict()
+        self._sizes: dict[_Place, int] = {}  # to count all elements again costs as much as to read
         self._size = 0
         self._mutex = threading.Lock()
         # Several threads may share a lock: that costs a wait, and there are never too many.
@@ -63,13 +66,20 @@ class Memory:
         return self._lists.get((thread, birth, entry), {})
 
     def remember(self, thread: str, birth: str, entry: str, lists: dict[str, Elements]) -> None:
+        place = thread, birth, entry
         with self._mutex:
-            known = self._lists.pop((thread, birth, entry), {})
-            self._lists[(thread, birth, entry)] = {**known, **lists}
-            self._size += sum([one.size for name, one in lists.items() if name not in known])
+            known = self._lists.pop(place, {})
+            self._lists[place] = {**known, **lists}
+            size = sum([one.size for name, one in lists.items() if name not in known])
+            self._sizes[place] = self._sizes.get(place, 0) + size
+            self._size += size
             while self._size > _REMEMBERED_BYTES and len(self._lists) > 1:
-                _, gone = self._lists.popitem(last=False)
-                self._size -= sum([one.size for one in gone.values()])
+                self._let_go(next(iter(self._lists)))
+
+    def _let_go(self, place: _Place) -> None:
+        """Holds the mutex."""
+        del self._lists[place]
+        self._size -= self._sizes.pop(place)
 
     def forget_erased(self, thread: str, erasures: tuple[int, ...] | None) -> None:
         """Let go of what a thread says if something of it was erased; None: that is not told."""
@@ -78,8 +88,8 @@ class Memory:
         if erasures is None or (any(erasures) if known is None else known != erasures):
             self.forget_head(thread)
             with self._mutex:
-                for key in [key for key in self._lists if key[0] == thread]:
-                    self._size -= sum([one.size for one in self._lists.pop(key).values()])
+                for place in [place for place in self._lists if place[0] == thread]:
+                    self._let_go(place)
         self.erasures[thread] = erasures
 
     def forget_head(self, thread: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from pydantic import BaseModel
 
 from clew.adapters.langgraph.elements import Item, item_of
 from clew.adapters.langgraph.memory import Recent
@@ -35,6 +36,12 @@ _CONTAINERS: dict[type, list[tuple[str, Any]]] = {
     for kind in MESSAGE_TYPES
 }
 
+# What sets the parts of a message, without a look at its class for each of them.
+_set_fields = vars(BaseModel)["__dict__"].__set__
+_set_names = vars(BaseModel)["__pydantic_fields_set__"].__set__
+_set_extra = vars(BaseModel)["__pydantic_extra__"].__set__
+_set_private = vars(BaseModel)["__pydantic_private__"].__set__
+
 
 class _Sighting(Struct, frozen=True, gc=False):
     """An object, what it said, and what it is stored as. `plain`: it says nothing but texts."""
@@ -44,10 +51,6 @@ class _Sighting(Struct, frozen=True, gc=False):
     item: Item
     plain: bool
 
-    def holds(self) -> bool:
-        same: bool = self.value.__dict__ == self.fields
-        return same and not self.value.__pydantic_extra__
-
     def again(self) -> _Sighting:
         """Another object that says the same."""
         kind = type(self.value)
@@ -55,11 +58,11 @@ class _Sighting(Struct, frozen=True, gc=False):
         for name, container in _CONTAINERS[kind]:
             fields[name] = container()
         made: Any = object.__new__(kind)
-        object.__setattr__(made, "__dict__", fields)
+        _set_fields(made, fields)
         # All fields are set, so that there is none that one of the objects could add for all.
-        object.__setattr__(made, "__pydantic_fields_set__", _ALL[kind])
-        object.__setattr__(made, "__pydantic_extra__", {})
-        object.__setattr__(made, "__pydantic_private__", None)
+        _set_names(made, _ALL[kind])
+        _set_extra(made, {})
+        _set_private(made, None)
         return _Sighting(made, self.fields, self.item, True)
 
 
@@ -79,14 +82,19 @@ class Sightings:
         for index, value in enumerate(values):
             sighting = before[index] if index < len(before) else None
             if sighting is None or sighting.value is not value:
-                if elsewhere is None:
+                # What comes behind a list that is as it was is new.
+                if elsewhere is None and index < len(before):
                     elsewhere = {id(one.value): one for one in before if one is not None}
-                sighting = elsewhere.get(id(value))
-            if sighting is None or not sighting.holds():
+                sighting = None if elsewhere is None else elsewhere.get(id(value))
+            if (
+                sighting is not None
+                and value.__dict__ == sighting.fields
+                and not value.__pydantic_extra__
+            ):
+                item = sighting.item
+            else:
                 item = self._item(value, told)
                 sighting = _sighting(value, item)
-            else:
-                item = sighting.item
             found.append(item)
             sightings.append(sighting)
         self._last[place] = sightings

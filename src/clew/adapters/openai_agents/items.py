@@ -120,8 +120,12 @@ def read_items(thread: Thread, limit: int | None) -> list[Any]:
 
 def append_items(thread: Thread, items: Iterable[Any], fence: int | None) -> None:
     """Append items as one step."""
-    given = message_list(items, "items")
-    thread.append([item_draft(item, thread.store.clock) for item in given], fence=fence)
+    thread.append(item_drafts(thread, items), fence=fence)
+
+
+def item_drafts(thread: Thread, items: Iterable[Any]) -> list[EntryDraft]:
+    """Items as entries to be appended as one step."""
+    return [item_draft(item, thread.store.clock) for item in message_list(items, "items")]
 
 
 def pop_item(thread: Thread, fence: int | None) -> Any:

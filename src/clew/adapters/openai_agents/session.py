@@ -19,12 +19,14 @@ from clew.adapters.openai_agents import turns
 from clew.adapters.openai_agents.items import (
     Tail,
     append_items,
+    item_drafts,
     pop_item,
     read_items,
     read_tail,
     replace_all,
     replace_tail,
 )
+from clew.aio.appends import append
 from clew.aio.hop import hop
 from clew.core import drafts
 from clew.core.codec import new_id
@@ -104,7 +106,11 @@ class ClewSession:
 
     async def add_items(self, items: list[Any]) -> None:
         """Append items, all of them or none."""
-        if items:
+        id = self._thread_id(self._branch)
+        if items and id in self._known and not self._owner.is_asked:
+            thread = Thread(self.store, id)
+            await append(thread, lambda: item_drafts(thread, items))
+        elif items:
             await hop(self._write, lambda thread, fence: append_items(thread, items, fence))
 
     async def pop_item(self) -> Any:

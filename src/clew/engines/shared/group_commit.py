@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from clew.core.errors import Unavailable
@@ -26,12 +26,10 @@ GATHER_SECONDS_MAX = 0.002
 class Ticket(Generic[T]):
     """One piece of work and what became of it."""
 
-    __slots__ = ("error", "leads", "ready", "result", "work")
+    __slots__ = ("error", "result", "work")
 
     def __init__(self, work: Callable[[Any], T]) -> None:
         self.work = work
-        self.ready: threading.Lock | None = None
-        self.leads = False
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -41,13 +39,25 @@ class Ticket(Generic[T]):
         return self.result  # type: ignore[return-value]
 
 
+class Writer:
+    """A thread that waits in the queue, and what it wants to have written: BATCH_MAX at most."""
+
+    __slots__ = ("leads", "ready", "tickets")
+
+    def __init__(self, tickets: list[Ticket[Any]]) -> None:
+        self.tickets = tickets
+        self.ready: threading.Lock | None = None
+        self.leads = False
+
+
 class GroupCommit:
     """Runs works in shared transactions. `transact` commits a batch and fills in its tickets."""
 
     def __init__(self, transact: Callable[[list[Ticket[Any]]], None]) -> None:
         self._transact = transact
         self._mutex = threading.Lock()
-        self._queue: list[Ticket[Any]] = []
+        self._queue: list[Writer] = []
+        self._served: list[Writer] = []  # those whose tickets are being committed
         self._leading = False
         self._writers = 1  # how many were at work around the last commit
         self._patience_seconds = 0.0
@@ -62,70 +72,95 @@ class GroupCommit:
 
     def run(self, work: Callable[[Any], T]) -> T:
         ticket = Ticket(work)
+        self._write([ticket])
+        return ticket.outcome()
+
+    def run_each(self, works: Sequence[Callable[[Any], T]]) -> list[Ticket[T]]:
+        """Several works of one thread, each with an outcome of its own."""
+        tickets = [Ticket(work) for work in works]
+        for start in range(0, len(tickets), BATCH_MAX):
+            self._write(tickets[start : start + BATCH_MAX])
+        return tickets
+
+    def _write(self, tickets: list[Ticket[Any]]) -> None:
+        writer = Writer(tickets)
         try:
-            self._enter(ticket)
-            if not ticket.leads:
-                self._wait(ticket)
-            if ticket.leads:
-                self._lead(ticket)
+            self._enter(writer)
+            if not writer.leads:
+                self._wait(writer)
+            if writer.leads:
+                self._lead(writer)
         except BaseException:
             # Ctrl-C, at any moment: step back, and pass the lead on if it is ours, so that the
             # others do not wait for ever.
-            self._step_back(ticket)
+            self._step_back(writer)
             raise
-        return ticket.outcome()
 
     def admit(self, batch: list[Ticket[Any]]) -> None:
         """Take in writers that came while the leader of a batch had to wait for other processes."""
         if self._queue:
             with self._mutex:
-                room = BATCH_MAX - len(batch)
-                batch += self._queue[:room]
-                del self._queue[:room]
+                count = self._fitting(BATCH_MAX - len(batch))
+                come = self._queue[:count]
+                self._served += come
+                del self._queue[:count]
+            batch += _tickets(come)
 
-    def _enter(self, ticket: Ticket[Any]) -> None:
+    def _fitting(self, room: int) -> int:
+        """How many of the next writers have no more tickets than that. Holds the mutex."""
+        for count, writer in enumerate(self._queue):
+            room -= len(writer.tickets)
+            if room < 0:
+                return count
+        return len(self._queue)
+
+    def _enter(self, writer: Writer) -> None:
         with self._mutex:
-            ticket.leads = not self._leading
+            writer.leads = not self._leading
             self._leading = True
-            if not ticket.leads:
+            if not writer.leads:
                 # A lock of its own to sleep on: a condition would wake all writers for each batch.
-                ticket.ready = threading.Lock()
-                ticket.ready.acquire()
-            self._queue.append(ticket)
+                writer.ready = threading.Lock()
+                writer.ready.acquire()
+            self._queue.append(writer)
             if self._gathers:
                 self._arrived.notify()
 
-    def _wait(self, ticket: Ticket[Any]) -> None:
-        """Until another writer has committed the ticket, or made it the leader."""
-        assert ticket.ready is not None
-        ticket.ready.acquire()
+    def _wait(self, writer: Writer) -> None:
+        """Until another writer has committed the tickets, or made this one the leader."""
+        assert writer.ready is not None
+        writer.ready.acquire()
 
-    def _lead(self, ticket: Ticket[Any]) -> None:
-        batch: list[Ticket[Any]] = []
+    def _lead(self, writer: Writer) -> None:
+        served: list[Writer] = []
         took = 0.0
         try:
             try:
                 if self._patience_seconds:
                     self._gather()
                 with self._mutex:
-                    batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+                    count = self._fitting(BATCH_MAX)
+                    served, self._queue = self._queue[:count], self._queue[count:]
+                    self._served = served
+                batch = _tickets(served)
                 began = time.monotonic()
                 self._transact(batch)
                 took = time.monotonic() - began
             except BaseException as error:
-                if not batch:
+                if not served:
                     raise
-                _fail(batch, error)
+                _fail(_tickets(served), error)
             with self._mutex:
-                self._writers = len(batch) + len(self._queue)
+                self._served = []  # or what was written would live until the next commit
+                self._writers = len(served) + len(self._queue)
                 slow = took > SLOW_COMMIT_SECONDS
                 self._patience_seconds = min(took / 2, GATHER_SECONDS_MAX) if slow else 0.0
-                self._hand_on(ticket)
+                self._hand_on(writer)
         finally:
             try:
-                _wake(batch)
+                _wake(served)
             except BaseException:
-                _wake(batch)  # Ctrl-C in the middle of it: those still asleep must wake too
+                _wake(served)  # Ctrl-C in the middle of it: those still asleep must wake too
                 raise
 
     def _gather(self) -> None:
@@ -139,34 +174,38 @@ class GroupCommit:
             finally:
                 self._gathers = False
 
-    def _hand_on(self, ticket: Ticket[Any]) -> None:
+    def _hand_on(self, writer: Writer) -> None:
         """Give the lead to the next writer that waits. Holds the mutex."""
         # Each time in one step, between whose halves no interrupt comes: of two leaders each
         # would write into the transaction of the other, and for none all would wait.
         if self._queue:
-            ticket.leads, self._queue[0].leads = False, True
+            writer.leads, self._queue[0].leads = False, True
             self._rouse()
         else:
-            ticket.leads = self._leading = False
+            writer.leads = self._leading = False
 
     def _rouse(self) -> None:
         """Wake the writer that has the lead, if it sleeps. Holds the mutex."""
         if self._queue and self._queue[0].leads:
             _wake(self._queue[:1])
 
-    def _step_back(self, ticket: Ticket[Any]) -> None:
+    def _step_back(self, writer: Writer) -> None:
         with self._mutex:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
-            if ticket.leads:
-                self._hand_on(ticket)
+            if writer in self._queue:
+                self._queue.remove(writer)
+            if writer.leads:
+                self._hand_on(writer)
             self._rouse()  # the interrupt may have come between the two halves of handing on
 
 
-def _wake(batch: list[Ticket[Any]]) -> None:
-    for ticket in batch:
-        if ticket.ready is not None and ticket.ready.locked():
-            ticket.ready.release()
+def _tickets(writers: list[Writer]) -> list[Ticket[Any]]:
+    return [ticket for writer in writers for ticket in writer.tickets]
+
+
+def _wake(writers: list[Writer]) -> None:
+    for writer in writers:
+        if writer.ready is not None and writer.ready.locked():
+            writer.ready.release()
 
 
 def _fail(batch: list[Ticket[Any]], error: BaseException) -> None:

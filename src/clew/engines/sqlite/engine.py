@@ -17,7 +17,15 @@ import apsw
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from clew.core.engine import PACK_IDLE_SECONDS, PACK_TAIL, Keep, PackResult, Progress, check_limit
+from clew.core.engine import (
+    PACK_IDLE_SECONDS,
+    PACK_TAIL,
+    AppendRequest,
+    Keep,
+    PackResult,
+    Progress,
+    check_limit,
+)
 from clew.core.errors import ClewError, Corrupt, NotFound, ReadOnly, Unavailable
 from clew.core.lease_rules import Instant
 from clew.core.model import (
@@ -164,6 +172,14 @@ class SQLiteEngine:
         return self._submit(
             Append(self._append, self._space.no, thread, drafts, expect, fence, packed)
         )
+
+    def append_each(self, requests: Sequence[AppendRequest]) -> list[list[Record] | BaseException]:
+        works = [
+            Append(self._append, self._space.no, *one, pack_large(one.drafts, blobs.SPILL_BYTES))
+            for one in requests
+        ]
+        self._enter()
+        return [one.error or one.result or [] for one in self._commits.run_each(works)]
 
     def _append(self, db: apsw.Connection, append: Append) -> list[Record]:
         return write.append(
