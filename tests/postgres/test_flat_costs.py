@@ -145,6 +145,25 @@ def test_many_changed_threads_are_brought_back_into_the_list_in_one_pass(
     ]
 
 
+def test_a_list_does_not_read_all_threads_where_statistics_are_of_another_moment(
+    postgres_cluster: Cluster, opened: Open
+) -> None:
+    """Nearly all of them had changed when the server looked last, and none has by now."""
+    name = postgres_cluster.create_database()
+    address = postgres_cluster.dsn(name)
+    store = opened(address, connections=1)
+    for n in range(CROWD):
+        store.create(f"t{n}")
+    postgres_cluster.sql("ALTER TABLE clew.threads SET (autovacuum_enabled = off)", database=name)
+    postgres_cluster.sql("UPDATE clew.threads SET listed_us = NULL", database=name)
+    postgres_cluster.sql("ANALYZE clew.threads", database=name)
+    store.list(order="updated", limit=5)
+    meter = Meter(store, postgres_cluster, name)
+    before = meter.read()
+    store.list(order="updated", limit=5)
+    assert meter.read() - before <= ROWS_MAX
+
+
 @pytest.fixture(scope="module")
 def crowded(postgres_cluster: Cluster) -> str:
     """So many threads that to look at all of them would not be the same."""
