@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,6 +51,9 @@ def _run(group: str, workshop: Workshop, machine: dict[str, object]) -> list[Fig
     A figure next to its bar is measured again, with its group: a new store and another moment
     are part of what makes it uncertain.
     """
+    # What earlier groups have loaded would be looked through by each collection of this one.
+    gc.collect()
+    gc.freeze()
     say(f"== {group}")
     figures: list[Figure] = []
     took = seconds(lambda: figures.extend(GROUPS[group](workshop)))
