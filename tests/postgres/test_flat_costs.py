@@ -164,6 +164,37 @@ def test_a_list_does_not_read_all_threads_where_statistics_are_of_another_moment
     assert meter.read() - before <= ROWS_MAX
 
 
+def test_a_page_of_threads_starts_no_other_processes(
+    postgres_cluster: Cluster, opened: Open
+) -> None:
+    """The server thinks that it pays where nearly all threads had changed when it looked last."""
+    name = postgres_cluster.create_database()
+    address = postgres_cluster.dsn(name)
+    store = opened(address, connections=1)
+    for n in range(CHANGED):
+        store.create(f"t{n}")
+    for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
+        postgres_cluster.sql(f"ALTER DATABASE {name} SET {setting} = 0")
+    postgres_cluster.sql("ALTER TABLE clew.threads SET (autovacuum_enabled = off)", database=name)
+    postgres_cluster.sql("UPDATE clew.threads SET listed_us = NULL", database=name)
+    postgres_cluster.sql("ANALYZE clew.threads", database=name)
+    store = opened(address, connections=1)
+    plans: list[str] = []
+
+    def tell_plans(wire: Any, again: bool) -> None:
+        wire.add_notice_handler(lambda said: plans.append(str(said.message_primary)))
+        for setting in ("log_min_duration", "log_nested_statements", "log_level"):
+            value = {"log_nested_statements": "on", "log_level": "notice"}.get(setting, "0")
+            wire.execute(f"SET auto_explain.{setting} = {value}")
+
+    store.engine._connections.run(lambda wire, again: wire.execute("LOAD 'auto_explain'"))
+    store.engine._connections.run(tell_plans)
+    for order in ("updated", "created"):
+        store.list(order=order, limit=5)
+    assert any("threads_by_created" in plan for plan in plans)
+    assert not [plan for plan in plans if "Gather" in plan]
+
+
 @pytest.fixture(scope="module")
 def crowded(postgres_cluster: Cluster) -> str:
     """So many threads that to look at all of them would not be the same."""
