@@ -29,6 +29,7 @@ from queues import (
 )
 
 import clew
+from clew.core import drafts
 from clew.core.model import Entry, EntryDraft, Fact, FactDraft, Move, MoveDraft, Tombstone
 from clew.engines.sqlite import connections, guests, mailbox, write
 from clew.engines.sqlite.writer_queue import CROWD_WRITES, WriterQueue
@@ -583,8 +584,12 @@ def refuse(*arguments: object) -> list[Any]:
     raise AssertionError("an errand is bytes, and does not bring its own code")
 
 
+def append_of(*drafts: Any, space: int = 1, thread: str = "t") -> guests.Append:
+    return guests.Append(refuse, space, thread, drafts, None, None)
+
+
 def errand_of(space: int, thread: str, *drafts: Any) -> bytes:
-    return guests.to_errand([guests.Append(refuse, space, thread, drafts, None, None)])
+    return guests.to_errand([append_of(*drafts, space=space, thread=thread)])
 
 
 @pytest.mark.parametrize(
@@ -610,13 +615,63 @@ def test_an_errand_that_makes_no_sense_is_refused(path: Path, errand: bytes) -> 
         db.execute("BEGIN IMMEDIATE")
         answer = engine._run_guest(db, errand)
         db.execute("COMMIT")
-        assert guests.from_answer(answer, 1) == [None]
+        assert guests.from_answer(answer, [[]]) == [None]
     assert bodies(path) == ["before"]
 
 
 def test_an_answer_that_makes_no_sense_is_a_refusal() -> None:
     for answer in (b"", b"\xc1", b"\x90", b"\x91\x91\x80", b"\x91" * 5000):
-        assert guests.from_answer(answer, 1) == [None]
+        assert guests.from_answer(answer, [[clew.draft("event")]]) == [None]
+
+
+def test_an_answer_to_other_drafts_is_a_refusal() -> None:
+    """A fact where an entry was asked for, or one record too few."""
+    draft, fact = clew.draft("event"), drafts.facts({"status": "done"}, 1)[0]
+    record = Entry("t", 1, "e", 1, b"", None, "event", draft.data, b"")
+    answer = guests.to_answer([append_of(draft)], [[record]])
+    assert guests.from_answer(answer, [[draft]]) == [[record]]
+    for asked in ([fact], [draft, draft], []):
+        assert guests.from_answer(answer, [asked]) == [None]
+
+
+def test_an_answer_does_not_repeat_what_was_said(path: Path) -> None:
+    """One that comes late may come behind an erasure, which has wiped the mailbox before."""
+    said = "the launch code is 0000"
+    found: list[Any] = []
+    with clew.open(path) as store:
+        thread = store.get("t")
+
+        def write() -> None:
+            found.append(thread.append("event", said, meta={"note": said}))
+            found.append(thread.set_facts({"note": said}))
+
+        for _ in range(2):
+            found.clear()
+            with at_front(path) as front, in_thread(write):
+                until(lambda: waiting(path) == 1)
+                front.go()
+            answers = [guest.answer for guest in front.guests]
+            assert answers != []
+            assert all(answer and said.encode() not in answer for answer in answers)
+        assert (found[0].body, found[0].meta) == (said, {"note": said})
+        assert found[0] == thread.get(found[0].id)
+        assert store.get("t").info.facts["note"] == said
+
+
+def test_a_retry_that_says_less_than_what_is_stored_gets_what_is_stored(path: Path) -> None:
+    """It is refused as an errand, because its answer would have to say the rest."""
+    found: list[Entry] = []
+    with clew.open(path) as store:
+        stored = store.get("t").append("event", "asked", id="e1", meta={"cost": 1})
+        with (
+            at_front(path) as front,
+            in_thread(lambda: found.append(store.get("t").append("event", "asked", id="e1"))),
+        ):
+            until(lambda: waiting(path) == 1)
+            front.go()
+        assert len(front.guests) == 1
+        assert found == [stored]
+        assert found[0].meta == {"cost": 1}
 
 
 def test_what_is_removed_does_not_live_on_in_the_mailbox(path: Path) -> None:
@@ -798,7 +853,7 @@ def test_errands_of_one_version_say_the_same() -> None:
         )
     ]
     assert (mailbox._VERSION, said) == (
-        1,
+        2,
         [
             "_Errand space thread drafts expect fence",
             "_Draft entry move fact",
@@ -847,7 +902,7 @@ def test_an_errand_that_is_not_whole_or_of_another_store_is_not_taken(
                 file.write(struct.pack("<Q", 1))
             case "version":
                 file.seek(room + 24)
-                file.write(b"\2")
+                file.write(b"\1")
             case "length":
                 file.seek(room + 26)
                 file.write(struct.pack("<I", 1 << 31))
@@ -926,10 +981,8 @@ def test_an_errand_at_which_sqlite_fails_is_refused_alone(path: Path) -> None:
             with in_thread(lambda: other.get("t").append("event", "fits")):
                 until(lambda: waiting(path) == 2)
                 front.go()
-    assert [guests.from_answer(guest.answer or b"", 1) == [None] for guest in front.guests] == [
-        True,
-        False,
-    ]
+    refused = guests.to_answer([append_of()], [None])
+    assert [guest.answer == refused for guest in front.guests] == [True, False]
     assert bodies(path) == ["front", "fits", "fails"]
 
 

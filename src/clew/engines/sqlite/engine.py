@@ -431,7 +431,8 @@ class SQLiteEngine:
     def _run_guest(self, db: apsw.Connection, errand: bytes) -> bytes:
         """The answer to what another process asks for. If something is wrong, it alone fails."""
         results: list[list[Record] | None] = []
-        for append in from_errand(errand, self._append):
+        appends = from_errand(errand, self._append)
+        for append in appends:
             ticket = Ticket(append)
             try:
                 _run_apart(db, ticket)
@@ -443,7 +444,7 @@ class SQLiteEngine:
                 db.execute("RELEASE one")
                 self._standings.forget()  # it may have come as far as to change where they stand
             results.append(ticket.result)
-        return to_answer(results)
+        return to_answer(appends, results)
 
     def _explain(self, error: apsw.Error | ClewError) -> ClewError:
         if isinstance(error, ClewError):

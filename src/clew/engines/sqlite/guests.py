@@ -3,6 +3,9 @@
 The one that writes it decides nothing: it plans the append like its own, on what is stored then.
 What came out as an error it only refuses; who asked does it again itself, and so gets the error
 first hand. To do an append twice does no harm: its records are known by their ids.
+
+An answer does not repeat what was said. Who asked has that, and an answer that comes late may come
+behind an erasure.
 """
 
 from __future__ import annotations
@@ -131,35 +134,66 @@ def from_errand(data: bytes, write: Write) -> list[Append]:
     return appends
 
 
-def to_answer(results: Sequence[Sequence[Record] | None]) -> bytes:
+def to_answer(appends: Sequence[Append], results: Sequence[Sequence[Record] | None]) -> bytes:
     """What became of each append; None: refused."""
     return msgpack.encode(
         [
-            None if records is None else [_Record.of(record) for record in records]
-            for records in results
+            None if records is None else _without_content(append.drafts, records)
+            for append, records in zip(appends, results, strict=True)
         ]
     )
 
 
-REFUSED = to_answer([])
+def _without_content(drafts: Sequence[Draft], records: Sequence[Record]) -> list[_Record] | None:
+    """Records without what their drafts say as well; None: one of them says something else."""
+    bare = []
+    for draft, record in zip(drafts, records, strict=True):
+        if _content(draft) != _content(record):
+            return None  # an id that was stored already, with a meta that the caller did not say
+        if isinstance(record, Entry):
+            record = replace(record, data=b"", meta_data=None)
+        elif isinstance(record, Fact):
+            record = replace(record, data=b"")
+        bare.append(_Record.of(record))
+    return bare
 
 
-def from_answer(data: bytes, count: int) -> list[list[Record] | None]:
-    """The same again, for so many appends: all are refused, if it is no such answer."""
-    refused: list[list[Record] | None] = [None] * count
+def _content(one: Draft | Record) -> tuple[bytes | None, bytes | None]:
+    """What was said, in body and meta, or as a fact's value."""
+    if isinstance(one, EntryDraft | Entry):
+        return one.data, one.meta_data
+    return (one.data if isinstance(one, FactDraft | Fact) else None), None
+
+
+REFUSED = msgpack.encode([])
+
+
+def from_answer(data: bytes, asked: Sequence[Sequence[Draft]]) -> list[list[Record] | None]:
+    """The same again, for the drafts of each append: all are refused, if it is no such answer."""
+    refused: list[list[Record] | None] = [None] * len(asked)
     try:
         found = _answers.decode(data)
     except (MsgspecError, RecursionError):
         return refused
-    if len(found) != count:
+    if len(found) != len(asked):
         return refused
-    return [None if one is None else _whole(one) for one in found]
+    return [
+        None if records is None else _with_content(drafts, records)
+        for drafts, records in zip(asked, found, strict=True)
+    ]
 
 
-def _whole(found: list[_Record]) -> list[Record] | None:
-    records: list[Record | None] = [one.entry or one.move or one.fact for one in found]
-    whole = [record for record in records if record is not None]
-    return whole if len(whole) == len(records) else None
+def _with_content(drafts: Sequence[Draft], records: Sequence[_Record]) -> list[Record] | None:
+    whole: list[Record] = []
+    for draft, said in zip(drafts, records, strict=False):
+        match draft, said:
+            case EntryDraft(), _Record(entry=Entry() as entry):
+                whole.append(replace(entry, data=draft.data, meta_data=draft.meta_data))
+            case MoveDraft(), _Record(move=Move() as move):
+                whole.append(move)
+            case FactDraft(), _Record(fact=Fact() as fact):
+                whole.append(replace(fact, data=draft.data))
+    return whole if len(whole) == len(drafts) == len(records) else None
 
 
 # --- a batch of one's own ---
@@ -179,6 +213,7 @@ def ask_for(batch: list[Ticket[Any]]) -> bytes | None:
 
 def settle(batch: list[Ticket[Any]], answer: bytes) -> list[Ticket[Any]]:
     """Fill in what another process has written; those that it has not are left."""
-    for ticket, records in zip(batch, from_answer(answer, len(batch)), strict=True):
+    asked = [ticket.work.drafts for ticket in batch if isinstance(ticket.work, Append)]
+    for ticket, records in zip(batch, from_answer(answer, asked), strict=True):
         ticket.result = records
     return [ticket for ticket in batch if ticket.result is None]

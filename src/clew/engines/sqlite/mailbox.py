@@ -54,7 +54,7 @@ _NUMBER = struct.Struct("<Q")
 _NUMBERS = struct.Struct(f"<{SLOTS}Q")
 # stamp, device, inode, version, synced, length, checksum, bell
 _ERRAND = struct.Struct("<QQQB?II8s")
-_VERSION = 1  # of what errands and answers say: one of another version is left to its owner
+_VERSION = 2  # of what errands and answers say: one of another version is left to its owner
 _ANSWER = struct.Struct("<QII")  # stamp, length, checksum
 _C_FLOCK = struct.Struct("hhqqi")
 
