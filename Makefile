@@ -11,11 +11,11 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 # Tests make thousands of stores and throw them away: in memory, where there is room for them.
 IN_MEMORY := $(shell df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 >= 2048 { print "/dev/shm" }')
-test test-adapters coverage: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR),/tmp)
+test test-oldest test-adapters coverage: export TMPDIR := $(or $(IN_MEMORY),$(TMPDIR),/tmp)
 # They also start thousands of processes, none of which should have to compile Clew again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test coverage test-adapters test-browser test-agents torture lint bench bench-quick bench-plot docs clean help
+.PHONY: demo test test-oldest coverage test-adapters test-browser test-agents torture lint bench bench-quick bench-plot docs clean help
 
 help: ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | sort
@@ -26,6 +26,15 @@ demo: $(VENV)/.core ## watch an agent get killed, resume, fork and rewind
 test: $(VENV)/.test $(VENV)/.pgbouncer ## run all tests
 	@echo "== running the tests"
 	@$(PYTEST) --ignore tests/adapters --ignore tests/browser --ignore tests/agents $(ARGS)
+
+OLDEST := $(VENV)/oldest
+# What these try does not reach the dependencies in other ways than the rest does.
+OLDEST_LEAVES_OUT := adapters browser agents faults failover hostile interchange concurrency model snapshots docs
+
+test-oldest: $(OLDEST)/.installed ## run tests on the oldest dependencies that pyproject.toml allows
+	@echo "== running tests on the oldest dependencies"
+	@$(OLDEST)/bin/python -m pytest -n logical --maxprocesses 4 --dist worksteal \
+		$(OLDEST_LEAVES_OUT:%=--ignore tests/%) $(ARGS)
 
 test-adapters: $(VENV)/.adapters ## run the tests of the adapters, with the frameworks installed
 	@echo "== running the tests of the adapters"
@@ -88,6 +97,13 @@ $(VENV)/.python:
 $(VENV)/.core: $(VENV)/.python pyproject.toml
 	@echo "== installing Clew into it"
 	@$(PIP) -e .
+	@touch $@
+
+$(OLDEST)/.installed: $(VENV)/.python pyproject.toml tools/oldest.py
+	@echo "== making an environment of the oldest dependencies in $(OLDEST)"
+	@$(BIN)/python -m venv $(OLDEST)
+	@$(BIN)/python tools/oldest.py async mcp postgres redact viewer watch > $(OLDEST)/constraints.txt
+	@$(OLDEST)/bin/python -m pip --disable-pip-version-check install --quiet -e '.[test,watch]' -c $(OLDEST)/constraints.txt
 	@touch $@
 
 # Servers that some tests need and that PyPI does not have; without them those tests are skipped.
