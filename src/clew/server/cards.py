@@ -190,8 +190,9 @@ class _Deck:
             call, owner = found
             if owner is not card:
                 owner.members.append(card.entry.id)
+            # Records that were written together have one time, which tells nothing of the call.
             seconds = (card.entry.time_us - call.time_us) / 1e6
-            call.seconds = seconds if seconds >= 0 else None
+            call.seconds = seconds if seconds > 0 else None
         call.state = "failed" if part.is_error else "done"
         call.result_entry, call.result_place = card.entry.id, place
         text = "\n".join(inner.text for inner in part.content if isinstance(inner, Text))
