@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from clew import tree
 from clew.core import drafts
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 INHERITED_FACTS = ("workspace", "tags", "model", "agent")
 SWEEP_GRACE_SECONDS = 3600.0
+_CANDIDATES_MAX = 10  # threads that an error names where several could be meant
 
 Problems = list[Problem]  # `list` means the method inside of Store
 Relatives = list[Relative]
@@ -195,15 +197,17 @@ class Store:
         except NotFound as error:
             if error.deleted_at is not None:
                 raise
-        query = ThreadQuery(prefix=prefix, archived=None, limit=10)
-        found = self.engine.threads(query).items
+        query = ThreadQuery(prefix=prefix, archived=None, limit=_CANDIDATES_MAX)
+        pages = [self.engine.threads(query)]
         if deleted:
-            found += self.engine.threads(ThreadQuery(prefix=prefix, deleted=True, limit=10)).items
+            pages.append(self.engine.threads(replace(query, deleted=True)))
+        found = [info for page in pages for info in page.items]
         if not found:
             raise NotFound("thread", prefix)
         if len(found) > 1:
             ids = sorted(info.id for info in found)
-            text = f"{prefix!r} begins the ids of several threads: {', '.join(ids)}"
+            more = ", …" if any(page.cursor is not None for page in pages) else ""
+            text = f"{prefix!r} begins the ids of several threads: {', '.join(ids)}{more}"
             raise InvalidInput("id", text, candidates=ids)
         return Thread(self, found[0].id)
 
