@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 INHERITED_FACTS = ("workspace", "tags", "model", "agent")
 SWEEP_GRACE_SECONDS = 3600.0
-_CANDIDATES_MAX = 10  # threads that an error names where several could be meant
 
 Problems = list[Problem]  # `list` means the method inside of Store
 Relatives = list[Relative]
@@ -197,19 +196,17 @@ class Store:
         except NotFound as error:
             if error.deleted_at is not None:
                 raise
-        query = ThreadQuery(prefix=prefix, archived=None, limit=_CANDIDATES_MAX)
-        pages = [self.engine.threads(query)]
-        if deleted:
-            pages.append(self.engine.threads(replace(query, deleted=True)))
-        found = [info for page in pages for info in page.items]
+        query = ThreadQuery(prefix=prefix, archived=None, limit=10)
+        queries = [query, replace(query, deleted=True)] if deleted else [query]
+        pages = [self.engine.threads(one) for one in queries]
+        found = sorted(info.id for page in pages for info in page.items)
         if not found:
             raise NotFound("thread", prefix)
         if len(found) > 1:
-            ids = sorted(info.id for info in found)
             more = ", …" if any(page.cursor is not None for page in pages) else ""
-            text = f"{prefix!r} begins the ids of several threads: {', '.join(ids)}{more}"
-            raise InvalidInput("id", text, candidates=ids)
-        return Thread(self, found[0].id)
+            text = f"{prefix!r} begins the ids of several threads: {', '.join(found)}{more}"
+            raise InvalidInput("id", text, candidates=found)
+        return Thread(self, found[0])
 
     def list(
         self,
