@@ -187,7 +187,8 @@ def test_a_context_of_another_place_a_budget_and_a_compaction(store: Store) -> N
     assert f"stands for {len(found.stands_for)} entries before it" in html
     assert "stands for" not in client.get("/context?id=t&compacted=0").text
     assert client.get("/context?id=t&format=unknown").status_code == 400
-    assert client.get("/context?id=t&budget=x").status_code == 400
+    for budget in ("x", "10000000099", "1" * 5000):
+        assert client.get(f"/context?id=t&budget={budget}").status_code == 400
 
 
 def test_a_message_without_text_says_in_the_context_what_it_is(store: Store) -> None:
