@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +208,10 @@ def test_a_call_and_its_result_of_one_moment_took_no_time_that_is_known(store: S
         {"type": "tool_result", "tool_use_id": "c", "content": "a"},
     ]
     at = store.now()
-    for role, part in zip(("assistant", "user"), parts, strict=True):
-        message = {"role": role, "content": [part]}
-        thread.append_message(message, format="anthropic", time=at)
+    for n, part in enumerate(parts):
+        message = {"role": ("assistant", "user")[n], "content": [part]}
+        time = at + timedelta(microseconds=n)
+        thread.append_message(message, format="anthropic", time=time)
     html = client_of(store).get("/thread?id=t").text
     assert "done" in html
     assert "0.0 ms" not in html
