@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from clew import tree
 from clew.core import drafts
@@ -196,16 +197,16 @@ class Store:
             if error.deleted_at is not None:
                 raise
         query = ThreadQuery(prefix=prefix, archived=None, limit=10)
-        found = self.engine.threads(query).items
-        if deleted:
-            found += self.engine.threads(ThreadQuery(prefix=prefix, deleted=True, limit=10)).items
+        queries = [query, replace(query, deleted=True)] if deleted else [query]
+        pages = [self.engine.threads(one) for one in queries]
+        found = sorted(info.id for page in pages for info in page.items)
         if not found:
             raise NotFound("thread", prefix)
         if len(found) > 1:
-            ids = sorted(info.id for info in found)
-            text = f"{prefix!r} begins the ids of several threads: {', '.join(ids)}"
-            raise InvalidInput("id", text, candidates=ids)
-        return Thread(self, found[0].id)
+            more = ", …" if any(page.cursor is not None for page in pages) else ""
+            text = f"{prefix!r} begins the ids of several threads: {', '.join(found)}{more}"
+            raise InvalidInput("id", text, candidates=found)
+        return Thread(self, found[0])
 
     def list(
         self,

@@ -264,7 +264,7 @@ def adopt(thread: Thread, fork: Thread, *, force: bool, fence: int | None) -> li
     info = thread.info
     parted = compare((thread, info.leaf), (fork, UNSET))
     base, ours, theirs = parted.common, parted.left, parted.right
-    while ours and theirs and _origin_of(ours[0]) == (fork.id, theirs[0].id):
+    while ours and theirs and adopted_from(ours[0]) == (fork.id, theirs[0].id):
         base, ours, theirs = ours[0], ours[1:], theirs[1:]  # adopted before
     if not theirs:
         return []
@@ -322,7 +322,8 @@ def _adopted(entry: Entry, fork: str, id: str, parent: str | UnsetType | None) -
     )
 
 
-def _origin_of(entry: Entry) -> tuple[Any, Any] | None:
+def adopted_from(entry: Entry) -> tuple[Any, Any] | None:
+    """The thread and the entry that an adopted one comes from."""
     told = entry.meta.get(ADOPTED)
     return (told.get("thread"), told.get("entry")) if isinstance(told, dict) else None
 

@@ -63,6 +63,36 @@ def test_a_page_keeps_nobody_out(
         tab.complaints.clear()  # the browser complains of the 404 that was asked for
 
 
+def test_what_is_short_is_not_cut_and_nothing_lies_over_another(
+    new_tab: Any, tmp_path: Path
+) -> None:
+    """The name of a tool, the time of a reply that only calls, and the words of a table."""
+    table = "| what | how |\n|---|---|\n| Package | " + "a long sentence " * 20 + "|"
+    with clew.open(tmp_path / "threads.db") as store:
+        thread = store.create("t")
+        for n in range(2):
+            part = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"a": "x" * 400}}
+            thread.append_message({"role": "assistant", "content": [part]}, format="anthropic")
+        thread.append_message({"role": "assistant", "content": table})
+        with serving(store) as address:
+            tab = new_tab(address, viewport={"width": 500, "height": 900})
+            page = settled(tab.open("/thread?id=t"))
+            names = page.locator(".tool-name").all()
+            assert [one.evaluate("(e) => e.scrollWidth > e.clientWidth") for one in names] == [
+                False,
+                False,
+            ]
+            for card in page.locator(".card:has(.call)").all():
+                stamp, call = card.locator(".stamp").bounding_box(), card.locator(".call")
+                assert stamp["y"] + stamp["height"] <= call.bounding_box()["y"]
+            lines = """(cell) => {
+                const range = document.createRange();
+                range.selectNodeContents(cell);
+                return range.getClientRects().length;
+            }"""
+            assert page.locator(".said td").first.evaluate(lines) == 1
+
+
 def test_the_theme_is_switched_and_remembered(tab: Any) -> None:
     page = tab.open("/")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -43,11 +43,14 @@ def threads(tmp_path: Path) -> Path:
 def test_resume_prints_the_command_and_says_what_was_left_out(
     run: Run, home: Path, threads: Path, tmp_path: Path
 ) -> None:
+    with clew.open(threads) as store:
+        store.get("talk").append([clew.draft("note", n) for n in range(3)])
     told = run("resume", threads, "talk", "--in", "claude-code")
     (written,) = home.glob(".claude/projects/*/*.jsonl")
     assert told.code == 0
     assert told.out == f"cd {tmp_path} && claude --resume {written.stem}\n"  # and nothing else
-    assert "entry left out" in told.err
+    assert "left out: 1 of kind turn_marker" in told.err
+    assert "left out: 3 of kind note" in told.err
     assert str(written) in told.err
     again = run("resume", threads, "talk", "--in", "claude-code")
     assert again.out == told.out

@@ -352,3 +352,23 @@ def test_a_thread_that_another_process_writes_is_not_changed(
         assert (failed.code, "leased by 'agent'" in failed.err) == (4, True)
     assert thread.info == before
     assert run("title", place, "t", "still").code == 0, "facts are free"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('{"a": 1, "a": 2}', "standard input: key 'a' appears twice"),
+        ('{"a": 1}\n{"b": 1, "b": 2}\n', "line 2: key 'b' appears twice"),
+        ('{"a": 1.00000000000000000001}', "would lose value"),
+        ('{"a": 1}\n{"b": \n', "line 2: not JSON"),
+    ],
+)
+def test_json_that_would_not_be_stored_as_it_was_given_is_refused(
+    run: Run, give: Give, store: clew.Store, place: Path, given: str, said: str
+) -> None:
+    store.create("t")
+    refused = give(given, "append", place, "t", "--json-in", "--kind", "custom")
+    assert refused.code == 2
+    assert said in refused.err
+    assert "nothing was written" in refused.err
+    assert store.get("t").path() == []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_support import Run
 
 import clew
 from clew import derived
@@ -158,3 +159,25 @@ def test_a_damaged_thread_keeps_no_other_one_out_of_the_examples(
     assert main(["export", address, "--all", "--as", "training", "--out", str(out)]) == 1
     assert "thread bad: " in capsys.readouterr().err
     assert told(out) == ["two"]
+
+
+def test_a_bundle_is_told_in_records_because_facts_come_along(
+    run: Run, store: clew.Store, place: Path, tmp_path: Path
+) -> None:
+    thread = store.create("t", title="Fix the login")
+    thread.append("note", 1)
+    there = tmp_path / "t.jsonl"
+    run("export", place, "t", "--as", "bundle", "--out", there)
+    told = run("import", there, "--store", tmp_path / "other.db").out
+    assert f"imported {thread.info.seq} records of 1 file" in told
+
+
+def test_a_file_that_is_there_stays_and_the_way_out_is_told(
+    run: Run, store: clew.Store, place: Path, tmp_path: Path
+) -> None:
+    store.create("t")
+    there = tmp_path / "t.jsonl"
+    assert run("export", place, "t", "--out", there).code == 0
+    refused = run("export", place, "t", "--out", there)
+    assert refused.code == 2
+    assert "--out names another file" in refused.err

@@ -295,6 +295,7 @@ def test_without_a_command_the_store_is_told(run: Run) -> None:
     empty = run()
     assert empty.code == 0
     assert "clew demo" in empty.out
+    assert "clew import" in empty.out
     with clew.open() as own:
         for n in range(7):
             say(own.create(title=f"Thread {n}"), "hello")

@@ -172,12 +172,34 @@ def on_terminal(columns: int, *arguments: object) -> list[str]:
     return printed.decode().splitlines()
 
 
+def test_an_error_says_that_more_ids_begin_so_than_it_names(
+    run: Run, store: clew.Store, place: Path
+) -> None:
+    for n in range(12):
+        store.create(f"many-{n:02}")
+    assert run("show", place, "many").err.endswith("many-11, …\n")
+    store.delete("many-00")
+    store.delete("many-01")
+    assert run("label", place, "many", "1", "x").err.endswith("many-11\n"), "there are ten"
+
+
+def test_the_help_of_a_family_parts_what_it_says_from_its_commands(run: Run) -> None:
+    assert ".\n\ncommands:\n" in run("snapshot").out
+
+
 def test_lines_fit_the_terminal(store: clew.Store, place: Path) -> None:
     thread = store.create(title="漢字 " * 60)
     say(thread, "漢字 e\u0301 " * 60)
     for width in (30, 200):
         lines = on_terminal(width, "tree", place, thread.id) + on_terminal(width, "list", place)
         assert max(map(cells, lines)) in (width - 1, width)
+
+
+def test_a_narrow_terminal_shows_what_a_thread_is_about(store: clew.Store, place: Path) -> None:
+    for n in range(2):
+        store.create(f"an-id-of-some-length-{n}", title="Fix the login")
+    for line in on_terminal(40, "list", place):
+        assert "Fix the login" in line
 
 
 @pytest.mark.parametrize("columns", [None, "30"])

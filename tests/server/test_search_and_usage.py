@@ -77,5 +77,6 @@ def test_usage_is_that_of_the_library(filled: Store, client: Client) -> None:
     assert f"{total.tokens.sent:,}" in html
     assert "claude-sonnet-4-5" in html
     assert client.get("/usage?by=nothing").status_code == 400
-    assert client.get("/usage?days=x").status_code == 400
+    for days in ("x", "0", "000001" + "9" * 5000):
+        assert client.get(f"/usage?days={days}").status_code == 400
     assert "No model has answered" in client.get("/usage?by=day&days=1").text

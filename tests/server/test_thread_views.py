@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +183,38 @@ def test_a_context_of_another_place_a_budget_and_a_compaction(store: Store) -> N
     assert len(client.get(f"/context/raw?id=t&leaf={early}").json()["messages"]) < len(whole)
     thread.compact(summary="They talked.", keep_turns=1)
     html = client.get("/context?id=t").text
-    assert "stands for" in html
+    found = thread.compaction()
+    assert found is not None
+    assert f"stands for {len(found.stands_for)} entries before it" in html
     assert "stands for" not in client.get("/context?id=t&compacted=0").text
     assert client.get("/context?id=t&format=unknown").status_code == 400
-    assert client.get("/context?id=t&budget=x").status_code == 400
+    for budget in ("x", "10000000099", "1" * 5000):
+        assert client.get(f"/context?id=t&budget={budget}").status_code == 400
+
+
+def test_a_message_without_text_says_in_the_context_what_it_is(store: Store) -> None:
+    thread = store.create("t")
+    for part in ({"type": "thinking", "thinking": "", "signature": "x"}, text("Well.")):
+        message = {"id": "m", "role": "assistant", "content": [part]}
+        body = {"type": "assistant", "message": message}
+        thread.append("assistant_message", body, format="claude-code")
+    assert "(thinking)" in client_of(store).get("/context?id=t").text
+
+
+def test_a_call_and_its_result_of_one_moment_took_no_time_that_is_known(store: Store) -> None:
+    thread = store.create("t")
+    parts = [
+        {"type": "tool_use", "id": "c", "name": "ls", "input": {}},
+        {"type": "tool_result", "tool_use_id": "c", "content": "a"},
+    ]
+    at = store.now()
+    for n, part in enumerate(parts):
+        message = {"role": ("assistant", "user")[n], "content": [part]}
+        time = at + timedelta(microseconds=n)
+        thread.append_message(message, format="anthropic", time=time)
+    html = client_of(store).get("/thread?id=t").text
+    assert "done" in html
+    assert "0.0 ms" not in html
 
 
 def test_two_threads_and_two_branches_are_compared(filled: Store, client: Client) -> None:

@@ -366,6 +366,30 @@ def test_a_receipt_says_what_stays_for_forks(address: Address) -> None:
         assert not prove(store, receipt).clean
 
 
+def test_what_was_adopted_from_a_purged_thread_is_named(address: Address) -> None:
+    """Also on a server, whose files cannot be looked through for the id."""
+    with clew.open(address("store")) as store:
+        thread = store.create("a-thread-that-stays")
+        thread.append("event", 1)
+        fork = thread.fork(id="a-thread-to-go")
+        fork.append("event", 2, id="adopted")
+        thread.adopt(fork)
+        receipt = store.purge("a-thread-to-go").receipt
+        assert receipt is not None
+        told = [trace for trace in prove(store, receipt).traces if trace.place == "records"]
+        assert ("the entry was adopted from it", "adopted") in [
+            (trace.text, trace.entry) for trace in told
+        ]
+
+
+def test_a_record_is_a_forks_only_if_it_is(address: Address) -> None:
+    with clew.open(address("store")) as store:
+        store.create("a-thread").append("event", 1)
+        texts = {trace.text for trace in prove(store, "a-thread").traces}
+        assert "a record of it" in texts
+        assert "a record of it, which a fork shares" not in texts
+
+
 def test_a_cleanup_gives_receipts(address: Address) -> None:
     from datetime import timedelta
 

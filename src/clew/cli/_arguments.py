@@ -91,7 +91,7 @@ def family_parser(name: str, module: ModuleType) -> Parser:
     parser = Parser(
         prog=f"clew {name}",
         usage=f"clew {name} COMMAND …",
-        description=f"{module.__doc__}\n{_table('commands', module.COMMANDS)}",
+        description=f"{module.__doc__}\n\n{_table('commands', module.COMMANDS)}",
         epilog=f"Each command says more: clew {name} COMMAND --help",
     )
     _add_command(parser, module.COMMANDS)

@@ -8,6 +8,8 @@ from typing import Any
 
 from clew.cli._exits import UsageError
 from clew.cli._screen import Screen
+from clew.core.codec import parse_value
+from clew.core.errors import InvalidInput
 
 INPUT_BYTES_MAX = 256 * 1024 * 1024
 
@@ -42,9 +44,10 @@ def read_json(screen: Screen, name: str) -> list[Any]:
     """JSON values: one a line, or one that fills the file; the values of a list one by one."""
     text = read_text(screen, name)
     try:
-        whole = json.loads(text)
+        json.loads(text)
     except (ValueError, RecursionError):  # not one value: then it is one a line
-        return [_value(line, number) for number, line in _lines(text)]
+        return [_value(line, f"line {number:,}") for number, line in _lines(text)]
+    whole = _value(text, "standard input" if name == "-" else name)
     return whole if isinstance(whole, list) else [whole]
 
 
@@ -52,8 +55,9 @@ def _lines(text: str) -> list[tuple[int, str]]:
     return [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
-def _value(line: str, number: int) -> Any:
+def _value(text: str, place: str) -> Any:
+    """A value that can be stored as it was given: of a key that comes twice, one would be lost."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"line {number:,} is not JSON ({error}); nothing was written") from None
+        return parse_value(text, field=place, limit=INPUT_BYTES_MAX)[1]
+    except InvalidInput as error:
+        raise UsageError(f"{error}; nothing was written") from None

@@ -223,7 +223,8 @@ def _new_file() -> Iterator[None]:
     try:
         yield
     except AlreadyExists as error:
-        raise _exits.UsageError(f"{error.id} is there already; nothing was written") from None
+        text = f"{error.id} is there already; nothing was written. --out names another file"
+        raise _exits.UsageError(text) from None
 
 
 def _tell(changes: list[Change], screen: Screen) -> None:

@@ -175,6 +175,7 @@ def _draw_beginning(screen: Screen, missing: str) -> None:
     _draw_hints(
         screen,
         {
+            "clew import": "bring the sessions that agents have left on this machine",
             "clew demo": "see what Clew does, in five seconds",
             "clew new --title 'My first'": "make the store, with a thread in it",
             "clew list threads.db": "look at a store of your choice; or set CLEW_STORE",

@@ -30,7 +30,7 @@ from clew.cli._screen import Screen
 from clew.cli._stores import named
 from clew.cli._text import plural, size
 from clew.core.errors import Unsupported
-from clew.interchange import tree
+from clew.interchange import bundle, tree
 from clew.interchange.registry import AGENTS
 from clew.interchange.report import Report
 
@@ -121,7 +121,8 @@ def _tell(done: Report, options: argparse.Namespace, screen: Screen) -> None:
     for agent, sums in done.totals().items():
         if not sums["imported"] and not sums["unchanged"]:
             continue  # they were told above
-        told = f"{verb} {plural(sums['entries'], 'entry')} of {plural(sums['files'], 'file')}"
+        unit = "record" if agent == bundle.AGENT else "entry"  # moves and facts come along there
+        told = f"{verb} {plural(sums['entries'], unit)} of {plural(sums['files'], 'file')}"
         known = sums["known"]
         told += f", {known:,} {'was' if known == 1 else 'were'} there already" if known else ""
         told += f", {plural(sums['unchanged'], 'file')} unchanged" if sums["unchanged"] else ""

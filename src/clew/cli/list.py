@@ -147,7 +147,7 @@ def _widths(screen: Screen, columns: dict[str, list[str]]) -> dict[str, int]:
     if screen.width is None:
         return widths
     widths = {name: min(width, _CELLS.get(name, width)) for name, width in widths.items()}
-    for name in ("tokens", "workspace", "agent", "messages", "cost"):
+    for name in ("tokens", "workspace", "agent", "messages", "cost", "when"):
         if sum(width + 2 for width in widths.values()) + TITLE_CELLS > screen.width:
             widths.pop(name, None)
     return widths

@@ -24,6 +24,7 @@ from clew.cli._screen import Screen
 from clew.cli._stores import opened_thread
 from clew.cli._text import one_line, plural
 from clew.core.errors import Unsupported
+from clew.interchange.handover import NO_PLACE
 from clew.interchange.resume import AGENTS, Resumed, resume
 
 
@@ -88,9 +89,12 @@ def _start(done: Resumed) -> int:
 def _tell(done: Resumed, screen: Screen) -> None:
     counts: dict[str, list[str]] = {}
     for change in done.changes:
-        counts.setdefault(change.name, []).append(change.text)
-    for name, texts in counts.items():
-        screen.note(f"{name.replace('_', ' ')}: {plural(len(texts), 'time')}; {texts[0]}")
+        # What was left out is counted already, kind by kind.
+        sort = change.text if change.name == NO_PLACE else change.name
+        counts.setdefault(sort, []).append(change.text)
+    for texts in counts.values():
+        more = f", and {len(texts) - 1:,} more like this" if len(texts) > 1 else ""
+        screen.note(f"{texts[0]}{more}")
     verb = "wrote" if done.is_new else "is there already:"
     screen.note(f"{verb} {done.path}")
     if done.helpers:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from clew import messages
 from clew.context import chunks
@@ -206,9 +206,9 @@ def uncompact(thread: Thread, *, fence: int | None) -> Entry | None:
     return entry
 
 
-def explain(thread: Thread) -> Compacted | None:
+def explain(thread: Thread, leaf: str | UnsetType | None = UNSET) -> Compacted | None:
     """What the summary that is in force stands for."""
-    found = read_window(thread).compaction
+    found = read_window(thread, leaf).compaction
     if found is None:
         return None
     entries = read_window(thread, found.entry.parent).entries

@@ -312,4 +312,4 @@ def _say_foreign(writing: Writing, entries: Sequence[Entry], format: str) -> Non
 
 def _say_left(writing: Writing, count: int, why: str) -> None:
     if count > 0:
-        writing.change(NO_PLACE, f"{count:,} {why}")
+        writing.change(NO_PLACE, f"left out: {count:,} {why}")

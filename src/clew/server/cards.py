@@ -26,6 +26,7 @@ OUTPUT_LINES = 14  # of a tool's output that are shown unasked
 OUTPUT_CHARACTERS = 2_400
 SAID_CHARACTERS = 16_000
 DIFF_LINES = 40
+SECONDS_MIN = 0.0001  # that a call took, to be told
 SUMMARY_CHARACTERS = 110
 SAFE_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _NOTES = frozenset(
@@ -190,8 +191,9 @@ class _Deck:
             call, owner = found
             if owner is not card:
                 owner.members.append(card.entry.id)
+            # Records that were written together lie some microseconds apart: no call is so short.
             seconds = (card.entry.time_us - call.time_us) / 1e6
-            call.seconds = seconds if seconds >= 0 else None
+            call.seconds = seconds if seconds >= SECONDS_MIN else None
         call.state = "failed" if part.is_error else "done"
         call.result_entry, call.result_place = card.entry.id, place
         text = "\n".join(inner.text for inner in part.content if isinstance(inner, Text))

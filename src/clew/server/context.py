@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import JSONResponse, Response
 
+from clew.context import compaction
 from clew.context.request import Context, ContextSegment
 from clew.core.errors import NotFound
 from clew.core.model import Entry
@@ -56,11 +57,11 @@ def page(ask: Ask) -> Response:
         shares=_shares(wanted, tokens),
         sums=_sums(wanted),
         segments=[
-            (one, one_line(one.preview, 200), one.entry_id in repairs, one.token_estimate / tokens)
+            (one, _said(thread, one), one.entry_id in repairs, one.token_estimate / tokens)
             for one in wanted.segments[-SHOWN_MAX:]
         ],
         left_out=max(0, len(wanted.segments) - SHOWN_MAX),
-        stands_for=_stands_for(thread, wanted),
+        stands_for=_stands_for(ask, thread, wanted),
         system=None if wanted.system is None else render.data(wanted.system),
     )
 
@@ -84,11 +85,15 @@ def message(ask: Ask) -> Response:
 def _project(ask: Ask, thread: Thread) -> Context:
     return thread.context(
         ask.query.get("format") or None,
-        leaf=ask.query.get("leaf") or UNSET,
+        leaf=_leaf(ask),
         compacted=ask.query.get("compacted") != "0",
         budget_tokens=ask.number("budget", 0, high=100_000_000) or None,
         segments=True,
     )
+
+
+def _leaf(ask: Ask) -> str | UnsetType:
+    return ask.query.get("leaf") or UNSET
 
 
 def _formats() -> list[str]:
@@ -121,12 +126,17 @@ def _sums(context: Context) -> list[tuple[str, int]]:
     return sorted(sums.items(), key=lambda pair: -pair[1])
 
 
-def _stands_for(thread: Thread, context: Context) -> int:
+def _said(thread: Thread, one: ContextSegment) -> str:
+    """How it begins; where there is no text, such as thinking that is hidden, what it is."""
+    return one_line(one.preview, 200) or preview(thread.get(one.entry_id), 200)
+
+
+def _stands_for(ask: Ask, thread: Thread, context: Context) -> int:
     """How many entries the summary in force replaces."""
     if context.report.compaction is None:
         return 0
-    path = thread.path(context.report.compaction)
-    return len(path) - 1
+    found = compaction.explain(thread, _leaf(ask))
+    return 0 if found is None else len(found.stands_for)
 
 
 # --- comparing ------------------------------------------------------------------------------

@@ -147,7 +147,8 @@ class Watch:
     def _since(self, told: str | None, event: dict[str, Any]) -> dict[str, Any]:
         """With the ids that changed since a position; without them where that is not known."""
         epoch, _, number = (told or "").partition(".")
-        if epoch != self._epoch or not number.isdecimal() or int(number) < self._dropped:
+        known = epoch == self._epoch and number.isdecimal() and len(number) < 19
+        if not known or int(number) < self._dropped:
             return event
         ids = set().union(*self._changes[int(number) - self._dropped :])
         return event if len(ids) > 50 else {**event, "changed": sorted(ids)}

@@ -120,7 +120,8 @@ class Ask(Struct, frozen=True):
         text = self.query.get(name, "")
         if not text:
             return default
-        if not text.isdecimal() or not low <= int(text[:9]) <= high:
+        # Python refuses to read a number of thousands of digits.
+        if not text.isdecimal() or len(text) > 9 or not low <= int(text) <= high:
             raise InvalidInput(name, f"must be a number from {low} to {high}")
         return int(text)
 

@@ -21,6 +21,7 @@ from clew.core.model import Entry, Origin, Record, ThreadInfo
 from clew.core.names import check_name, file_stem
 from clew.core.removal import Receipt
 from clew.derived import files_of
+from clew.tree import adopted_from
 from clew.upkeep.receipt import UNTOLD, is_in
 from clew.upkeep.transfer import everything, holds
 
@@ -132,7 +133,7 @@ def _in_threads(store: Store, sought: Wanted, progress: Progress | None) -> Iter
             progress(done, len(infos))
         yield from _in_info(info, sought)
         for record in _records(store, info):
-            yield from _in_record(record, sought)
+            yield from _in_record(record, sought, info.id)
 
 
 def _in_info(info: ThreadInfo, sought: Wanted) -> Iterator[Trace]:
@@ -158,12 +159,17 @@ def _is_purged(store: Store, origin: Origin) -> bool:
     return not holds(store.engine, origin.thread, entry, origin.hash)
 
 
-def _in_record(record: Record, sought: Wanted) -> Iterator[Trace]:
+def _in_record(record: Record, sought: Wanted, thread: str) -> Iterator[Trace]:
+    """What is told by a record that `thread` has: its own, or one that it shares."""
     where = {"place": "records", "thread": record.thread}
     if record.thread in sought.threads:
-        yield Trace(**where, text="a record of it, which a fork shares", entry=record.id)
+        shared = "" if record.thread == thread else ", which a fork shares"
+        yield Trace(**where, text=f"a record of it{shared}", entry=record.id)
     if not isinstance(record, Entry):
         return
+    origin = adopted_from(record)
+    if origin is not None and origin[0] in sought.threads:
+        yield Trace(**where, text="the entry was adopted from it", entry=record.id)
     if record.id in sought.entries and _differs(record, sought):
         text = "the entry has another hash than the receipt says: it was changed, or is another's"
         yield Trace(**where, text=text, entry=record.id)
