@@ -35,7 +35,7 @@ from clew.core.text_index import (
     TextIndex,
     Words,
 )
-from clew.engines.shared import postings
+from clew.engines.shared import postings, residue
 from clew.engines.shared.process_fork import OpenStores
 
 T = TypeVar("T")
@@ -295,6 +295,7 @@ class FullText:
             if self._place is not None:
                 empty = partial(db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 patiently(empty, apsw.BusyError, BUSY_SECONDS)
+                residue.wipe(db.filename)
 
     def settle(self) -> None:
         with self._using() as db:

@@ -6,6 +6,7 @@ own bookkeeping of them do not survive a fork while a connection is open.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ import apsw
 
 from clew.core.errors import Closed, Corrupt, Unavailable, Unsupported
 from clew.core.patience import patience
+from clew.engines.shared import residue
 from clew.engines.shared.file_system import sync_folder
 from clew.engines.shared.process_fork import OpenStores
 from clew.engines.shared.tables.rows import garbled
@@ -43,6 +45,8 @@ _PRAGMAS = {
     "cache_size": -CACHE_KIB,
     "wal_autocheckpoint": 0,  # the engine decides when
 }
+
+_log = logging.getLogger("clew")
 
 # Its lock is held while a store is opened, too: a fork in the middle of that would leave a
 # connection open on both sides.
@@ -371,6 +375,28 @@ class Connections:
 
         self.at_front(empty)
         return is_empty
+
+    def wipe(self) -> bool:
+        """Wipe the pages, at the front, where the log is empty; the caller holds `write_lock`.
+
+        False: others read or write. What was removed is removed all the same.
+        """
+        is_done = False
+
+        def wipe(db: StoreConnection) -> None:
+            nonlocal is_done
+            db.set_busy_handler(patience(min(_DRAIN_SECONDS, self.busy_seconds)))
+            try:
+                if self.copy_log(db, apsw.SQLITE_CHECKPOINT_TRUNCATE, to_end=True):
+                    is_done = residue.wipe(self.real_path, vfs=self._vfs)
+                    self.copy_log(db, apsw.SQLITE_CHECKPOINT_TRUNCATE, to_end=True)
+            except apsw.Error as error:
+                _log.warning("%s: pages could not be wiped: %s", self.path, error)
+            finally:
+                db.set_busy_handler(self._queue.ask_again)
+
+        self.at_front(wipe)
+        return is_done
 
     # --- opening ---
 

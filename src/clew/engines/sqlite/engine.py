@@ -53,6 +53,7 @@ from clew.engines.shared.clock import now
 from clew.engines.shared.compression import pack, pack_large
 from clew.engines.shared.durability import ACKNOWLEDGED, LocalDurability, check_durability
 from clew.engines.shared.group_commit import BATCH_MAX, GroupCommit, Ticket
+from clew.engines.shared.residue import Pace
 from clew.engines.shared.tables import namespaces, purge, read, rows
 from clew.engines.sqlite import blobs, erase, leases, write
 from clew.engines.sqlite import pack as packing
@@ -121,6 +122,7 @@ class SQLiteEngine:
         self._standings = write.Standings()
         self._changed = threading.Condition()
         self._waiting = 0
+        self._pace = Pace()
 
     def _settle(self, namespace: str, *, create: bool) -> namespaces.Space:
         """The namespace that this handle works in, for good."""
@@ -223,6 +225,9 @@ class SQLiteEngine:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         # What was removed must not live on in the write-ahead log, which is copied as it is.
         self._empty_log()
+        # Nor in pages that its rows have left. One purge after the other pays for that once in a
+        # while, as it takes as long as there are pages.
+        self._pace.wipe(self._wipe)
         return replace(purged, log_bytes=self._log_bytes())
 
     def erase(
@@ -237,6 +242,7 @@ class SQLiteEngine:
             )
         )
         self._empty_log()
+        self._pace.wipe(self._wipe, always=True)
         log_bytes = self._log_bytes()
         return [replace(one, log_bytes=log_bytes) for one in erased]
 
@@ -264,6 +270,8 @@ class SQLiteEngine:
             # Writers of other processes look now and then whether they can have the lock.
             time.sleep(blobs.SWEEP_SECONDS)
         self._empty_log()
+        if count or self._pace.is_due:
+            self._pace.wipe(self._wipe, always=True)
         return Swept(blobs=count, size_bytes=size_bytes)
 
     def pack(
@@ -485,6 +493,17 @@ class SQLiteEngine:
             is_first = False
             time.sleep(_READ_SECONDS)
 
+    def _wipe(self) -> bool:
+        """Overwrite copies of rows that were removed, in the pages that they had left before.
+
+        False: others were in the way. Then it is left for the next removal, or the close.
+        """
+        with self._connections.write_lock:
+            try:
+                return self._connections.usable and self._connections.wipe()
+            except Unavailable:  # it cannot be opened again: the next call will say so
+                return False
+
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
@@ -577,6 +596,9 @@ class SQLiteEngine:
             return read.stats(db, self._space.no)
 
     def close(self) -> None:
+        if self._pace.is_due:
+            with suppress(ClewError):
+                self._wipe()
         self._connections.close()
 
 
