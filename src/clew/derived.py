@@ -25,12 +25,12 @@ import msgspec
 from msgspec import Struct
 
 from clew.address import cache_folder, make_folders
+from clew.core import residue
 from clew.core.codec import digest
 from clew.core.engine import Engine
 from clew.core.errors import Corrupt, NotFound
 from clew.core.model import ThreadHead
 from clew.core.patience import patiently
-from clew.engines.shared import residue
 
 if TYPE_CHECKING:
     from clew.store import Store

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 import clew
-from clew.engines.shared import residue
+from clew.core import residue
 
 WORD = "zanzibarkey"
 

@@ -14,7 +14,7 @@ import stat
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from operator import itemgetter
 
@@ -26,7 +26,6 @@ from clew.core.lines import Line
 from clew.core.patience import patience
 from clew.core.reducer import Head
 from clew.engines.files.locks import EXCLUSIVE, try_flock, wait_for
-from clew.engines.shared import residue
 from clew.engines.shared.migrations import schema
 from clew.engines.shared.tables import namespaces, read, rows
 from clew.engines.shared.tables.rows import every, one, value
@@ -151,7 +150,6 @@ class Index:
         self.lineages = rows.Lineages()
         self.epoch = 0  # grows when the index was lost: nothing is known of any file then
         self.closings = 0  # grows when it was closed: what is opened next may be another one
-        self.pace = residue.Pace()
         self._db: apsw.Connection | None = None
         self._depth = 0
         self._identity: tuple[int, int] | None = None
@@ -281,18 +279,9 @@ class Index:
 
     def close(self) -> None:
         if self._db is not None:
-            if self.pace.is_due:
-                with suppress(apsw.Error):
-                    self.wipe(always=True)
             self.closings += 1
             self._db.close()
             self._db = None
-
-    def wipe(self, *, always: bool = False) -> None:
-        """Let nothing of what was removed be in its pages; `always`, or once in a while."""
-        path = self.db.filename
-        if path:
-            self.pace.wipe(lambda: residue.wipe(path), always=always)
 
     def fall_back(self) -> None:
         """Go on without the file."""

@@ -230,7 +230,7 @@ def wipe(store: OpenStore, *, always: bool = False) -> None:
         try:
             empty = partial(store.index.db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             patiently(empty, apsw.BusyError, BUSY_SECONDS)
-            store.index.wipe(always=always)
+            store.wipe_index(always=always)
         except apsw.BusyError:  # no test: another process reads it at this moment
             pass
 

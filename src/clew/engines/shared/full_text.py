@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from clew.core import residue
 from clew.core.engine import Engine
 from clew.core.errors import Closed, Corrupt, Unavailable
 from clew.core.patience import patience, patiently
@@ -35,7 +36,7 @@ from clew.core.text_index import (
     TextIndex,
     Words,
 )
-from clew.engines.shared import postings, residue
+from clew.engines.shared import postings
 from clew.engines.shared.process_fork import OpenStores
 
 T = TypeVar("T")
