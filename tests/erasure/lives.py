@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from markers import Mint, anywhere, in_bytes
+from markers import Mint, anywhere, in_bytes, in_tables
 
 import clew
 from clew.core.model import Entry, Fact, Record, ThreadInfo
@@ -49,6 +49,7 @@ class Life:
         self.random = random.Random(seed)
         self.mint = Mint(seed)
         self.minted: set[str] = set()
+        self.dead: set[str] = set()  # words that must not be there, as of the last check
         self.said: dict[Key, set[str]] = {}  # records, and the words in them
         self.shared: dict[str, set[Key]] = {}  # forks, and what they share
         self.erased: set[Key] = set()
@@ -206,7 +207,10 @@ class Life:
         self.loose |= held
         owners = set().union(*(self.owners.get(id, set()) for id in self.living()))
         known = said | self.names() | self.loose | owners
-        left = anywhere(folders, self.minted - known)
+        self.dead = self.minted - known
+        left = anywhere(folders, self.dead)
+        if self.store.properties.processes and not self.store.properties.own_files:
+            left |= in_tables(self.address, self.dead)
         assert left == {}, f"{context}\n{left}"
         self.check_receipts()
         for word in self.random.sample(sorted(self.minted), min(6, len(self.minted))):

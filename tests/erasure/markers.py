@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
+from psycopg import sql
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -46,23 +48,47 @@ def in_bytes(data: bytes) -> set[str]:
 
 def anywhere(folders: Iterable[Path], words: Iterable[str]) -> dict[str, list[str]]:
     """In which files words, or all but their first letters, still are."""
+    return among((layer for folder in folders for layer in _below(folder)), words)
+
+
+def in_tables(address: str, words: Iterable[str]) -> dict[str, list[str]]:
+    """In which tables of a server they are, as far as a statement can see."""
+    return among(_rows(address), words)
+
+
+def among(layers: Iterable[tuple[str, bytes]], words: Iterable[str]) -> dict[str, list[str]]:
     parts = {word[_SHARED:].encode(): word for word in words}
-    if not parts:
-        return {}
-    ends = re.compile(b"|".join(map(re.escape, parts)))
     found: dict[str, list[str]] = {}
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if not path.is_file() or path.is_symlink():
-                continue
-            for where, data in _layers(path):
-                for part in set(ends.findall(data)):
-                    found.setdefault(parts[part], []).append(f"{path}{where}")
-    for folder in folders:
-        for path in folder.rglob("*"):
-            for part in set(ends.findall(str(path.relative_to(folder)).encode())):
-                found.setdefault(parts[part], []).append(f"the name {path}")
+    if parts:
+        ends = re.compile(b"|".join(map(re.escape, parts)))
+        for where, data in layers:
+            for part in set(ends.findall(data)):
+                found.setdefault(parts[part], []).append(where)
     return found
+
+
+def _below(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob("*")):
+        yield f"the name {path}", str(path.relative_to(folder)).encode()
+        if path.is_file() and not path.is_symlink():
+            for where, data in _layers(path):
+                yield f"{path}{where}", data
+
+
+def _rows(address: str) -> Iterator[tuple[str, bytes]]:
+    tables = (
+        "SELECT relname::text FROM pg_class WHERE relkind = 'r'"
+        " AND relnamespace = 'clew'::regnamespace"
+    )
+    with psycopg.connect(address) as connection:
+        for (table,) in connection.execute(tables).fetchall():
+            query = sql.SQL("SELECT * FROM {}").format(sql.Identifier("clew", table))
+            for row in connection.execute(query):
+                for value in filter(None, row):
+                    data = _encoded(value)
+                    yield f"a value of {table}", data
+                    for where, inner in _frames(data):
+                        yield f"a value of {table}{where}", inner
 
 
 def _layers(path: Path) -> Iterator[tuple[str, bytes]]:

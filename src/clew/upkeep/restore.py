@@ -57,7 +57,7 @@ def restore(
     left then. Unavailable: the clock stands before the backup. NotFound: no such backup.
     """
     target = default_path() if target is None else target
-    _refuse_loss(source, progress)
+    _refuse_loss(source)
     names = stored_namespaces(source)
     mark = find_mark(source)
     if mark is not None:
@@ -81,7 +81,7 @@ def restore(
     )
 
 
-def _refuse_loss(source: str | os.PathLike[str], progress: Progress | None) -> None:
+def _refuse_loss(source: str | os.PathLike[str]) -> None:
     """A thread that is not there any more is none that cannot be read: copying would miss nothing.
 
     Asked first, as what remembers it is a cache, which goes by the files as soon as it is used.
@@ -91,7 +91,7 @@ def _refuse_loss(source: str | os.PathLike[str], progress: Progress | None) -> N
     except Unsupported:
         return  # a server has no files that can be missing
     with closing(maintenance(source)) as store:
-        for problem in store.check(progress=progress):
+        for problem in store.check(quick=True):
             if problem.code == "missing_thread":
                 text = f"{problem.message}; clew copy brings the other threads"
                 raise Corrupt(f"thread {problem.thread!r}", text)

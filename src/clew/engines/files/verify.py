@@ -59,7 +59,15 @@ def check(
 
 
 def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
-    """What can be told without reading what was read before: new records, and missing blobs."""
+    """What can be told without reading what was read before: new records, files and blobs that
+    are missing."""
+    # Before the index goes by the files that are there.
+    with store.index.asked() as db:
+        known = every(db, f"SELECT f.name, t.id {_KNOWN} AND f.name IS NOT NULL")
+    there = thread_files(store.place.threads)
+    for name, thread in known:
+        if name not in there:
+            yield Problem(code="missing_thread", message=_MISSING, thread=thread or name)
     try:
         changes.refresh_all()
     except (ClewError, OSError) as error:
@@ -282,8 +290,7 @@ class _Check:
             if there_now:
                 yield _wrong_index(thread[0])
             else:
-                text = "the index remembers it, but its file is not there"
-                yield Problem(code="missing_thread", message=text, thread=thread[0])
+                yield Problem(code="missing_thread", message=_MISSING, thread=thread[0])
         elif there[1] < size and not _is_witness(index, no, size):
             yield _wrong_index(thread[0])
         elif there[1] < size:
@@ -299,6 +306,7 @@ class _Check:
             yield _wrong_index(thread[0])
 
 
+_MISSING = "the index remembers it, but its file is not there"
 _KNOWN = "FROM files f LEFT JOIN threads t ON t.no = f.no WHERE f.size > 0"
 _THERE = "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?"
 
