@@ -193,14 +193,19 @@ def damage(place: Path, chance: random.Random) -> None:
         path.unlink()
 
 
-def test_a_thread_whose_file_is_missing_in_a_backup_is_told_and_not_left_out(
-    tmp_path: Path,
+@pytest.mark.parametrize("how", ["removed", "cut off"])
+def test_what_a_folder_has_lost_of_a_thread_is_told_and_not_left_out(
+    tmp_path: Path, how: str
 ) -> None:
     with clew.open(str(tmp_path / "s.db")) as store:
         for n in range(3):
             store.create(f"t{n}").append("event", n)
     backup(tmp_path / "s.db", f"files:{tmp_path / 'b'}")
-    (tmp_path / "b" / "threads" / "t1.jsonl").unlink()
+    file = tmp_path / "b" / "threads" / "t1.jsonl"
+    if how == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(clew.Corrupt, match="t1"):
         restore(f"files:{tmp_path / 'b'}", tmp_path / "r.db")
     assert not (tmp_path / "r.db").exists()

@@ -82,7 +82,7 @@ def restore(
 
 
 def _refuse_loss(source: str | os.PathLike[str]) -> None:
-    """A thread that is not there any more is none that cannot be read: copying would miss nothing.
+    """What is not there any more is nothing that cannot be read: copying would miss nothing.
 
     Asked first, as what remembers it is a cache, which goes by the files as soon as it is used.
     """
@@ -92,8 +92,8 @@ def _refuse_loss(source: str | os.PathLike[str]) -> None:
         return  # a server has no files that can be missing
     with closing(maintenance(source)) as store:
         for problem in store.check(quick=True):
-            if problem.code == "missing_thread":
-                text = f"{problem.message}; clew copy brings the other threads"
+            if problem.code in ("missing_thread", "missing_records"):
+                text = f"{problem.message}; clew copy brings what is there"
                 raise Corrupt(f"thread {problem.thread!r}", text)
 
 
