@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from clew.address import cache_folder, make_folders
+from clew.core import residue
 from clew.core.codec import digest
 from clew.core.engine import Engine
 from clew.core.errors import Corrupt, NotFound
@@ -87,6 +88,7 @@ def forget(store: Store, tables: Tables, remove: Callable[[apsw.Connection], obj
                 # What was removed is still in the log; others may be emptying it, too.
                 empty = partial(db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 patiently(empty, apsw.BusyError, _BUSY_MS / 1000)
+                residue.wipe(str(file))
         except (apsw.Error, OSError, msgspec.MsgspecError):
             _throw_away(file)  # it can be made again, and what was to be removed must not stay
     if tables.name in store.derived:

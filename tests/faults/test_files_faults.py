@@ -197,7 +197,8 @@ def test_a_damaged_last_record_is_not_taken_for_a_torn_one(root: Path) -> None:
     assert file.read_bytes() == changed
 
 
-def test_records_and_threads_that_the_index_remembers_are_missed(root: Path) -> None:
+@pytest.mark.parametrize("quick", [False, True])
+def test_records_and_threads_that_the_index_remembers_are_missed(root: Path, quick: bool) -> None:
     fill(root)
     with opened(root) as store:
         store.create("other").append("event", 1)
@@ -206,7 +207,7 @@ def test_records_and_threads_that_the_index_remembers_are_missed(root: Path) -> 
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
     (root / "threads" / "other.jsonl").unlink()
     with opened(root) as store:
-        found = {(problem.code, problem.thread) for problem in store.verify()}
+        found = {(problem.code, problem.thread) for problem in store.verify(quick=quick)}
         assert found == {("missing_records", "t"), ("missing_thread", "other")}
 
 

@@ -216,6 +216,52 @@ def test_a_snapshot_is_dropped_with_its_files(address: Address, tmp_path: Path) 
     assert files_with(tmp_path, WORD) == []
 
 
+def test_the_name_of_a_model_goes_with_the_reply_that_said_it(
+    address: Address, tmp_path: Path
+) -> None:
+    """A reply says its model in words of its own; the counts keep the name apart."""
+    reply = {"role": "assistant", "content": "hello", "model": WORD, "usage": {"input_tokens": 1}}
+    with clew.open(address("store")) as store:
+        thread = store.create("t")
+        thread.append("assistant_message", reply, format="anthropic", id="a")
+        other = {**reply, "model": "another"}
+        thread.append("assistant_message", other, format="anthropic", id="b")
+        assert store.usage().total.replies == 2
+        thread.erase("a")
+        assert store.usage().total.replies == 1
+    assert files_with(tmp_path / "cache", WORD) == []
+
+
+def test_the_names_of_files_of_a_dropped_snapshot_are_in_no_cache(
+    address: Address, tmp_path: Path
+) -> None:
+    """With its fact goes what leads to the cache: the purge would not find it."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / f"{WORD}.txt").write_text("1")
+    with clew.open(address("store")) as store:
+        thread = store.create("t")
+        thread.snapshots.drop(thread.snapshots.take(root).id)
+        store.purge("t")
+    assert files_with(tmp_path / "cache", WORD) == []
+
+
+def test_what_another_process_remembers_of_a_tree_is_forgotten_too(
+    address: Address, tmp_path: Path
+) -> None:
+    place = address("store")
+    if place == "memory:":
+        pytest.skip("another process sees nothing of it")
+    root = tmp_path / "project"
+    root.mkdir()
+    with clew.open(place) as store, clew.open(place) as other:
+        store.create("first").snapshots.take(root)  # this handle remembers the tree so
+        (root / f"{WORD}.txt").write_text("1")
+        other.create("second").snapshots.take(root)
+        store.purge("second")
+    assert files_with(tmp_path / "cache", WORD) == []
+
+
 # --- copies ---
 
 

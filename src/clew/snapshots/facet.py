@@ -32,7 +32,7 @@ from clew.snapshots.point import belonging, point_at, point_before
 from clew.snapshots.rewind import restore, rewind
 from clew.snapshots.scan import real_root
 from clew.snapshots.survey import Survey
-from clew.snapshots.take import Taking, look, usual_rules
+from clew.snapshots.take import Taking, forget_dropped, look, usual_rules
 from clew.snapshots.tree import Trees, WorkingTrees, trees_of
 from clew.snapshots.undo import recover, redo_rewind, undo_rewind
 
@@ -391,8 +391,10 @@ class Snapshots:
 
     def drop(self, id: str) -> None:
         """Let go of a snapshot. What no other one needs goes with the next `store.sweep`."""
-        if any(snapshot.id == id for snapshot in catalogue.own(self._thread.info)):
+        dropped = [one for one in catalogue.own(self._thread.info) if one.id == id]
+        if dropped:
             self._thread.set_facts({catalogue.PREFIX + id: None})
+            forget_dropped(self._thread.store, dropped)
         elif any(snapshot.id == id for snapshot in self.list()):
             raise InvalidInput("id", f"snapshot {id!r} belongs to the thread this was forked from")
 

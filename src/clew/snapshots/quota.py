@@ -10,6 +10,7 @@ from clew.core.errors import Corrupt, InvalidInput
 from clew.core.model import ThreadInfo
 from clew.snapshots import catalogue, intent
 from clew.snapshots.model import Snapshot, SnapshotStats
+from clew.snapshots.take import forget_dropped
 from clew.snapshots.tree import Trees
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def limit(thread: Thread, keep_last: int | None, keep_bytes: int | None) -> list
     dropped = _over(thread.snapshots.trees, kept, free, keep_last, keep_bytes)
     if dropped:
         thread.set_facts({catalogue.PREFIX + snapshot.id: None for snapshot in dropped})
+        forget_dropped(thread.store, dropped)
     return dropped
 
 

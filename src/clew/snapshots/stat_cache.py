@@ -79,14 +79,19 @@ class Cache:
         else:
             _remove_leftovers(str(self._file.parent))
 
-    def forget(self, root: str, thread: str) -> None:
-        """Remove it, if it is of a tree that this thread has stored."""
-        base = self.load(root).base
-        if base is None or base[0] != thread:
-            return
-        self._trees.pop(root, None)
-        if self._file is not None:
-            _remove(str(self._file))
+    def forget(self, root: str, thread: str, snapshot: str | None = None) -> None:
+        """Remove it, if it is of a tree that this thread has stored, or this very snapshot of it.
+
+        Another process may have written the file since this one has read it.
+        """
+        for is_file, found in ((False, self._trees.get(root)), (True, self._read(root))):
+            base = None if found is None else found.base
+            if base is None or base[0] != thread or snapshot not in (None, base[1]):
+                continue
+            if not is_file:
+                self._trees.pop(root, None)
+            elif self._file is not None:
+                _remove(str(self._file))
 
     def _read(self, root: str) -> CachedTree:
         if self._file is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -382,6 +382,16 @@ def forget_caches(store: Store, info: ThreadInfo) -> None:
             roots.add(catalogue.kept(info, key).root)
     for root in roots:
         cache_of(store, root).forget(root, info.id)
+
+
+def forget_dropped(store: Store, dropped: Iterable[Snapshot]) -> None:
+    """Remove what is remembered of trees as snapshots stored them that are not kept any more.
+
+    Nothing can count on it. And with the fact of a snapshot goes what leads to it: the purge of the
+    thread would not find it.
+    """
+    for snapshot in dropped:
+        cache_of(store, snapshot.root).forget(snapshot.root, snapshot.thread, snapshot.id)
 
 
 def own_files(properties: Properties, top: str) -> frozenset[str]:

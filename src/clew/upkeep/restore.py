@@ -15,7 +15,7 @@ from contextlib import closing
 
 from msgspec import Struct
 
-from clew.address import default_path, namespaces, open_engine, place_of
+from clew.address import default_path, maintenance, namespaces, open_engine, place_of
 from clew.core.drafts import now_us
 from clew.core.engine import Progress
 from clew.core.errors import AlreadyExists, Corrupt, NotFound, Unavailable, Unsupported
@@ -57,6 +57,7 @@ def restore(
     left then. Unavailable: the clock stands before the backup. NotFound: no such backup.
     """
     target = default_path() if target is None else target
+    _refuse_loss(source)
     names = stored_namespaces(source)
     mark = find_mark(source)
     if mark is not None:
@@ -78,6 +79,22 @@ def restore(
         blobs=sum(report.blobs for report in reports.values()),
         backup=mark,
     )
+
+
+def _refuse_loss(source: str | os.PathLike[str]) -> None:
+    """What is not there any more is nothing that cannot be read: copying would miss nothing.
+
+    Asked first, as what remembers it is a cache, which goes by the files as soon as it is used.
+    """
+    try:
+        place_of(source)
+    except Unsupported:
+        return  # a server has no files that can be missing
+    with closing(maintenance(source)) as store:
+        for problem in store.check(quick=True):
+            if problem.code in ("missing_thread", "missing_records"):
+                text = f"{problem.message}; clew copy brings what is there"
+                raise Corrupt(f"thread {problem.thread!r}", text)
 
 
 def _refuse_past(mark: Mark) -> None:

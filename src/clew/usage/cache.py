@@ -252,6 +252,7 @@ class _Writing:
         self._lost: set[int] = set()  # replies of which a row was taken away
         self._from: dict[int, int] = {}  # the first quarter of each thread that has changed
         self._is_first = not db.execute("SELECT EXISTS (SELECT 1 FROM replies)").get
+        self._has_forgotten = False
 
     def put(self, news: News) -> None:
         id = news.head.thread
@@ -291,6 +292,7 @@ class _Writing:
         for table, column in (("threads", "no"), ("replies", "thread"), ("sums", "thread")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (row,))
         self._from.pop(row, None)
+        self._has_forgotten = True
 
     def finish(self) -> None:
         """Write the rows, let one row of each reply count, and add up what has changed."""
@@ -305,10 +307,22 @@ class _Writing:
             self._choose(key)
         if self._is_first:
             self._db.execute(_ADD_UP.format("1"))
-            return
-        for no, quarter in self._from.items():
-            self._db.execute("DELETE FROM sums WHERE thread = ? AND quarter >= ?", (no, quarter))
-            self._db.execute(_ADD_UP.format("thread = ? AND quarter >= ?"), (no, quarter))
+        else:
+            for no, quarter in self._from.items():
+                since = (no, quarter)
+                self._db.execute("DELETE FROM sums WHERE thread = ? AND quarter >= ?", since)
+                self._db.execute(_ADD_UP.format("thread = ? AND quarter >= ?"), since)
+        if self._has_forgotten:
+            self._forget_names()
+
+    def _forget_names(self) -> None:
+        """A name that only removed replies had goes with them: it is whatever the body said."""
+        used = "SELECT 1 FROM {} WHERE model = names.no OR provider = names.no"
+        # Sums first: they have nearly every name, near their beginning, and rows are many.
+        self._db.execute(
+            f"DELETE FROM names WHERE no > 1 AND NOT EXISTS ({used.format('sums')})"
+            f" AND NOT EXISTS ({used.format('replies')})"
+        )
 
     def _put_rows(self, on_conflict: str) -> None:
         row = f"({'?, ' * _WIDTH}1)"

@@ -240,6 +240,8 @@ class FilesEngine:
                 time.sleep(purge.SWEEP_SECONDS)
                 count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
             purge.remove_leftovers(store, before_us)
+            if store.pace.is_due:
+                purge.wipe(store, always=True)
             return Swept(blobs=count, size_bytes=size_bytes)
 
     # --- reading ---

@@ -188,4 +188,4 @@ def _clear_up(store: OpenStore, done: Iterable[Erased]) -> None:
         # Also for what was erased before: a process may have died before it came to this.
         if erased.size_bytes > SPILL_BYTES:
             remove_unused(store, [erased.body_hash])
-    wipe(store)
+    wipe(store, always=True)

@@ -7,12 +7,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 from msgspec import Struct
 
+from clew.core import residue
 from clew.core.engine import PathSize
 from clew.core.errors import ClewError, Closed, Corrupt, NotFound, Unavailable
 from clew.core.lease_rules import Instant
@@ -71,6 +72,7 @@ class OpenStore:
         self.gate = Gate(f"{place.locks}/gate", busy_seconds, readonly=readonly)
         self.changed = threading.Condition()
         self.waiting = 0
+        self.pace = residue.Pace()  # of wiping the index
         self.closed = False
         self.pid = os.getpid()
         self.left_behind: dict[str, LeftBehind] = {}  # of files that are not open any more
@@ -367,8 +369,17 @@ class OpenStore:
         for journal in self.journals():
             with journal.mutex:
                 journal.retire()
+        if self.pace.is_due:
+            with suppress(apsw.Error):
+                self.wipe_index(always=True)
         self.index.close()
         self.gate.close()
+
+    def wipe_index(self, *, always: bool = False) -> None:
+        """Let nothing of what was removed be in its pages; `always`, or once in a while."""
+        path = self.index.db.filename
+        if path:
+            self.pace.wipe(lambda: residue.wipe(path), always=always)
 
     def abandon(self) -> None:
         """In a forked child: close what was inherited, and touch nothing else."""

@@ -221,12 +221,16 @@ def _is_used(db: apsw.Connection, hash: str) -> bool:
     return value(db, "SELECT 1 FROM uses WHERE blob = ?", (hash,)) is not None
 
 
-def wipe(store: OpenStore) -> None:
-    """Make the index durable, and its log empty: what is removed must not live on there."""
+def wipe(store: OpenStore, *, always: bool = False) -> None:
+    """Make the index durable, and its log empty: what is removed must not live on there.
+
+    Nor in its pages, which takes as long as the index is large: `always`, or once in a while.
+    """
     with store.index.lock:
         try:
             empty = partial(store.index.db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             patiently(empty, apsw.BusyError, BUSY_SECONDS)
+            store.wipe_index(always=always)
         except apsw.BusyError:  # no test: another process reads it at this moment
             pass
 

@@ -59,7 +59,9 @@ def check(
 
 
 def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
-    """What can be told without reading what was read before: new records, and missing blobs."""
+    """What can be told without reading what was read before: new records, files and blobs that
+    are missing."""
+    yield from list(_lost(store))  # before the index goes by the files that are there
     try:
         changes.refresh_all()
     except (ClewError, OSError) as error:
@@ -75,6 +77,24 @@ def _check_quickly(store: OpenStore, changes: Changes) -> Iterator[Problem]:
             continue
         if found is None:
             yield audit.problem("missing_blob", MISSING_BLOB.format(blob), blob=blob, **where)
+
+
+def _lost(store: OpenStore) -> Iterator[Problem]:
+    """What the index remembers, and files that are missing or cut off have no more."""
+    files = thread_files(store.place.threads)
+    with store.index.asked() as db:
+        known = every(db, f"SELECT f.no, f.name, f.size, t.id, t.seq {_KNOWN} AND f.name NOT NULL")
+        for no, name, size, id, seq in known:
+            thread = id or name
+            if name not in files:
+                yield Problem(code="missing_thread", message=_MISSING, thread=thread)
+                continue
+            try:
+                there = os.lstat(store.place.named(name)).st_size
+            except FileNotFoundError:
+                continue  # a packed one is whole, or cannot be read
+            if there < size and _is_witness(store.index, no, size):
+                yield Problem(code="missing_records", message=_FEWER.format(seq), thread=thread)
 
 
 _USES = (
@@ -282,12 +302,11 @@ class _Check:
             if there_now:
                 yield _wrong_index(thread[0])
             else:
-                text = "the index remembers it, but its file is not there"
-                yield Problem(code="missing_thread", message=text, thread=thread[0])
+                yield Problem(code="missing_thread", message=_MISSING, thread=thread[0])
         elif there[1] < size and not _is_witness(index, no, size):
             yield _wrong_index(thread[0])
         elif there[1] < size:
-            text = f"the index remembers {thread[1]} records, the file has fewer"
+            text = _FEWER.format(thread[1])
             yield Problem(code="missing_records", message=text, thread=thread[0])
         elif (
             name != there[2]
@@ -299,6 +318,8 @@ class _Check:
             yield _wrong_index(thread[0])
 
 
+_MISSING = "the index remembers it, but its file is not there"
+_FEWER = "the index remembers {} records, the file has fewer"
 _KNOWN = "FROM files f LEFT JOIN threads t ON t.no = f.no WHERE f.size > 0"
 _THERE = "SELECT f.no, f.size, f.name FROM files f JOIN threads t ON t.no = f.no WHERE key = ?"
 

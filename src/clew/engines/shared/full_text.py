@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from clew.core import residue
 from clew.core.engine import Engine
 from clew.core.errors import Closed, Corrupt, Unavailable
 from clew.core.patience import patience, patiently
@@ -295,6 +296,7 @@ class FullText:
             if self._place is not None:
                 empty = partial(db.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 patiently(empty, apsw.BusyError, BUSY_SECONDS)
+                residue.wipe(db.filename)
 
     def settle(self) -> None:
         with self._using() as db:

@@ -6,16 +6,18 @@ own bookkeeping of them do not survive a fork while a connection is open.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
+from clew.core import residue
 from clew.core.errors import Closed, Corrupt, Unavailable, Unsupported
 from clew.core.patience import patience
 from clew.engines.shared.file_system import sync_folder
@@ -43,6 +45,8 @@ _PRAGMAS = {
     "cache_size": -CACHE_KIB,
     "wal_autocheckpoint": 0,  # the engine decides when
 }
+
+_log = logging.getLogger("clew")
 
 # Its lock is held while a store is opened, too: a fork in the middle of that would leave a
 # connection open on both sides.
@@ -128,7 +132,7 @@ class Connections:
         self.real_path = os.path.realpath(path)
         self._synchronous = synchronous
         self.busy_seconds = busy_seconds
-        self._vfs = vfs
+        self.vfs = vfs
         self._any_schema = any_schema  # for those who look for damage
         self.poison: str | None = None
         self.main: place.Id | None = None  # the store's file, from when it was opened on
@@ -230,7 +234,7 @@ class Connections:
         """
         db = self.writer()
         # Processes write for each other where each has the same layer of files below it.
-        answer = self._queue.run(lambda: work(db), nothing if self._vfs else ask)
+        answer = self._queue.run(lambda: work(db), nothing if self.vfs else ask)
         if answer is None and self.log.is_long:
             self._shorten_log(db)
         return answer
@@ -252,7 +256,7 @@ class Connections:
 
     def guests(self, most: int) -> list[Guest]:
         """What other processes ask for; within the transaction at the front."""
-        return [] if self._vfs else self._queue.guests(most)
+        return [] if self.vfs else self._queue.guests(most)
 
     def begin(self) -> None:
         """A transaction of the writer, which holds SQLite's lock from the beginning."""
@@ -351,26 +355,32 @@ class Connections:
             self.poisoned_by(error)  # only this handle does not know the file's state
         return False
 
-    def empty_log(self, *, wipe: bool) -> bool:
-        """Try to, at the front; the caller holds `write_lock`. False: the log is in use.
+    def empty_log(self, *, wipe: bool, pages: Sequence[int] = ()) -> bool:
+        """Try to, at the front; the caller holds `write_lock`. False: others read it, or write.
 
         SQLite keeps its lock while it waits for those who read, and so all writers wait with it.
-        `wipe`: with what stands in the queue.
+        `wipe`: with what stands in the queue. `pages`: with copies that rows have left in them.
         """
-        is_empty = False
+        is_done = False
 
         def empty(db: StoreConnection) -> None:
-            nonlocal is_empty
+            nonlocal is_done
             if wipe:
                 self._queue.wipe()
             db.set_busy_handler(patience(min(_DRAIN_SECONDS, self.busy_seconds)))
             try:
-                is_empty = self.copy_log(db, apsw.SQLITE_CHECKPOINT_TRUNCATE, to_end=True)
+                is_done = self.copy_log(db, apsw.SQLITE_CHECKPOINT_TRUNCATE, to_end=True)
+                if is_done and pages:
+                    is_done = residue.wipe(self.real_path, vfs=self.vfs, pages=pages)
+                    self.copy_log(db, apsw.SQLITE_CHECKPOINT_TRUNCATE, to_end=True)
+            except apsw.Error as error:
+                is_done = False  # what was removed is removed all the same
+                _log.warning("%s: pages could not be wiped: %s", self.path, error)
             finally:
                 db.set_busy_handler(self._queue.ask_again)
 
         self.at_front(empty)
-        return is_empty
+        return is_done
 
     # --- opening ---
 
@@ -380,7 +390,7 @@ class Connections:
             raise self._gone(str(self.path))
         self.main = main
         try:
-            db = StoreConnection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+            db = StoreConnection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self.vfs)
             db.set_busy_handler(patience(self.busy_seconds))
             harden(db)
             for name, value in _PRAGMAS.items():

@@ -60,13 +60,13 @@ from clew.engines.sqlite.connections import Connections, StoreConnection, nothin
 from clew.engines.sqlite.errors import let_go, poisons, translate
 from clew.engines.sqlite.guests import REFUSED, Append, ask_for, from_errand, settle, to_answer
 from clew.engines.sqlite.mailbox import Guest
+from clew.engines.sqlite.traces import Traces
 from clew.engines.sqlite.view import ReadOnlyConnections
 
 T = TypeVar("T")
 
 _SYNCHRONOUS = {"full": "FULL", "relaxed": "NORMAL"}
 POLL_SECONDS = 0.02
-_READ_SECONDS = 0.1  # between two looks whether those who read have ended
 _OWN_ENDINGS = ("", "-wal", "-shm", "-lock", "-journal", "-search")
 
 
@@ -121,6 +121,7 @@ class SQLiteEngine:
         self._standings = write.Standings()
         self._changed = threading.Condition()
         self._waiting = 0
+        self._traces = Traces(self._connections)
 
     def _settle(self, namespace: str, *, create: bool) -> namespaces.Space:
         """The namespace that this handle works in, for good."""
@@ -221,8 +222,7 @@ class SQLiteEngine:
 
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
-        # What was removed must not live on in the write-ahead log, which is copied as it is.
-        self._empty_log()
+        self._traces.remove()
         return replace(purged, log_bytes=self._log_bytes())
 
     def erase(
@@ -236,7 +236,7 @@ class SQLiteEngine:
                 clock=self._clock,
             )
         )
-        self._empty_log()
+        self._traces.remove(always=True)
         log_bytes = self._log_bytes()
         return [replace(one, log_bytes=log_bytes) for one in erased]
 
@@ -263,7 +263,10 @@ class SQLiteEngine:
             count, size_bytes = count + swept.blobs, size_bytes + swept.size_bytes
             # Writers of other processes look now and then whether they can have the lock.
             time.sleep(blobs.SWEEP_SECONDS)
-        self._empty_log()
+        if count or self._traces.are_left:
+            self._traces.remove(always=True)
+        else:
+            self._traces.empty_log()
         return Swept(blobs=count, size_bytes=size_bytes)
 
     def pack(
@@ -301,7 +304,7 @@ class SQLiteEngine:
             self._shrink()
         if done.packs or shrink:
             # As for a purge: what lies in packs now must not live on in the log, row by row.
-            self._empty_log()
+            self._traces.empty_log()
         shrunk_bytes = max(0, size_bytes - self._file_bytes()) if shrink else 0
         with self._connections.reader() as db:
             return replace(done, free_bytes=packing.free_bytes(db), shrunk_bytes=shrunk_bytes)
@@ -464,28 +467,6 @@ class SQLiteEngine:
         failure.__cause__ = error
         return failure
 
-    def _empty_log(self) -> None:
-        """Bring the log back into the file and empty it: what was removed must not live on there.
-
-        Who reads keeps it from being emptied. That is waited for, and no writer waits meanwhile.
-        """
-        connections = self._connections
-        deadline = time.monotonic() + connections.busy_seconds
-        is_first = True
-        while True:
-            with connections.write_lock:
-                if not connections.usable:  # no test: another thread closes it at this moment
-                    return  # closed meanwhile, which checkpoints too; what was committed stays so
-                try:
-                    if connections.empty_log(wipe=is_first):
-                        return
-                except Unavailable:  # it cannot be opened again: the next call will say so
-                    return
-            if time.monotonic() >= deadline:
-                return
-            is_first = False
-            time.sleep(_READ_SECONDS)
-
     # --- reading ---
 
     def thread(self, id: str) -> ThreadInfo:
@@ -578,6 +559,7 @@ class SQLiteEngine:
             return read.stats(db, self._space.no)
 
     def close(self) -> None:
+        self._traces.close()
         self._connections.close()
 
 

@@ -162,7 +162,7 @@ class ReadOnlyConnections(Connections):
 
     def _open_as(self, view: View) -> StoreConnection:
         with SIDES.lock:
-            db = ViewConnection(self.path, view, busy_seconds=self.busy_seconds, vfs=self._vfs)
+            db = ViewConnection(self.path, view, busy_seconds=self.busy_seconds, vfs=self.vfs)
             self.holds_index |= view.logged and not db.beside_writer
         for name, value in _PRAGMAS.items():
             db.pragma(name, value)
