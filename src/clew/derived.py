@@ -149,7 +149,11 @@ def changes(db: apsw.Connection, engine: Engine) -> Changes:
     heads = {head.thread: head for head in engine.heads()}
     if not _is_same_store(db, engine, heads):
         return Changes({}, list(known), list(heads.values()))
-    gone = [id for id in known if id not in heads]
+    # A thread of the same name that began another time is another one: what is known goes first,
+    # or it would stay where the new one cannot be read.
+    gone = [id for id, one in known.items() if id not in heads or heads[id].birth != one.birth]
+    for id in gone:
+        del known[id]
     return Changes(known, gone, [one for one in heads.values() if _is_behind(one, known)])
 
 

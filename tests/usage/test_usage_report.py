@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,31 @@ def test_a_reply_without_a_token_is_no_unknown_cost(store: Store) -> None:
     say(store, "a", "msg_1", model="<synthetic>", input_tokens=0, output_tokens=0)
     total = store.usage().total
     assert (total.cost_microdollars, total.priced, total.unknown_models) == (0, True, ())
+
+
+def test_a_thread_that_cannot_be_read_does_not_count_what_one_of_its_name_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store in the place of another one, whose counts are remembered."""
+    address = f"files:{tmp_path / 'store'}"
+    with clew.open(address) as store:
+        say(store, "good", "msg_1")
+        say(store, "bad", "msg_2")
+        assert store.usage().total.replies == 2
+    shutil.rmtree(tmp_path / "store")
+    with clew.open(address) as store:
+        say(store, "good", "msg_1")
+        say(store, "bad", "msg_2")
+        read = store.engine.read
+
+        def failing(thread: str, **options: Any) -> Any:
+            if thread == "bad":
+                raise clew.Corrupt("thread 'bad'", "torn")
+            return read(thread, **options)
+
+        monkeypatch.setattr(store.engine, "read", failing)
+        report = store.usage()
+        assert (report.total.replies, report.damaged) == (1, ("bad",))
 
 
 def test_a_damaged_thread_is_named_and_does_not_hide_the_others(
