@@ -248,6 +248,35 @@ def test_a_copy_has_the_branches_that_were_left(store: clew.Store) -> None:
     assert texts(store, "copy") == ["one", "answer 0", "other", "answer 2"]
 
 
+def test_a_copy_with_branches_is_listed_newest_first(store: clew.Store) -> None:
+    saver = ClewSaver(store)
+    graph = agent(saver, answers())
+    ask(graph, "one", "two")
+    old = [s for s in graph.get_state_history(CONFIG) if len(s.values.get("messages", [])) == 2]
+    ask(graph, "other", config=old[0].config)
+    saver.copy_thread("agent", "copy")
+    saver.copy_thread("copy", "copy of the copy")
+    ids = [one.checkpoint["id"] for one in saver.list(CONFIG)]
+    assert ids == sorted(ids, reverse=True)
+    for thread in ("copy", "copy of the copy"):
+        assert [one.checkpoint["id"] for one in saver.list(at(thread))] == ids
+        assert [one.checkpoint["id"] for one in saver.list(at(thread), limit=1)] == ids[:1]
+
+
+def test_a_copy_lists_a_checkpoint_that_was_put_again_as_it_was_put_last(
+    store: clew.Store,
+) -> None:
+    saver = ClewSaver(store)
+    first, second = empty_checkpoint(), empty_checkpoint()
+    for checkpoint in (first, second):
+        saver.put(at("t", checkpoint_ns=""), checkpoint, {"step": 1}, {})
+    for step in (2, 3):  # the version before the last is on no path that a copy shares
+        saver.put(at("t", checkpoint_ns=""), second, {"step": step}, {})
+    saver.copy_thread("t", "copy")
+    found = {one.checkpoint["id"]: one.metadata["step"] for one in saver.list(at("copy"))}
+    assert found == {first["id"]: 1, second["id"]: 3}
+
+
 def test_pruning_keeps_the_newest_whole_and_frees_the_rest(store: clew.Store) -> None:
     saver = ClewSaver(store)
     graph = agent(saver, answers())

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from heapq import merge
 from itertools import chain, islice
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -244,9 +245,15 @@ class Journal:
                 yield found
 
     def _scan(self) -> Iterator[Found]:
-        """Every checkpoint, the last written first: those of the thread, then inherited ones."""
-        info = self.engine.thread(self.name)
-        last = info.seq
+        """Every checkpoint, the last written first.
+
+        A copy has the branches that its source had left as entries of its own, which are older
+        than some of those that it shares: so the two are merged by what they say.
+        """
+        return merge(self._own(), self._inherited(), key=_order, reverse=True)
+
+    def _own(self) -> Iterator[Found]:
+        last = self.engine.thread(self.name).seq
         while last > 0:
             first = max(0, last - _CHUNK_MAX)
             feed = chain.from_iterable(pages(self.engine, self.name, after=first, limit=_CHUNK_MAX))
@@ -254,7 +261,10 @@ class Journal:
                 if isinstance(record, Entry) and record.format == CHECKPOINT:
                     yield Found(record, record.body)
             last = first
-        leaf = None if info.origin is None else info.origin.entry
+
+    def _inherited(self) -> Iterator[Found]:
+        origin = self.engine.thread(self.name).origin
+        leaf = None if origin is None else origin.entry
         while leaf is not None:
             chunk = self.engine.path(self.name, leaf, limit=_CHUNK_MAX)
             for entry in reversed(chunk):
@@ -558,6 +568,11 @@ def _again(name: str) -> str:
     """The name of the next version of a checkpoint that is put once more."""
     first, _, number = name.partition("~")
     return f"{first}~{int(number or 0) + 1}"
+
+
+def _order(found: Found) -> tuple[str, int]:
+    """By the id and, of what was put again, by its version."""
+    return found.id, int(found.entry.id.partition("~")[2] or 0)
 
 
 def _found(entry: Entry | None) -> Found | None:
