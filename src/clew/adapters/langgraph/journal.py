@@ -237,7 +237,7 @@ class Journal:
         head = self._look().checkpoint
         scanned = self._scan()
         if head is not None and head.body.get("unordered"):
-            scanned = iter(sorted(scanned, key=lambda found: found.id, reverse=True))
+            scanned = iter(sorted(scanned, key=_order, reverse=True))
         seen: set[str] = set()
         for found in scanned:
             if found.id not in seen:
@@ -286,7 +286,7 @@ class Journal:
                     write = Write(body["path"], body["task"], index, channel, value)
                     kept[(body["task"], index)] = write
             number += 1
-        self.memory.slots[(self.name, name)] = number
+        self.memory.slots[(self.name, self._birth(), name)] = number
         return sorted(kept.values(), key=lambda write: write[:3])
 
     def load(self, found: Found, channels: Iterable[str] | None = None) -> dict[str, Stored]:
@@ -340,14 +340,20 @@ class Journal:
                 batch = Batch(name, self.store.clock)
                 values: dict[str, Json] = {}
                 lists: dict[str, Elements] = {}
-                for channel in channels:
-                    recipe = self._recipe_again(place, channel, frame, changed, lists)
-                    if recipe is None:
-                        stored = encode_channel(channel)
-                        recipe = self._recipe(place, channel, stored, batch, lists)
-                    values[channel] = recipe
-                for channel in self._lists_gone(place, values):
-                    Change(self._before(place, channel, "list"), [], batch, channel).take()
+                try:
+                    for channel in channels:
+                        recipe = self._recipe_again(place, channel, frame, changed, lists)
+                        if recipe is None:
+                            stored = encode_channel(channel)
+                            recipe = self._recipe(place, channel, stored, batch, lists)
+                        values[channel] = recipe
+                    for channel in self._lists_gone(place, values):
+                        Change(self._before(place, channel, "list"), [], batch, channel).take()
+                except (NotFound, KeyError):
+                    if self._is_still(place.head):
+                        raise
+                    self.memory.forget_head(self.name)  # what was read is of the thread before
+                    continue
                 body = {
                     "id": checkpoint_id,
                     "parent": parent,
@@ -359,16 +365,19 @@ class Journal:
                 label = f"checkpoint of step {metadata.get('step')}, {metadata.get('source')}"
                 batch.add("custom", body, format=CHECKPOINT, id=name, meta={"label": label})
                 try:
-                    entry = self._append(batch.drafts, place)
+                    entry, is_new = self._append(batch.drafts, place)
                 except Conflict as conflict:
                     taken = conflict.fields.get("actual")
                     if not isinstance(taken, Entry):
-                        self.memory.forget_head(self.name)  # another writer was first
+                        self.memory.forget_head(self.name)  # another was first, or cut it down
                         continue
-                    stored_entry = self._entry(name)
-                    if stored_entry is not None and _says(stored_entry.body) == _says(body):
+                    is_new = False
+                # Where it was put twice, the first time is not the one that counts.
+                if not is_new or (place.parent is not UNSET and self._entry(_again(name))):
+                    latest = self._version(checkpoint_id)
+                    if latest is not None and _says(latest.body) == _says(body):
                         return  # the same put once more
-                    name = _again(name)
+                    name = _again(name if latest is None else latest.id)
                     continue
                 break
             self.memory.remember(self.name, place.head.birth, entry.id, lists)
@@ -407,7 +416,8 @@ class Journal:
             self.name, parent=parent, facts=facts_of(self.thread_id, self.namespace)
         )
 
-    def _append(self, batch: Sequence[EntryDraft], place: _Place) -> Entry:
+    def _append(self, batch: Sequence[EntryDraft], place: _Place) -> tuple[Entry, bool]:
+        """The entry of a checkpoint, and whether it is new, as far as its place tells."""
         first = batch[0] if place.parent is UNSET else replace(batch[0], parent=place.parent)
         given: list[Draft] = [first, *batch[1:]]
         if place.head.foreign:
@@ -423,7 +433,8 @@ class Journal:
             raise Conflict("the thread is gone", field="leaf", expected=None, actual=None) from None
         entry = written[len(batch) - 1]
         assert isinstance(entry, Entry)
-        return entry
+        parent = place.head.leaf if place.parent is UNSET else place.parent
+        return entry, written[0].parent == parent
 
     def write(self, checkpoint_id: str, task: str, path: str, writes: Sequence[list[Json]]) -> None:
         """Store writes of a task for a checkpoint, which need not be there yet."""
@@ -433,7 +444,7 @@ class Journal:
             body = {"checkpoint": checkpoint_id, "task": task, "path": path, "writes": writes}
             label = f"writes to {', '.join([str(channel) for _, channel, _ in writes])[:200]}"
             # One after the other, so that the numbers have no gap whatever fails.
-            number = self.memory.slots.get((self.name, name)) or 0
+            number = self.memory.slots.get((self.name, head.birth, name)) or 0
             while True:
                 draft = drafts.draft(
                     "custom",
@@ -446,7 +457,12 @@ class Journal:
                 try:
                     fence = self.owner.fence(self.name)
                     entry = self.engine.append(self.name, [draft], fence=fence)[0]
-                    break
+                    assert isinstance(entry, Entry)
+                    if entry.parent == head.leaf or number == 0 or self._is_still(head):
+                        break
+                    # It was written anew meanwhile, and has fewer writes: no number is left out.
+                    self.memory.forget(self.name)
+                    head, number = self._opened(), 0
                 except Conflict:
                     number += 1
                 except NotFound as error:
@@ -455,12 +471,18 @@ class Journal:
                     self.memory.forget(self.name)
                     number = 0
                     head = self._opened()
-            self.memory.slots[(self.name, name)] = number + 1
-            assert isinstance(entry, Entry)
+            self.memory.slots[(self.name, head.birth, name)] = number + 1
             if entry.parent == head.leaf:
                 self.memory.heads[self.name] = replace(head, leaf=entry.id)
             else:
                 self.memory.forget_head(self.name)
+
+    def _is_still(self, head: Head) -> bool:
+        """Whether the thread is the one that is known by heart."""
+        try:
+            return _birth(self.engine.thread(self.name)) == head.birth
+        except NotFound:
+            return False
 
     # --- the values of a checkpoint ---------------------------------------------------------
 
