@@ -19,7 +19,6 @@ from contextlib import suppress
 from heapq import merge
 from itertools import chain, islice
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -38,18 +37,23 @@ from clew.adapters.langgraph.elements import (
     whole,
 )
 from clew.adapters.langgraph.memory import Memory
+from clew.adapters.langgraph.names import (
+    FACT,
+    again,
+    entry_name,
+    facts_of,
+    own_name,
+    thread_name,
+)
 from clew.context.logs import erasures
 from clew.core import drafts
-from clew.core.codec import digest, encode
+from clew.core.codec import encode
 from clew.core.engine import pages
-from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, Conflict, NotFound
 from clew.core.model import Draft, Entry, EntryDraft, ThreadInfo, to_time
-from clew.core.names import ID_BYTES_MAX
 from clew.store import Store
 
 WRITES = "langgraph.writes"
-FACT = "langgraph"
-OWN_THREADS = "langgraph:"  # how the names of threads begin that LangGraph does not know
 
 _INLINE_BYTES = 512  # a list or dict below this is stored with its checkpoint
 _AGAIN_BYTES = 128  # a value below this is repeated rather than referred to
@@ -112,33 +116,6 @@ class _Place(Struct, frozen=True):
     exact: bool = False
 
 
-def thread_name(thread_id: str, namespace: str) -> str:
-    """The Clew thread of a LangGraph thread, or of a namespace (a subgraph) in it."""
-    if not namespace:
-        if thread_id.startswith(OWN_THREADS):
-            reason = f"{thread_id!r} begins like the names of threads of the adapter's own"
-            raise InvalidInput("thread_id", reason)
-        return thread_id
-    # With the length of what could hold any character, no two pairs have the same name.
-    return _own_name("subgraph", f"{len(thread_id)}:{thread_id}:{namespace}")
-
-
-def _own_name(purpose: str, about: str) -> str:
-    name = f"{OWN_THREADS}{purpose}:{about}"
-    bytes = name.encode("utf-8", "surrogatepass")
-    return name if len(bytes) <= ID_BYTES_MAX else f"{OWN_THREADS}{purpose}:{digest(bytes)[3:]}"
-
-
-def entry_name(checkpoint_id: str) -> str:
-    """The id of a checkpoint's entry: its own, if that is one that LangGraph makes."""
-    try:
-        if str(UUID(checkpoint_id)) == checkpoint_id:
-            return checkpoint_id
-    except ValueError:
-        pass
-    return "checkpoint-" + digest(checkpoint_id.encode("utf-8", "surrogatepass"))[3:35]
-
-
 class Journal:
     """The checkpoints and writes of one namespace of a LangGraph thread."""
 
@@ -199,7 +176,7 @@ class Journal:
         """The entry of a checkpoint, as it was put last."""
         name = entry_name(checkpoint_id)
         found: Entry | None = None
-        while (entry := self._entry(name if found is None else _again(found.id))) is not None:
+        while (entry := self._entry(name if found is None else again(found.id))) is not None:
             found = entry  # a checkpoint that was put again stands under the next number
         return found
 
@@ -373,11 +350,11 @@ class Journal:
                         continue
                     is_new = False
                 # Where it was put twice, the first time is not the one that counts.
-                if not is_new or (place.parent is not UNSET and self._entry(_again(name))):
+                if not is_new or (place.parent is not UNSET and self._entry(again(name))):
                     latest = self._version(checkpoint_id)
                     if latest is not None and _says(latest.body) == _says(body):
                         return  # the same put once more
-                    name = _again(name if latest is None else latest.id)
+                    name = again(name if latest is None else latest.id)
                     continue
                 break
             self.memory.remember(self.name, place.head.birth, entry.id, lists)
@@ -431,10 +408,11 @@ class Journal:
                 raise
             self.memory.forget(self.name)  # it was purged, and may be made again
             raise Conflict("the thread is gone", field="leaf", expected=None, actual=None) from None
-        entry = written[len(batch) - 1]
+        first_written, entry = written[0], written[len(batch) - 1]
+        assert isinstance(first_written, Entry)
         assert isinstance(entry, Entry)
         parent = place.head.leaf if place.parent is UNSET else place.parent
-        return entry, written[0].parent == parent
+        return entry, first_written.parent == parent
 
     def write(self, checkpoint_id: str, task: str, path: str, writes: Sequence[list[Json]]) -> None:
         """Store writes of a task for a checkpoint, which need not be there yet."""
@@ -559,7 +537,7 @@ class Journal:
     @property
     def rewritten(self) -> str:
         """The thread that is about to take this one's place."""
-        return _own_name("rewritten", self.name)
+        return own_name("rewritten", self.name)
 
     def recover(self) -> bool:
         """Let the rewritten thread take this one's place, if there is one that is complete."""
@@ -580,16 +558,6 @@ class Journal:
         with suppress(NotFound):  # another process was first here, too
             self.store.purge(found.id)  # the fork keeps what it shares with it
         return True
-
-
-def facts_of(thread_id: str, namespace: str) -> dict[str, Json]:
-    return {"adapter": "langgraph", FACT: {"thread_id": thread_id, "checkpoint_ns": namespace}}
-
-
-def _again(name: str) -> str:
-    """The name of the next version of a checkpoint that is put once more."""
-    first, _, number = name.partition("~")
-    return f"{first}~{int(number or 0) + 1}"
 
 
 def _order(found: Found) -> tuple[str, int]:

@@ -7,21 +7,15 @@ from contextlib import suppress
 from itertools import chain
 
 from clew.adapters._ownership import Owner
-from clew.adapters.langgraph.journal import (
-    OWN_THREADS,
-    Found,
-    Journal,
-    facts_of,
-    thread_name,
-)
+from clew.adapters.langgraph.journal import Found, Journal
 from clew.adapters.langgraph.memory import Memory, Recent
+from clew.adapters.langgraph.names import OWN_THREADS, facts_of, thread_name
 from clew.core import drafts
 from clew.core.codec import digest
 from clew.core.errors import Conflict, NotFound
 from clew.core.model import Draft, Entry, Segment, ThreadInfo
 from clew.store import Store
 from clew.upkeep.transfer import to_draft
-
 
 REWRITTEN = "langgraph.rewritten"
 

@@ -32,8 +32,9 @@ from clew.adapters._ownership import Owner, Ownership
 from clew.adapters._stores import AnyStore, open_store
 from clew.adapters.langgraph import retention
 from clew.adapters.langgraph.elements import Stored, item_of, pairs_of
-from clew.adapters.langgraph.journal import FACT, Found, Journal, thread_name
+from clew.adapters.langgraph.journal import Found, Journal
 from clew.adapters.langgraph.memory import Memory
+from clew.adapters.langgraph.names import FACT, thread_name
 from clew.adapters.langgraph.sightings import Sightings
 from clew.adapters.langgraph.values import Allowed, Values, is_plain_dict
 from clew.aio.hop import hop
