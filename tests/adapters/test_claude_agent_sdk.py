@@ -143,6 +143,18 @@ def test_of_two_records_with_one_uuid_the_first_stays_and_the_rest_of_the_batch_
     assert now(sessions.load, KEY) == [first, new, {"type": "x", "uuid": "c"}]
 
 
+def test_a_record_that_is_passed_over_says_nothing_of_its_session(
+    sessions: ClewSessionStore,
+) -> None:
+    named = {"type": "custom-title", "uuid": "a", "customTitle": "Lighthouses"}
+    now(sessions.append, KEY, [named, {**named, "customTitle": "passed over"}])
+    (summary,) = now(sessions.list_session_summaries, PROJECT)
+    assert summary["data"]["custom_title"] == "Lighthouses"
+    title = thread_of(sessions).info.title
+    assert title is not None
+    assert title.text == "Lighthouses"
+
+
 def test_two_writers_of_one_session_lose_nothing_of_each_other(store: clew.Store) -> None:
     one, other = ClewSessionStore(store), ClewSessionStore(store)
     now(one.append, KEY, [{"type": "custom-title", "customTitle": "first", "uuid": "a"}])
@@ -287,8 +299,9 @@ def test_a_sub_agent_is_a_thread_that_works_for_the_session(sessions: ClewSessio
     assert now(sessions.list_sessions, PROJECT) == []
     now(sessions.append, KEY, conversation().records)
     now(sessions.append, deep, theirs.records)
+    # In the order in which they began.
     listed = now(sessions.list_subkeys, KEY)
-    assert sorted(listed) == ["subagents/agent-1", "subagents/workflows/run-1/agent-2"]
+    assert listed == ["subagents/agent-1", "subagents/workflows/run-1/agent-2"]
     children = sessions.store.list(parent=thread_id(KEY)).items
     assert {child.id for child in children} == {thread_id(sub), thread_id(deep)}
     assert sessions.store.get(thread_id(sub)).context().messages[0]["role"] == "user"

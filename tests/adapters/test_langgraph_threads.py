@@ -248,6 +248,91 @@ def test_a_copy_has_the_branches_that_were_left(store: clew.Store) -> None:
     assert texts(store, "copy") == ["one", "answer 0", "other", "answer 2"]
 
 
+def test_a_copy_with_branches_is_listed_newest_first(store: clew.Store) -> None:
+    saver = ClewSaver(store)
+    graph = agent(saver, answers())
+    ask(graph, "one", "two")
+    old = [s for s in graph.get_state_history(CONFIG) if len(s.values.get("messages", [])) == 2]
+    ask(graph, "other", config=old[0].config)
+    saver.copy_thread("agent", "copy")
+    saver.copy_thread("copy", "copy of the copy")
+    ids = [one.checkpoint["id"] for one in saver.list(CONFIG)]
+    assert ids == sorted(ids, reverse=True)
+    for thread in ("copy", "copy of the copy"):
+        assert [one.checkpoint["id"] for one in saver.list(at(thread))] == ids
+        assert [one.checkpoint["id"] for one in saver.list(at(thread), limit=1)] == ids[:1]
+
+
+def test_a_copy_lists_a_checkpoint_that_was_put_again_as_it_was_put_last(
+    store: clew.Store,
+) -> None:
+    saver = ClewSaver(store)
+    first, second = empty_checkpoint(), empty_checkpoint()
+    for checkpoint in (first, second):
+        saver.put(at("t", checkpoint_ns=""), checkpoint, {"step": 1}, {})
+    for step in (2, 3):  # the version before the last is on no path that a copy shares
+        saver.put(at("t", checkpoint_ns=""), second, {"step": step}, {})
+    saver.copy_thread("t", "copy")
+    found = {one.checkpoint["id"]: one.metadata["step"] for one in saver.list(at("copy"))}
+    assert found == {first["id"]: 1, second["id"]: 3}
+
+
+def test_a_copy_of_a_copy_has_the_branch_that_the_copy_had_left(store: clew.Store) -> None:
+    saver = ClewSaver(store)
+    graph = agent(saver, answers())
+    ask(graph, "one", "two")
+    saver.copy_thread("agent", "copy")
+    history = list(graph.get_state_history(at("copy")))
+    ask(graph, "three", config=at("copy"))
+    old = [state for state in history if len(state.values.get("messages", [])) == 2]
+    ask(graph, "other", config=old[0].config)
+    ids = [one.checkpoint["id"] for one in saver.list(at("copy"))]
+    saver.copy_thread("copy", "copy of the copy")
+    assert [one.checkpoint["id"] for one in saver.list(at("copy of the copy"))] == ids
+    assert said(graph, at("copy of the copy")) == ["one", "answer 0", "other", "answer 3"]
+    assert store.verify() == []
+
+
+def test_a_checkpoint_after_another_saver_has_pruned_is_whole(store: clew.Store) -> None:
+    saver = ClewSaver(store)
+    config = at("agent", checkpoint_ns="")
+    told = [HumanMessage(f"message {n}", id=f"m{n}") for n in range(4)]
+    for count in (1, 2, 3, 4):
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"messages": told[:count]}
+        checkpoint["channel_versions"] = {"messages": count}
+        if count > 2:  # what the saver knows by heart is of a thread that is no more
+            ClewSaver(store).prune(["agent"])
+        config = saver.put(config, checkpoint, {"step": count}, {"messages": count})
+    for checked in (saver, ClewSaver(store)):
+        found = {one.metadata["step"]: one for one in checked.list(at("agent"))}
+        assert {
+            step: len(one.checkpoint["channel_values"]["messages"]) for step, one in found.items()
+        } == {3: 3, 4: 4}
+        assert found[4].checkpoint["channel_values"]["messages"] == told
+    assert texts(store) == [message.content for message in told]
+
+
+def test_a_write_after_another_saver_has_pruned_is_there(store: clew.Store) -> None:
+    saver = ClewSaver(store)
+    checkpoint = empty_checkpoint()
+    config = saver.put(at("agent", checkpoint_ns=""), checkpoint, {}, {})
+    saver.put(config, older := empty_checkpoint(), {}, {})
+    config["configurable"]["checkpoint_id"] = older["id"]
+    for question in ("one?", "two?", "three?"):  # the last one counts
+        saver.put_writes(config, [("__interrupt__", question)], "t")
+    ClewSaver(store).prune(["agent"])
+    saver.put_writes(config, [("found", 1)], "u")
+    saver.put_writes(config, [("found", 2)], "v")
+    found = ClewSaver(store).get_tuple(config)
+    assert found is not None
+    assert found.pending_writes == [
+        ("t", "__interrupt__", "three?"),
+        ("u", "found", 1),
+        ("v", "found", 2),
+    ]
+
+
 def test_pruning_keeps_the_newest_whole_and_frees_the_rest(store: clew.Store) -> None:
     saver = ClewSaver(store)
     graph = agent(saver, answers())
@@ -355,6 +440,24 @@ def delta_graph(saver: Any, frequency: int) -> Any:
     graph.add_node("n", lambda state: {"log": [f"step {len(state['log'])}"]})
     graph.add_edge(START, "n")
     return graph.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_delta_channel_has_no_writes_that_its_checkpoint_did_not_take(
+    store: clew.Store, version: int
+) -> None:
+    saver = ClewSaver(store)
+    first, second = empty_checkpoint(), empty_checkpoint()
+    first["channel_values"] = {"found": ["a"]}
+    first["channel_versions"] = {"found": 1}
+    config = saver.put(at("agent", checkpoint_ns=""), first, {}, {"found": 1})
+    # A task that ran before the state was updated by hand, or a run that was cut off.
+    saver.put_writes(config, [("found", ["b"])], "t")
+    second["channel_versions"] = {"found": version}
+    config = saver.put(config, second, {}, {})
+    history = saver.get_delta_channel_history(config=config, channels=["found"])["found"]
+    assert history["seed"] == ["a"]
+    assert history["writes"] == ([("t", "found", ["b"])] if version > 1 else [])
 
 
 @pytest.mark.parametrize("frequency", [3, 1000])
@@ -490,6 +593,19 @@ def test_the_same_checkpoint_put_again_is_harmless_and_another_replaces_it(
         found = checked.get_tuple(named)
         assert found is not None
         assert found.metadata["step"] == 2
+
+
+def test_a_checkpoint_that_is_put_as_it_was_once_is_so_again(store: clew.Store) -> None:
+    saver = ClewSaver(store)
+    config = saver.put(at("agent", checkpoint_ns=""), empty_checkpoint(), {"step": 0}, {})
+    checkpoint = empty_checkpoint()
+    for step in (1, 2, 1, 1, 2, 1):
+        saver.put(config, checkpoint, {"step": step}, {})
+        for checked in (saver, ClewSaver(store)):
+            found = checked.get_tuple(at("agent"))
+            assert found is not None
+            assert found.metadata["step"] == step
+            assert len(list(checked.list(at("agent")))) == 2
 
 
 def test_writes_of_many_tasks_at_once_are_all_there(store: clew.Store) -> None:

@@ -254,6 +254,51 @@ async def test_usage_of_a_branch_is_its_own(make: Make) -> None:
     assert found["input_tokens_details"]["cached_tokens"] == 3
 
 
+async def test_usage_before_the_user_has_said_anything_is_that_of_turn_0(make: Make) -> None:
+    session = make("s")
+    result = SimpleNamespace(context_wrapper=SimpleNamespace(usage=Usage(total_tokens=7)))
+    await session.store_run_usage(result)
+    assert await session.get_session_usage() is None  # there is nothing that it could be about
+    await session.add_items([assistant("Good morning"), call("c1"), output("c1")])
+    await session.store_run_usage(result)
+    await session.store_run_usage(result)
+    await session.add_items([user("Hello")])
+    await session.store_run_usage(result)
+    assert [turn["user_turn_number"] for turn in await session.get_turn_usage()] == [0, 1]
+    assert (await session.get_turn_usage(0))["total_tokens"] == 7
+    assert (await session.get_session_usage())["total_tokens"] == 14
+
+
+async def test_a_turn_keeps_its_usage_when_its_last_item_is_popped(make: Make) -> None:
+    session = await talk(make("s"))
+    await session.add_items([assistant("You are welcome")])
+    result = SimpleNamespace(context_wrapper=SimpleNamespace(usage=Usage(total_tokens=7)))
+    await session.store_run_usage(result)
+    await session.pop_item()
+    assert (await session.get_turn_usage(3))["total_tokens"] == 7
+
+
+async def test_tools_that_the_sdk_loads_later_have_their_own_names(make: Make) -> None:
+    session = make("s")
+    loaded: Any = {**call("c1"), "name": "tool", "namespace": "tool"}
+    of_a_namespace: Any = {**call("c2"), "name": "tool", "namespace": "crm"}
+    searched: Any = {"type": "tool_search_output", "tools": []}
+    listed: Any = {"type": "mcp_list_tools", "id": "m", "server_label": "crm", "tools": []}
+    await session.add_items([user("Hello"), searched, loaded, of_a_namespace, listed])
+    assert sorted(await session.get_tool_usage()) == [
+        ("crm.tool", 1, 1),
+        ("tool", 1, 1),
+        ("tool_search", 1, 1),
+    ]
+    assert (await session.get_conversation_by_turns())[1][-1]["tool_name"] is None
+
+
+async def test_what_a_message_of_parts_says_is_shown_in_the_same_way(make: Make) -> None:
+    session = await talk(make("s"))
+    (turn,) = await session.find_turns_by_content("3 + 4")
+    assert turn["content"] == '[{"type": "input_text", "text": "And 3 + 4 %?"}]'
+
+
 # --- ours alone ---
 
 

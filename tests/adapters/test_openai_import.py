@@ -137,6 +137,21 @@ def test_branches_come_over_as_forks_that_share_what_they_shared(
     assert asyncio.run(session.get_session_usage()) == usage
 
 
+async def _spent_before_the_first_turn(path: Path) -> None:
+    session = AdvancedSQLiteSession(session_id="one", db_path=path, create_tables=True)
+    result: Any = SimpleNamespace(context_wrapper=SimpleNamespace(usage=Usage(total_tokens=7)))
+    await session.add_items([assistant("Good morning")])
+    await session.store_run_usage(result)
+    session.close()
+
+
+def test_usage_before_the_first_turn_comes_over(path: Path, store: clew.Store) -> None:
+    asyncio.run(_spent_before_the_first_turn(path))
+    import_sqlite(path, store)
+    found: Any = asyncio.run(ClewSession("one", store=store).get_turn_usage(0))
+    assert found["total_tokens"] == 7
+
+
 def test_files_that_are_none_of_the_sdk(tmp_path: Path, store: clew.Store) -> None:
     with pytest.raises(clew.NotFound):
         import_sqlite(tmp_path / "nowhere.db", store)

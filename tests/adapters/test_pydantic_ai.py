@@ -279,6 +279,28 @@ def test_a_branch_leaves_what_can_be_returned_to(conversations: ConversationStor
     run(steps)
 
 
+def test_a_branch_that_was_left_stays_listed_while_the_history_goes_through_it(
+    conversations: ConversationStore,
+) -> None:
+    async def steps() -> None:
+        given = Conversation(conversation_id="c", messages=dialogue(2)[:3])
+        _, second, third = await conversations.save(given)
+        branch, at = conversations.branch, given.revision
+        at = (await branch("c", at=2, expected_revision=at)).revision
+        at = (await branch("c", at=0, expected_revision=at)).revision  # leaves the second
+        back = await branch("c", from_entry=third.id, expected_revision=at)
+        shorter = Conversation(
+            conversation_id="c", messages=back.messages[:2], revision=back.revision
+        )
+        await conversations.save(shorter)  # leaves the third
+        await branch("c", from_entry=third.id, expected_revision=shorter.revision)
+        record = await conversations.read_record("c")
+        assert record is not None
+        assert (record.head_id, record.branches) == (third.id, [second.id])
+
+    run(steps)
+
+
 def test_a_rewritten_history_branches_where_it_differs(conversations: ConversationStore) -> None:
     async def steps() -> None:
         given = Conversation(conversation_id="c", messages=dialogue(3))

@@ -174,7 +174,7 @@ class ClewSessionStore(SessionStore):
         await hop(self._delete, key)
 
     async def list_subkeys(self, key: Key) -> list[str]:
-        """The subpaths of the sub-agents of a session."""
+        """The subpaths of the sub-agents of a session, in the order in which these began."""
         return await hop(self._list_subkeys, key)
 
     # --- beyond the interface ---
@@ -247,14 +247,16 @@ class ClewSessionStore(SessionStore):
         fence = self._owner.fence(id)
         now_us = self.store.clock()
         batch: dict[str, EntryDraft] = {}
+        fresh: list[Record] = []
         for name, record in named:
             if name in batch:
                 continue
+            fresh.append(record)
             parent = end.chain.take(record, lambda uuid: uuid in batch or self._has(id, uuid))
             one = _draft(record, name, parent, now_us)
             batch[one.id] = one
         if batch:
-            facts = drafts.facts(_facts(key, end, [record for _, record in named]), now_us)
+            facts = drafts.facts(_facts(key, end, fresh), now_us)
             written: list[Draft] = [*batch.values(), *facts]
             leaf, last = next(reversed(batch.items()))
             if last.time_us != now_us:
@@ -362,11 +364,12 @@ class ClewSessionStore(SessionStore):
 
     def _list_subkeys(self, key: Key) -> list[str]:
         main = _main(key)
-        return [
+        found = [
             info.facts["subpath"]
-            for info in self._threads(parent=main)
+            for info in self._threads(parent=main)  # the newest first
             if info.leaf is not None and info.id.startswith(f"{main}/") and _is_ours(info)
         ]
+        return found[::-1]
 
     def _threads(self, **filters: Any) -> Iterator[ThreadInfo]:
         cursor = None

@@ -203,9 +203,9 @@ class ClewConversationStore(ConversationStore):
         if (at is None) == (from_entry is None):
             raise UserError("Pass exactly one of `at` and `from_entry`.")
         head = await self._point(record, at, from_entry)
-        left = [tip for tip in record.branches if tip not in (head, record.head_id)]
+        left = list(record.branches)
         if record.head_id is not None and not await hop(self._leads_to, record, head):
-            left.append(record.head_id)
+            left = [*(tip for tip in left if tip != record.head_id), record.head_id]
         fresh = ConversationRecord(conversation_id=conversation_id, head_id=head)
         made = replace(
             record,
@@ -213,7 +213,7 @@ class ClewConversationStore(ConversationStore):
             deferred_tool_requests=(
                 record.deferred_tool_requests if head == record.head_id else None
             ),
-            branches=left,
+            branches=[tip for tip in left if tip != head],
             revision=fresh.revision,
             updated_at=fresh.updated_at,
         )

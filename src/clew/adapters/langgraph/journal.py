@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from heapq import merge
 from itertools import chain, islice
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -37,18 +37,23 @@ from clew.adapters.langgraph.elements import (
     whole,
 )
 from clew.adapters.langgraph.memory import Memory
+from clew.adapters.langgraph.names import (
+    FACT,
+    again,
+    entry_name,
+    facts_of,
+    own_name,
+    thread_name,
+)
 from clew.context.logs import erasures
 from clew.core import drafts
-from clew.core.codec import digest, encode
+from clew.core.codec import encode
 from clew.core.engine import pages
-from clew.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from clew.core.errors import AlreadyExists, Conflict, NotFound
 from clew.core.model import Draft, Entry, EntryDraft, ThreadInfo, to_time
-from clew.core.names import ID_BYTES_MAX
 from clew.store import Store
 
 WRITES = "langgraph.writes"
-FACT = "langgraph"
-OWN_THREADS = "langgraph:"  # how the names of threads begin that LangGraph does not know
 
 _INLINE_BYTES = 512  # a list or dict below this is stored with its checkpoint
 _AGAIN_BYTES = 128  # a value below this is repeated rather than referred to
@@ -111,33 +116,6 @@ class _Place(Struct, frozen=True):
     exact: bool = False
 
 
-def thread_name(thread_id: str, namespace: str) -> str:
-    """The Clew thread of a LangGraph thread, or of a namespace (a subgraph) in it."""
-    if not namespace:
-        if thread_id.startswith(OWN_THREADS):
-            reason = f"{thread_id!r} begins like the names of threads of the adapter's own"
-            raise InvalidInput("thread_id", reason)
-        return thread_id
-    # With the length of what could hold any character, no two pairs have the same name.
-    return _own_name("subgraph", f"{len(thread_id)}:{thread_id}:{namespace}")
-
-
-def _own_name(purpose: str, about: str) -> str:
-    name = f"{OWN_THREADS}{purpose}:{about}"
-    bytes = name.encode("utf-8", "surrogatepass")
-    return name if len(bytes) <= ID_BYTES_MAX else f"{OWN_THREADS}{purpose}:{digest(bytes)[3:]}"
-
-
-def entry_name(checkpoint_id: str) -> str:
-    """The id of a checkpoint's entry: its own, if that is one that LangGraph makes."""
-    try:
-        if str(UUID(checkpoint_id)) == checkpoint_id:
-            return checkpoint_id
-    except ValueError:
-        pass
-    return "checkpoint-" + digest(checkpoint_id.encode("utf-8", "surrogatepass"))[3:35]
-
-
 class Journal:
     """The checkpoints and writes of one namespace of a LangGraph thread."""
 
@@ -198,7 +176,7 @@ class Journal:
         """The entry of a checkpoint, as it was put last."""
         name = entry_name(checkpoint_id)
         found: Entry | None = None
-        while (entry := self._entry(name if found is None else _again(found.id))) is not None:
+        while (entry := self._entry(name if found is None else again(found.id))) is not None:
             found = entry  # a checkpoint that was put again stands under the next number
         return found
 
@@ -236,7 +214,7 @@ class Journal:
         head = self._look().checkpoint
         scanned = self._scan()
         if head is not None and head.body.get("unordered"):
-            scanned = iter(sorted(scanned, key=lambda found: found.id, reverse=True))
+            scanned = iter(sorted(scanned, key=_order, reverse=True))
         seen: set[str] = set()
         for found in scanned:
             if found.id not in seen:
@@ -244,9 +222,15 @@ class Journal:
                 yield found
 
     def _scan(self) -> Iterator[Found]:
-        """Every checkpoint, the last written first: those of the thread, then inherited ones."""
-        info = self.engine.thread(self.name)
-        last = info.seq
+        """Every checkpoint, the last written first.
+
+        A copy has the branches that its source had left as entries of its own, which are older
+        than some of those that it shares: so the two are merged by what they say.
+        """
+        return merge(self._own(), self._inherited(), key=_order, reverse=True)
+
+    def _own(self) -> Iterator[Found]:
+        last = self.engine.thread(self.name).seq
         while last > 0:
             first = max(0, last - _CHUNK_MAX)
             feed = chain.from_iterable(pages(self.engine, self.name, after=first, limit=_CHUNK_MAX))
@@ -254,7 +238,10 @@ class Journal:
                 if isinstance(record, Entry) and record.format == CHECKPOINT:
                     yield Found(record, record.body)
             last = first
-        leaf = None if info.origin is None else info.origin.entry
+
+    def _inherited(self) -> Iterator[Found]:
+        origin = self.engine.thread(self.name).origin
+        leaf = None if origin is None else origin.entry
         while leaf is not None:
             chunk = self.engine.path(self.name, leaf, limit=_CHUNK_MAX)
             for entry in reversed(chunk):
@@ -276,7 +263,7 @@ class Journal:
                     write = Write(body["path"], body["task"], index, channel, value)
                     kept[(body["task"], index)] = write
             number += 1
-        self.memory.slots[(self.name, name)] = number
+        self.memory.slots[(self.name, self._birth(), name)] = number
         return sorted(kept.values(), key=lambda write: write[:3])
 
     def load(self, found: Found, channels: Iterable[str] | None = None) -> dict[str, Stored]:
@@ -330,14 +317,20 @@ class Journal:
                 batch = Batch(name, self.store.clock)
                 values: dict[str, Json] = {}
                 lists: dict[str, Elements] = {}
-                for channel in channels:
-                    recipe = self._recipe_again(place, channel, frame, changed, lists)
-                    if recipe is None:
-                        stored = encode_channel(channel)
-                        recipe = self._recipe(place, channel, stored, batch, lists)
-                    values[channel] = recipe
-                for channel in self._lists_gone(place, values):
-                    Change(self._before(place, channel, "list"), [], batch, channel).take()
+                try:
+                    for channel in channels:
+                        recipe = self._recipe_again(place, channel, frame, changed, lists)
+                        if recipe is None:
+                            stored = encode_channel(channel)
+                            recipe = self._recipe(place, channel, stored, batch, lists)
+                        values[channel] = recipe
+                    for channel in self._lists_gone(place, values):
+                        Change(self._before(place, channel, "list"), [], batch, channel).take()
+                except (NotFound, KeyError):
+                    if self._is_still(place.head):
+                        raise
+                    self.memory.forget_head(self.name)  # what was read is of the thread before
+                    continue
                 body = {
                     "id": checkpoint_id,
                     "parent": parent,
@@ -349,16 +342,19 @@ class Journal:
                 label = f"checkpoint of step {metadata.get('step')}, {metadata.get('source')}"
                 batch.add("custom", body, format=CHECKPOINT, id=name, meta={"label": label})
                 try:
-                    entry = self._append(batch.drafts, place)
+                    entry, is_new = self._append(batch.drafts, place)
                 except Conflict as conflict:
                     taken = conflict.fields.get("actual")
                     if not isinstance(taken, Entry):
-                        self.memory.forget_head(self.name)  # another writer was first
+                        self.memory.forget_head(self.name)  # another was first, or cut it down
                         continue
-                    stored_entry = self._entry(name)
-                    if stored_entry is not None and _says(stored_entry.body) == _says(body):
+                    is_new = False
+                # Where it was put twice, the first time is not the one that counts.
+                if not is_new or (place.parent is not UNSET and self._entry(again(name))):
+                    latest = self._version(checkpoint_id)
+                    if latest is not None and _says(latest.body) == _says(body):
                         return  # the same put once more
-                    name = _again(name)
+                    name = again(name if latest is None else latest.id)
                     continue
                 break
             self.memory.remember(self.name, place.head.birth, entry.id, lists)
@@ -397,7 +393,8 @@ class Journal:
             self.name, parent=parent, facts=facts_of(self.thread_id, self.namespace)
         )
 
-    def _append(self, batch: Sequence[EntryDraft], place: _Place) -> Entry:
+    def _append(self, batch: Sequence[EntryDraft], place: _Place) -> tuple[Entry, bool]:
+        """The entry of a checkpoint, and whether it is new, as far as its place tells."""
         first = batch[0] if place.parent is UNSET else replace(batch[0], parent=place.parent)
         given: list[Draft] = [first, *batch[1:]]
         if place.head.foreign:
@@ -411,9 +408,11 @@ class Journal:
                 raise
             self.memory.forget(self.name)  # it was purged, and may be made again
             raise Conflict("the thread is gone", field="leaf", expected=None, actual=None) from None
-        entry = written[len(batch) - 1]
+        first_written, entry = written[0], written[len(batch) - 1]
+        assert isinstance(first_written, Entry)
         assert isinstance(entry, Entry)
-        return entry
+        parent = place.head.leaf if place.parent is UNSET else place.parent
+        return entry, first_written.parent == parent
 
     def write(self, checkpoint_id: str, task: str, path: str, writes: Sequence[list[Json]]) -> None:
         """Store writes of a task for a checkpoint, which need not be there yet."""
@@ -423,7 +422,7 @@ class Journal:
             body = {"checkpoint": checkpoint_id, "task": task, "path": path, "writes": writes}
             label = f"writes to {', '.join([str(channel) for _, channel, _ in writes])[:200]}"
             # One after the other, so that the numbers have no gap whatever fails.
-            number = self.memory.slots.get((self.name, name)) or 0
+            number = self.memory.slots.get((self.name, head.birth, name)) or 0
             while True:
                 draft = drafts.draft(
                     "custom",
@@ -436,7 +435,12 @@ class Journal:
                 try:
                     fence = self.owner.fence(self.name)
                     entry = self.engine.append(self.name, [draft], fence=fence)[0]
-                    break
+                    assert isinstance(entry, Entry)
+                    if entry.parent == head.leaf or number == 0 or self._is_still(head):
+                        break
+                    # It was written anew meanwhile, and has fewer writes: no number is left out.
+                    self.memory.forget(self.name)
+                    head, number = self._opened(), 0
                 except Conflict:
                     number += 1
                 except NotFound as error:
@@ -445,12 +449,18 @@ class Journal:
                     self.memory.forget(self.name)
                     number = 0
                     head = self._opened()
-            self.memory.slots[(self.name, name)] = number + 1
-            assert isinstance(entry, Entry)
+            self.memory.slots[(self.name, head.birth, name)] = number + 1
             if entry.parent == head.leaf:
                 self.memory.heads[self.name] = replace(head, leaf=entry.id)
             else:
                 self.memory.forget_head(self.name)
+
+    def _is_still(self, head: Head) -> bool:
+        """Whether the thread is the one that is known by heart."""
+        try:
+            return _birth(self.engine.thread(self.name)) == head.birth
+        except NotFound:
+            return False
 
     # --- the values of a checkpoint ---------------------------------------------------------
 
@@ -527,7 +537,7 @@ class Journal:
     @property
     def rewritten(self) -> str:
         """The thread that is about to take this one's place."""
-        return _own_name("rewritten", self.name)
+        return own_name("rewritten", self.name)
 
     def recover(self) -> bool:
         """Let the rewritten thread take this one's place, if there is one that is complete."""
@@ -550,14 +560,9 @@ class Journal:
         return True
 
 
-def facts_of(thread_id: str, namespace: str) -> dict[str, Json]:
-    return {"adapter": "langgraph", FACT: {"thread_id": thread_id, "checkpoint_ns": namespace}}
-
-
-def _again(name: str) -> str:
-    """The name of the next version of a checkpoint that is put once more."""
-    first, _, number = name.partition("~")
-    return f"{first}~{int(number or 0) + 1}"
+def _order(found: Found) -> tuple[str, int]:
+    """By the id and, of what was put again, by its version."""
+    return found.id, int(found.entry.id.partition("~")[2] or 0)
 
 
 def _found(entry: Entry | None) -> Found | None:

@@ -49,7 +49,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.heads: Recent[str, Head] = Recent()
-        self.slots: Recent[tuple[str, str], int] = Recent()
+        self.slots: Recent[_Place, int] = Recent()
         self.erasures: Recent[str, tuple[int, ...] | None] = Recent()
         self._lists: OrderedDict[_Place, dict[str, Elements]] = OrderedDict()
         self._sizes: dict[_Place, int] = {}  # to count all elements again costs as much as to read

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from clew.adapters._ownership import Owner
-from clew.adapters.langgraph.journal import (
-    OWN_THREADS,
-    Found,
-    Journal,
-    facts_of,
-    thread_name,
-)
+from clew.adapters.langgraph.journal import Found, Journal
 from clew.adapters.langgraph.memory import Memory, Recent
+from clew.adapters.langgraph.names import OWN_THREADS, facts_of, thread_name
 from clew.core import drafts
 from clew.core.codec import digest
 from clew.core.errors import Conflict, NotFound
 from clew.core.model import Draft, Entry, Segment, ThreadInfo
 from clew.store import Store
 from clew.upkeep.transfer import to_draft
+
+REWRITTEN = "langgraph.rewritten"
 
 
 def copy(journal: Journal, thread_id: str) -> None:
@@ -36,9 +34,11 @@ def copy(journal: Journal, thread_id: str) -> None:
     store.fork(source, id=target, parent=parent, facts=facts)
     if not _is_line(store.engine.segments(source), info):
         on_path = {entry.id for entry in store.engine.path(source, info.leaf)}
+        # Of a copy, too: what it shares with its own source may be a branch that it has left.
+        shared = [] if info.origin is None else store.engine.path(source, info.origin.entry)
         rest: list[Draft] = [
             to_draft(record)
-            for record in store.get(source).read()
+            for record in chain(shared, store.get(source).read())
             if isinstance(record, Entry) and record.id not in on_path
         ]
         store.engine.append(target, [*rest, drafts.move(info.leaf, store.clock())])
@@ -88,6 +88,10 @@ def _rewrite(journal: Journal, guard: Owner, kept: Sequence[Found]) -> None:
         for write in journal.pending(one):
             told = [write.place, write.channel, write.value]
             new.write(one.id, write.task, write.path, [told])
+    # A writer that knows the old thread by heart must not find the leaf that it expects: what it
+    # would refer to is gone.
+    meta = {"label": "older checkpoints were removed"}
+    journal.store.get(new.name).append("custom", {}, format=REWRITTEN, meta=meta)
     # From here on the new thread counts, if this one is gone: see `Journal.recover`.
     facts = {key: value for key, value in info.facts.items() if key != "deleted_us"}
     journal.store.get(new.name).set(

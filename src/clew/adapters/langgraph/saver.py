@@ -32,8 +32,9 @@ from clew.adapters._ownership import Owner, Ownership
 from clew.adapters._stores import AnyStore, open_store
 from clew.adapters.langgraph import retention
 from clew.adapters.langgraph.elements import Stored, item_of, pairs_of
-from clew.adapters.langgraph.journal import FACT, Found, Journal, thread_name
+from clew.adapters.langgraph.journal import Found, Journal
 from clew.adapters.langgraph.memory import Memory
+from clew.adapters.langgraph.names import FACT, thread_name
 from clew.adapters.langgraph.sightings import Sightings
 from clew.adapters.langgraph.values import Allowed, Values, is_plain_dict
 from clew.aio.hop import hop
@@ -228,16 +229,19 @@ class ClewSaver(BaseCheckpointSaver[Any]):
         target = journal.find(checkpoint_id)
         writes: dict[str, list[tuple[str, str, Any]]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
-        at = None if target is None else _parent(journal, target)
-        while at is not None and seeds.keys() != writes.keys():
+        child = target
+        at = None if child is None else _parent(journal, child)
+        while child is not None and at is not None and seeds.keys() != writes.keys():
             left = writes.keys() - seeds.keys()
-            for write in reversed(journal.pending(at)):
-                if write.channel in left:
+            # Writes of a channel that the child has as its parent had it went to another child.
+            taken = {channel for channel in left if not _is_same(child, at, channel)}
+            for write in reversed(journal.pending(at) if taken else ()):
+                if write.channel in taken:
                     value = self._values.from_json(write.value)
                     writes[write.channel].append((write.task, write.channel, value))
             for channel, stored in journal.load(at, left).items():
                 seeds[channel] = self._restored(journal, channel, stored)
-            at = _parent(journal, at)
+            child, at = at, _parent(journal, at)
         history: dict[str, DeltaChannelHistory] = {}
         for channel in channels:
             history[channel] = {"writes": writes[channel][::-1]}
@@ -478,6 +482,12 @@ def _thread_id(given: Any) -> str:
     if given is None or isinstance(given, bool | dict | list | tuple | set):
         raise InvalidInput("thread_id", f"must be a text, not {given!r}")
     return check_name(str(given), "thread_id")
+
+
+def _is_same(child: Found, parent: Found, channel: str) -> bool:
+    """Whether a channel is known to have the same version in two checkpoints."""
+    version = child.versions.get(channel)
+    return version is not None and version == parent.versions.get(channel)
 
 
 def _parent(journal: Journal, found: Found) -> Found | None:

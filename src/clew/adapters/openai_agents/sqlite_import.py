@@ -120,7 +120,8 @@ class _Source:
             "SELECT u.id, requests, input_tokens, output_tokens, total_tokens, "
             "input_tokens_details, output_tokens_details, (SELECT min(message_id) FROM "
             "message_structure s WHERE s.session_id = u.session_id AND s.branch_id = u.branch_id "
-            "AND s.user_turn_number = u.user_turn_number AND s.message_type = 'user') "
+            "AND s.user_turn_number = u.user_turn_number "
+            "AND (s.message_type = 'user' OR s.user_turn_number = 0)) "
             "FROM turn_usage u WHERE session_id = ? AND branch_id = ? ORDER BY user_turn_number"
         )
         keys = ("requests", "input_tokens", "output_tokens", "total_tokens")

@@ -6,15 +6,16 @@ that message, so that it is found again wherever the usage itself lies in the th
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from clew import messages
 from clew.adapters.openai_agents.items import FORMAT, is_item, items_of
-from clew.core.codec import render
 from clew.core.model import Entry, Fact
 from clew.messages.neutral import Usage
 from clew.thread import Thread
@@ -93,7 +94,7 @@ def find_turns(thread: Thread, term: str) -> list[dict[str, Any]]:
 
 def _turn(number: int, entry: Entry, item: Any, shown: int | None = None) -> dict[str, Any]:
     content = item.get("content", "")
-    text = content if isinstance(content, str) else render(content)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     is_long = shown is not None and len(text) > shown
     return {
         "turn": number,
@@ -125,11 +126,16 @@ def by_turns(thread: Thread) -> dict[int, list[dict[str, str | None]]]:
 
 
 def tool_usage(thread: Thread) -> list[tuple[str, int, int]]:
+    told = [(turn, _type_of(item), _tool_of(item)) for turn, _, item in _numbered(thread.path())]
+    searched = {turn for turn, kind, _ in told if kind == "tool_search_call"}
     called = Counter(
         (tool, turn)
-        for turn, _, item in _numbered(thread.path())
-        if _type_of(item).endswith(("_call", "mcp_approval_request"))
-        and (tool := _tool_of(item)) is not None
+        for turn, kind, tool in told
+        if tool is not None
+        and (
+            kind.endswith(("_call", "mcp_approval_request"))
+            or (kind == "tool_search_output" and turn not in searched)  # all that is told of it
+        )
     )
     return [(tool, number, turn) for (tool, turn), number in called.items()]
 
@@ -143,14 +149,17 @@ def _type_of(item: Any) -> str:
 
 
 def _tool_of(item: Any) -> str | None:
-    """The name of an item's tool: its own with its server's, or that of a built-in one."""
+    """The name of an item's tool: its own with what it belongs to, or that of a built-in one."""
     if not isinstance(item, dict) or item.get("role") is not None:
         return None
-    names = [item.get("server_label") or item.get("namespace"), item.get("name")]
-    given = [name for name in names if isinstance(name, str) and name]
+    kind, name, owner = _type_of(item), item.get("name"), item.get("namespace")
+    if kind in ("mcp_call", "mcp_approval_request"):
+        owner = item.get("server_label")
+    elif owner == name:
+        owner = None  # so the SDK marks a tool of no namespace that was loaded by a search
+    given = [one for one in (owner, name) if isinstance(one, str) and one]
     if given:
         return ".".join(given)
-    kind = _type_of(item)
     if kind.startswith("tool_search"):
         return "tool_search"
     return kind if kind.endswith("_call") else None
@@ -160,17 +169,22 @@ def _tool_of(item: Any) -> str | None:
 
 
 def store_usage(thread: Thread, usage: Any, fence: int | None) -> None:
-    """Append what a run has cost to the turn that the thread is in; nothing without a turn."""
+    """Append what a run has cost to the turn that the thread is in; nothing without an item.
+
+    Before the user has said anything, that is turn 0, which begins with the first item.
+    """
     limit = 64
     while True:
         path = thread.path(limit=limit)
         users = [entry for entry in path if _has_user(entry)]
+        begins = not path or path[0].parent is None
+        if not users and begins:
+            users = [entry for entry in path if is_item(entry)][:1]
         if users:
             body = usage_body({key: getattr(usage, key, None) for key in _COUNTS + _DETAILS})
             body["turn_entry"] = users[-1].id
             thread.append("usage", body, format=FORMAT, fence=fence)
-            return
-        if not path or path[0].parent is None:
+        if users or begins:
             return
         limit *= 8
 
@@ -215,9 +229,12 @@ def summed(threads: Iterable[Thread]) -> dict[str, int] | None:
 
 def turn_usage(thread: Thread) -> list[dict[str, Any]]:
     path = thread.path()
-    latest = dict(found for entry in path if (found := _told(entry)) is not None)
+    # What a turn has cost stays true when its last items are popped, which leaves it beside the
+    # path; what a branch shares with another one is on its path alone.
+    known = chain(path, (record for record in thread.read() if isinstance(record, Entry)))
+    latest = dict(found for entry in known if (found := _told(entry)) is not None)
     return [
-        {"user_turn_number": turn, **latest[entry.id]}
+        {"user_turn_number": turn, **latest.pop(entry.id)}
         for turn, entry, item in _numbered(path)
-        if _is_user(item) and entry.id in latest
+        if (turn == 0 or _is_user(item)) and entry.id in latest
     ]
