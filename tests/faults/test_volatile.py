@@ -116,14 +116,17 @@ def test_the_host_understands_what_the_machine_says(
 
     monkeypatch.setattr(guest, "tell", tell_and_cut)
     address = f"files:{tmp_path / 's'}"
+    task = {"address": address, "options": {"durability": "relaxed"}, "writers": 1}
+    task |= {"durability": "relaxed"}
     with pytest.raises(Cut):
-        write(address, "relaxed", 1, 0)
+        write(task, 1, 0)
     said = capfd.readouterr().out.splitlines()
     assert listen(iter(said), 5) == ({}, [], {"1.0": 5})
     with clew.open(address, durability="relaxed") as store:
         store.get("t0").append("event", {"n": 14}, id="r1-14")
-    look(address, "relaxed", 2, 1)
+    look(task | {"durability": "full"}, 2)
     found, failures, acked = listen(iter(capfd.readouterr().out.splitlines()), 1)
     assert (found, acked) == ({"1.0": 14}, {})
-    assert "r1-14 comes after 12" in failures[0]
-    assert "ended" in failures[1]
+    assert "the durability is relaxed and should be full" in failures[0]
+    assert "r1-14 comes after 12" in failures[1]
+    assert "ended" in failures[2]
