@@ -126,7 +126,7 @@ except RuntimeError as error:
 def test_the_machine_waits_for_its_server_and_notices_one_that_ends(
     tmp_path: Path, script: str, boot: int, said: list[str]
 ) -> None:
-    server = Server(["/bin/sh", "-c", script], str(tmp_path), "ready", "recovered")
+    server = Server(["/bin/sh", "-c", script], str(tmp_path), "ready", "recovered", "")
     told = json.dumps(asdict(server))
     command = [sys.executable, "-c", START, told, str(tmp_path / "log"), str(boot)]
     # In a process of its own, which forks and has no threads.

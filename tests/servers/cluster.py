@@ -65,8 +65,7 @@ class Cluster:
     `folder` holds the data if the servers' account can enter it (pytest's tmp_path cannot be
     entered when the tests run as root); otherwise, and for the socket, there is a private folder
     that goes with the server, in memory unless fsync is on. `settings` are lines of
-    postgresql.conf over SETTINGS, `access` are lines of pg_hba.conf before ACCESS, `initdb` what
-    that program is told besides.
+    postgresql.conf over SETTINGS, `access` are lines of pg_hba.conf before ACCESS.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class Cluster:
         *,
         settings: Mapping[str, str] | None = None,
         access: Sequence[str] = (),
-        initdb: Sequence[str] = (),
         name: str = "primary",
         binaries: Binaries | None = None,
     ) -> None:
@@ -88,7 +86,6 @@ class Cluster:
         self.log = self.data.with_name(f"{name}.log")
         self.port = 0
         self._access = (*access, *ACCESS)
-        self._initdb = initdb
         self._keeper: subprocess.Popen[bytes] | None = None
         self._standbys: list[Cluster] = []
         self._names = itertools.count(1)
@@ -180,7 +177,6 @@ class Cluster:
                 "--encoding=UTF8",
                 "--no-sync",
                 *self._locale(),
-                *self._initdb,
             ],
             folder=self.data.parent,
             remove=self.socket_folder,
