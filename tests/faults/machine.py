@@ -64,7 +64,7 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
     memory.write_bytes(initramfs(archive, kernel, place, task))
     chance = random.Random(f"{engine} {durability}")
     acknowledged: dict[str, int] = {}  # by round and writer
-    lost = 0
+    total = missing = lost = 0
     with Server(disk, folder / "disk") as server:
         for number in range(1, cuts + 2):
             last = number > cuts  # only looks
@@ -84,16 +84,18 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
                 if found.get(before, -1) < count:
                     text = f"{count} entries acknowledged to round and writer {before}"
                     outcome.failures.append(f"{where}: {text}, {found.get(before)} are there")
+                    missing += count - found.get(before, 0)
             acknowledged |= found  # what is there stays there from now on
             if failures or last:
                 break
             acknowledged |= acked
+            total += sum(acked.values())
             lost += disk.cut(chance)
             outcome.points += 1
-    total = sum(acknowledged.values())
-    outcome.notes.append(
-        f"{total:,} entries, {lost:,} unflushed sectors lost, {accelerator(kernel)}"
-    )
+    outcome.notes += [
+        f"{total:,} entries acknowledged, {missing:,} missing",
+        f"{lost:,} unflushed sectors lost, {accelerator(kernel)}",
+    ]
 
 
 def listen(
