@@ -1,19 +1,28 @@
 """Inside of the virtual machine: the first program that the kernel starts.
 
-It tells what the store on the disk holds. Then several processes append to it, each to a thread of
-its own, and tell of each entry that was acknowledged, until the power is cut. Every word goes
-through the console.
+It starts the server, if the store needs one, on what is left on the disk, and tells what the store
+holds. Then several processes append to it, each to a thread of its own, and tell of each entry that
+was acknowledged, until the power is cut. Every word goes through the console. What it shall do is
+in /task.json (faults/places.py).
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import clew
 
 DISK = "/dev/vda"
+LOG = Path("/tmp/server.log")
+Task = dict[str, Any]
 
 
 def main() -> None:
@@ -28,14 +37,22 @@ def main() -> None:
     if libc.mount(DISK.encode(), b"/disk", b"ext4", 0, b"data=ordered") != 0:
         tell(f"FAILED {DISK} cannot be mounted: {os.strerror(ctypes.get_errno())}")
         return
+    os.chmod("/tmp", 0o1777)
+    for name in ("dirty_expire_centisecs", "dirty_writeback_centisecs"):
+        # What was written and is not synced is on its way to the disk at once, not in seconds.
+        Path(f"/proc/sys/vm/{name}").write_text("5")
     sys.path.insert(0, "/site")
-    address, durability = asked["clew.address"], asked["clew.durability"]
-    number, writers = int(asked["clew.round"]), int(asked["clew.writers"])
-    look(address, durability, number, writers)
-    for writer in range(1, writers):
+    task: Task = json.loads(Path("/task.json").read_text())
+    number = int(asked["clew.round"])
+    if task["server"]:
+        start(task["server"], number)
+    look(task, number)
+    for writer in range(1, task["writers"]):
         if os.fork() == 0:
-            write(address, durability, number, writer)
-    write(address, durability, number, 0)
+            write(task, number, writer)
+    if task["server"] and os.fork() == 0:
+        ask(task["address"], task["server"]["often"])
+    write(task, number, 0)
 
 
 def load(libc: ctypes.CDLL, modules: list[str]) -> None:
@@ -51,14 +68,42 @@ def load(libc: ctypes.CDLL, modules: list[str]) -> None:
         load(libc, refused)
 
 
-def look(address: str, durability: str, number: int, writers: int) -> None:
-    """How many entries each writer of each round has: all of them once, in order, with blobs."""
+def start(server: dict[str, Any], number: int) -> None:
+    """Start it as the owner of its data, who is not root; it takes clients on return."""
+    owner = os.stat(server["data"])
+    LOG.touch()
+    process = os.fork()
+    if process == 0:
+        for descriptor in (1, 2):
+            os.dup2(os.open(LOG, os.O_WRONLY | os.O_APPEND), descriptor)
+        os.setgroups([])
+        os.setgid(owner.st_gid)
+        os.setuid(owner.st_uid)
+        os.execv(server["command"][0], server["command"])
+    while server["ready"] not in LOG.read_text(errors="replace"):
+        if os.waitpid(process, os.WNOHANG) != (0, 0):
+            raise RuntimeError(f"the server ended: {LOG.read_text(errors='replace')[-1000:]}")
+        time.sleep(0.05)
+    if number > 1 and server["recovered"] not in LOG.read_text(errors="replace"):
+        tell("FAILED the server found nothing to recover from: the power was not cut")
+
+
+def opened(task: Task) -> clew.Store:
     import clew
 
-    with clew.open(address, durability=durability) as store:
+    store = clew.open(task["address"], **task["options"])
+    found = store.properties.durability
+    if found != task["durability"]:
+        tell(f"FAILED the durability is {found} and should be {task['durability']}")
+    return store
+
+
+def look(task: Task, number: int) -> None:
+    """How many entries each writer of each round has: all of them once, in order, with blobs."""
+    with opened(task) as store:
         for problem in store.verify():
             tell(f"FAILED verify: {problem}")
-        for writer in range(writers):
+        for writer in range(task["writers"]):
             found: dict[int, int] = {}
             thread = store.find(f"t{writer}")
             for entry in () if thread is None else thread.path():
@@ -73,10 +118,8 @@ def look(address: str, durability: str, number: int, writers: int) -> None:
                 tell(f"FOUND {of}.{writer} {found.get(of, 0)}")
 
 
-def write(address: str, durability: str, number: int, writer: int) -> None:
-    import clew
-
-    with clew.open(address, durability=durability) as store:
+def write(task: Task, number: int, writer: int) -> None:
+    with opened(task) as store:
         thread = store.get_or_create(f"t{writer}")
         for n in range(1, 1_000_000):
             body: object = {"n": n, "text": "x" * (70_000 if n % 9 == 0 else 10 * (n % 50))}
@@ -86,6 +129,15 @@ def write(address: str, durability: str, number: int, writer: int) -> None:
             if n % 7 == 0:
                 store.create(f"fork-{number}-{writer}-{n}").append("event", n)
                 thread.set_facts({"status": f"at {n}"})
+
+
+def ask(address: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        while True:
+            connection.execute(statement.encode())
+            time.sleep(0.1)
 
 
 def tell(text: str) -> None:

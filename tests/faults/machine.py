@@ -1,20 +1,19 @@
 """Power cuts on a real kernel: a small virtual machine writes to a store, and is killed.
 
-QEMU runs a Linux kernel with nothing but Python and Clew in its memory; the store is on an ext4
-file system, on a disk that forgets what was not flushed (faults/volatile.py), and that stops after
-some write, in the middle of what is going on. To kill the machine drops its page cache. The next
-one, on what is left of the disk, says what the store holds: every entry that was acknowledged must
-be there, once, in order, and verify must be content.
+QEMU runs a Linux kernel with nothing but Python, Clew and what its engine needs (faults/places.py)
+in its memory; the store is on an ext4 file system, on a disk that forgets what was not flushed
+(faults/volatile.py), and that stops after some write, in the middle of what is going on. To kill
+the machine drops its page cache. The next one, on what is left of the disk, says what the store
+holds: every entry that was acknowledged must be there, once, in order, and verify must be content.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
 import random
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import sysconfig
@@ -23,7 +22,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from faults.archive import Archive
+from faults.places import PLACES, Missing, Place, Prepared
 from faults.points import Outcome
 from faults.volatile import Server, VolatileDisk
 
@@ -31,9 +33,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 KERNELS = (Path("/"), HERE.parents[1] / ".venv" / "kernel")
 WRITERS = 3  # processes: on SQLite the one at the front writes for those that wait
-DISK_BYTES = 64 * 1024 * 1024
 BOOT_SECONDS = 300.0
-PACKAGES = ("apsw", "msgspec", "blake3", "pathspec", "backports", "typing_extensions")
 # A kernel that has one built in lacks its file.
 MODULES = (
     *("crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4"),
@@ -43,7 +43,6 @@ MODULES = (
 # In a machine that is virtual itself the host's own list of capabilities cannot be set.
 CPUS = {"kvm": "host,arch-capabilities=off", "tcg": "max"}
 _LEFT_OUT = ("site-packages", "test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo")
-_PLACES = {"sqlite": "/disk/s.db", "files": "files:/disk/store"}
 
 
 @dataclass(frozen=True)
@@ -52,27 +51,25 @@ class Kernel:
     modules: Path
 
 
-class Missing(Exception):
-    """Why there can be no virtual machine here."""
-
-
 def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str = "full") -> None:
     """Write, cut, look, as often as asked for; each machine looks at what the last one left."""
     kernel = find_kernel()
     folder.mkdir(parents=True, exist_ok=True)
     memory = folder / "initramfs"
-    memory.write_bytes(initramfs(kernel))
+    place, archive = PLACES[engine], Archive()
+    place.check()
+    with place.prepare(archive) as prepared:
+        disk = VolatileDisk(first_disk(folder, place, prepared))
+    task = place.task(durability, WRITERS, prepared)
+    memory.write_bytes(initramfs(archive, kernel, place, task))
     chance = random.Random(f"{engine} {durability}")
-    disk = VolatileDisk(empty_disk(folder))
     acknowledged: dict[str, int] = {}  # by round and writer
-    lost = 0
+    total = missing = lost = 0
     with Server(disk, folder / "disk") as server:
         for number in range(1, cuts + 2):
             last = number > cuts  # only looks
             until = 1 if last else chance.randint(1, 120)
-            options = {"address": _PLACES[engine], "durability": durability}
-            options |= {"round": str(number), "writers": str(WRITERS)}
-            with machine(kernel, memory, folder / "disk", options) as running:
+            with machine(kernel, memory, folder / "disk", number) as running:
                 found, failures, acked = listen(running.console, until)
                 if not last and not failures:
                     disk.cut_after(chance.randint(0, 25))
@@ -87,16 +84,18 @@ def run(engine: str, folder: Path, cuts: int, outcome: Outcome, durability: str 
                 if found.get(before, -1) < count:
                     text = f"{count} entries acknowledged to round and writer {before}"
                     outcome.failures.append(f"{where}: {text}, {found.get(before)} are there")
+                    missing += count - found.get(before, 0)
             acknowledged |= found  # what is there stays there from now on
             if failures or last:
                 break
             acknowledged |= acked
+            total += sum(acked.values())
             lost += disk.cut(chance)
             outcome.points += 1
-    total = sum(acknowledged.values())
-    outcome.notes.append(
-        f"{total:,} entries, {lost:,} unflushed sectors lost, {accelerator(kernel)}"
-    )
+    outcome.notes += [
+        f"{total:,} entries acknowledged, {missing:,} missing",
+        f"{lost:,} unflushed sectors lost, {accelerator(kernel)}",
+    ]
 
 
 def listen(
@@ -143,11 +142,10 @@ class Running:
 
 
 @contextmanager
-def machine(kernel: Kernel, memory: Path, disk: Path, options: dict[str, str]) -> Iterator[Running]:
-    words = " ".join(f"clew.{name}={value}" for name, value in options.items())
+def machine(kernel: Kernel, memory: Path, disk: Path, number: int) -> Iterator[Running]:
     command = [
         *("timeout", "--signal=KILL", str(BOOT_SECONDS), *qemu(kernel, accelerator(kernel))),
-        *("-initrd", str(memory), "-append", f"console=ttyS0 quiet panic=-1 {words}"),
+        *("-initrd", str(memory), "-append", f"console=ttyS0 quiet panic=-1 clew.round={number}"),
         *("-drive", f"file=nbd:unix:{disk},format=raw,if=virtio,cache=writeback"),
     ]
     running = Running(command)
@@ -210,99 +208,47 @@ def find_kernel() -> Kernel:
     raise Missing("there is no kernel in /boot, and none was fetched")
 
 
-def missing() -> str | None:
+def missing(engine: str) -> str | None:
     try:
         find_kernel()
+        PLACES[engine].check()
     except Missing as reason:
         return str(reason)
     return None
 
 
-def empty_disk(folder: Path) -> bytes:
-    image = folder / "empty"
+def first_disk(folder: Path, place: Place, prepared: Prepared) -> bytes:
+    """An ext4 file system with what the engine's server has made, or empty."""
+    image = folder / "first"
     with image.open("wb") as file:
-        file.truncate(DISK_BYTES)
+        file.truncate(place.disk_bytes)
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    command = ["mke2fs", "-q", "-F", "-t", "ext4", str(image)]
+    contents = ["-d", str(prepared.disk)] if prepared.disk else []
+    # With checksums of its own ext4 refuses to mount once a superblock or a commit record is torn,
+    # which it has two sectors for: it counts on disks that do not tear its blocks. This one does.
+    features = ["-O", "^metadata_csum"]
+    command = ["mke2fs", "-q", "-F", "-t", "ext4", *features, *contents, str(image)]
     subprocess.run(command, check=True, env=os.environ | {"PATH": path})
-    return image.read_bytes()
+    data = image.read_bytes()
+    image.unlink()
+    return data
 
 
-# --- what the machine has in its memory: an archive of files, in the kernel's own format ---
-
-
-def initramfs(kernel: Kernel) -> bytes:
+def initramfs(archive: Archive, kernel: Kernel, place: Place, task: dict[str, Any]) -> bytes:
     """Python at the place where it is here, Clew and what it needs, and the kernel's modules."""
-    archive = Archive()
     python = Path(os.path.realpath(sys.executable))
     library = Path(sysconfig.get_paths(vars={"base": sys.base_prefix})["stdlib"])
     archive.add_tree(library, library, _LEFT_OUT)
     archive.add_file(python, python)
     archive.add_tree(SOURCE / "clew", Path("/site/clew"))
-    for name in PACKAGES:
-        spec = importlib.util.find_spec(name)
-        for place in () if spec is None else spec.submodule_search_locations or ():
-            archive.add_tree(Path(place), Path("/site") / name)
-        if spec is not None and spec.submodule_search_locations is None:
-            archive.add_file(Path(str(spec.origin)), Path("/site") / Path(str(spec.origin)).name)
+    for name in place.packages:
+        archive.add_package(name, Path("/site"))
     archive.add_libraries()
     modules = [path for name in MODULES for path in sorted(kernel.modules.rglob(f"{name}.ko*"))]
     for module in modules:
         archive.add_file(module, Path("/modules") / module.name)
     archive.add("/modules.txt", "\n".join(f"/modules/{one.name}" for one in modules).encode())
+    archive.add("/task.json", json.dumps(task).encode())
     script = f"#!{python} -I\n" + (HERE / "guest.py").read_text("utf-8")
     archive.add("/init", script.encode(), mode=0o755)
     return archive.bytes()
-
-
-class Archive:
-    """The format that the kernel unpacks into its memory: cpio, "newc"."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._names: set[str] = set()
-        self._binaries: list[Path] = []
-        self._entry("dev", stat.S_IFDIR | 0o755)
-        self._entry("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
-
-    def add_tree(self, folder: Path, target: Path, without: tuple[str, ...] = ()) -> None:
-        for path in sorted(folder.rglob("*")):
-            parts = path.relative_to(folder).parts
-            if not set(parts) & {*without, "__pycache__"} and not parts[0].startswith("config-"):
-                self.add_file(path, target / path.relative_to(folder))
-
-    def add_file(self, path: Path, target: Path) -> None:
-        if path.is_file():
-            self.add(str(target), path.read_bytes(), mode=0o755)
-            if ".so" in path.name or path.name.startswith("python"):
-                self._binaries.append(path)
-
-    def add_libraries(self) -> None:
-        """Whatever the loader would look for, at the places where it is here."""
-        command = ["ldd", *map(str, self._binaries)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        for name in sorted(set(re.findall(r"(/\S+) \(0x", done.stdout))):
-            self.add_file(Path(name), Path(name))
-
-    def add(self, name: str, data: bytes, mode: int = 0o644) -> None:
-        name = name.lstrip("/")
-        for above in reversed(Path(name).parents[:-1]):
-            self._entry(str(above), stat.S_IFDIR | 0o755)
-        self._entry(name, stat.S_IFREG | mode, data)
-
-    def bytes(self) -> bytes:
-        self._entry("TRAILER!!!", 0)
-        return b"".join(self._pieces)
-
-    def _entry(
-        self, name: str, mode: int, data: bytes = b"", device: tuple[int, int] = (0, 0)
-    ) -> None:
-        if name in self._names:
-            return
-        self._names.add(name)
-        path = name.encode() + b"\0"
-        links = 2 if stat.S_ISDIR(mode) else 1
-        numbers = (len(self._names), mode, 0, 0, links, 0, len(data), 0, 0, *device, len(path), 0)
-        head = b"070701" + b"".join(b"%08X" % number for number in numbers) + path
-        for piece in (head, data):
-            self._pieces += [piece, bytes(-len(piece) % 4)]

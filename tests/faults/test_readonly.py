@@ -186,6 +186,24 @@ def test_a_turn_on_a_read_only_store_is_refused_before_it_begins(address: str) -
             store.conversations.get("chat").add("user", "hello")
 
 
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_a_log_that_goes_while_a_store_is_opened_is_no_missing_right(
+    end: str, sqlite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    companion = sqlite.with_name(sqlite.name + end)
+    companion.touch()
+    ask = place.file_system.may
+
+    def may(path: str | os.PathLike[str], mode: int) -> bool:
+        if os.fspath(path) == os.fspath(companion):
+            companion.unlink(missing_ok=True)  # by another process, which was the last to close
+        return ask(path, mode)
+
+    monkeypatch.setattr(place.file_system, "may", may)
+    place.refuse_unwritable(sqlite)
+    assert not companion.exists()
+
+
 # --- as a user who has no right to write ---
 
 _CAPABILITIES = (1, 2)  # to pass over the bits that say who may write, and who may read

@@ -75,7 +75,7 @@ def test_what_was_not_tried_is_named_with_its_reason(
         "NOT TRIED: a part, sqlite: lines not fuzzed: atheris is not installed",
         "NOT TRIED: 5 power cut of a virtual machine, sqlite: only without --short",
         "NOT TRIED: 5 power cut of a virtual machine, files: only without --short",
-        "NOT TRIED: 5 power cut of a virtual machine, postgres: the guest has no server in it",
+        "NOT TRIED: 5 power cut of a virtual machine, postgres: only without --short",
         "NOT TRIED: the tests in full, and mutants: only without --engine, --part, --short",
     ]
 

@@ -52,16 +52,24 @@ def test_a_disk_that_lies_keeps_nothing_for_sure() -> None:
     assert disk.cut(random.Random(1)) > 0
 
 
-def test_after_a_cut_in_the_middle_nothing_more_is_written() -> None:
-    disk = VolatileDisk(bytes(SIZE))
-    disk.cut_after(1)
-    disk.write(0, b"a" * SECTOR, through=True)
-    assert not disk.dead.is_set()
-    disk.write(SECTOR, b"b" * SECTOR, through=True)
-    assert disk.dead.is_set()
-    disk.cut(random.Random(1))
-    assert disk.read(0, 2 * SECTOR) == b"a" * SECTOR + bytes(SECTOR)
-    assert not disk.dead.is_set()
+def test_a_cut_falls_into_the_middle_of_a_write_and_nothing_more_is_written() -> None:
+    torn = set()
+    for seed in range(20):
+        disk = VolatileDisk(bytes(SIZE))
+        disk.cut_after(1)
+        disk.write(0, b"a" * SECTOR, through=True)
+        assert not disk.dead.is_set()
+        disk.write(SECTOR, b"b" * 2 * SECTOR, through=True)
+        assert disk.dead.is_set()
+        disk.write(3 * SECTOR, b"c" * SECTOR, through=True)
+        lost = disk.cut(random.Random(seed))
+        assert not disk.dead.is_set()
+        left = disk.read(0, SIZE)
+        assert left[:SECTOR] == b"a" * SECTOR
+        assert left[SECTOR:].strip(b"\0") in (b"b" * n * SECTOR for n in range(3))
+        assert left.count(b"b") == (2 - lost) * SECTOR
+        torn.add(lost)
+    assert torn == {0, 1, 2}
 
 
 def test_it_is_served_as_a_network_block_device(tmp_path: Path) -> None:
@@ -116,14 +124,17 @@ def test_the_host_understands_what_the_machine_says(
 
     monkeypatch.setattr(guest, "tell", tell_and_cut)
     address = f"files:{tmp_path / 's'}"
+    task = {"address": address, "options": {"durability": "relaxed"}, "writers": 1}
+    task |= {"durability": "relaxed"}
     with pytest.raises(Cut):
-        write(address, "relaxed", 1, 0)
+        write(task, 1, 0)
     said = capfd.readouterr().out.splitlines()
     assert listen(iter(said), 5) == ({}, [], {"1.0": 5})
     with clew.open(address, durability="relaxed") as store:
         store.get("t0").append("event", {"n": 14}, id="r1-14")
-    look(address, "relaxed", 2, 1)
+    look(task | {"durability": "full"}, 2)
     found, failures, acked = listen(iter(capfd.readouterr().out.splitlines()), 1)
     assert (found, acked) == ({"1.0": 14}, {})
-    assert "r1-14 comes after 12" in failures[0]
-    assert "ended" in failures[1]
+    assert "the durability is relaxed and should be full" in failures[0]
+    assert "r1-14 comes after 12" in failures[1]
+    assert "ended" in failures[2]

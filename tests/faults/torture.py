@@ -38,7 +38,7 @@ from faults.parts import (
     environment,
 )
 from faults.points import Outcome
-from faults.stores import KINDS
+from faults.stores import KINDS, Kind
 
 SHOWN_MAX = 20
 POSTGRES = "postgres"
@@ -83,19 +83,28 @@ def work(engine: str, only: str, short: bool) -> None:
 
 def parts_of(engine: str, short: bool) -> Iterator[tuple[str, Work, bool]]:
     """The parts of an engine by name, and which of them are controls."""
-    if engine == POSTGRES:
-        rounds = failover.SHORT if short else failover.LONG
-        for name, act in failover.PARTS.items():
-            yield name, lambda _, outcome, act=act: act(rounds, outcome), False
-        for name, (act, _) in failover.CONTROLS.items():
-            yield name, lambda _, outcome, act=act: act(rounds, outcome), True
+    yield from failovers(short) if engine == POSTGRES else faults(KINDS[engine], short)
+    if short:
         return
-    amount, kind = SHORT if short else LONG, KINDS[engine]
-    slow = {} if short else SLOW_PARTS
-    for name, part in (PARTS | slow).items():
+    for name, act in SLOW_PARTS.items():
+        yield name, lambda place, outcome, act=act: act(engine, place, LONG, outcome), False
+    for name, (act, _) in () if machine.missing(engine) else SLOW_CONTROLS.items():
+        yield name, lambda place, outcome, act=act: act(engine, place, CONTROL, outcome), True
+
+
+def failovers(short: bool) -> Iterator[tuple[str, Work, bool]]:
+    rounds = failover.SHORT if short else failover.LONG
+    for name, act in failover.PARTS.items():
+        yield name, lambda _, outcome, act=act: act(rounds, outcome), False
+    for name, (act, _) in failover.CONTROLS.items():
+        yield name, lambda _, outcome, act=act: act(rounds, outcome), True
+
+
+def faults(kind: Kind, short: bool) -> Iterator[tuple[str, Work, bool]]:
+    amount = SHORT if short else LONG
+    for name, part in PARTS.items():
         yield name, lambda place, outcome, part=part: part(kind, place, amount, outcome), False
-    slow_controls = {} if short or machine.missing() else SLOW_CONTROLS
-    for name, (part, _) in (CONTROLS | slow_controls).items():
+    for name, (part, _) in CONTROLS.items():
         yield name, lambda place, outcome, part=part: part(kind, place, CONTROL, outcome), True
 
 
@@ -172,12 +181,9 @@ def not_tried(rows: list[Row], engines: list[str], only: str, short: bool) -> It
                 yield f"NOT TRIED: {row.part}, {row.engine}: {note}"
         if not (row.points or row.notes):
             yield f"NOT TRIED: {row.part}, {row.engine}: it came to its end without a single point"
-    for part in (part for part in SLOW_PARTS if only in part):
+    for part in (part for part in SLOW_PARTS if short and only in part):
         for engine in engines:
-            # The guest is an initramfs with Python alone, and its only process is the writer.
-            why = "the guest has no server in it" if engine == POSTGRES else "only without --short"
-            if engine == POSTGRES or short:
-                yield f"NOT TRIED: {part}, {engine}: {why}"
+            yield f"NOT TRIED: {part}, {engine}: only without --short"
 
 
 def run_tests() -> int:

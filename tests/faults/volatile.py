@@ -48,14 +48,19 @@ class VolatileDisk:
         return bytes(self._seen[at : at + length])
 
     def cut_after(self, writes: int) -> None:
-        """Lose power by itself after so many more writes: in the middle of whatever is going on."""
+        """Lose power by itself after so many more writes: in the middle of the next one.
+
+        Nobody is told that this one was done, and of its sectors any may have reached the disk.
+        """
         self._writes_left = writes
 
     def write(self, at: int, data: bytes, *, through: bool = False) -> None:
-        if self._writes_left is not None:
-            if self._writes_left <= 0:
-                self.dead.set()
-                return
+        if self.dead.is_set():
+            return
+        if self._writes_left == 0:
+            self.dead.set()
+            through = False  # the one in the middle of which the power went
+        elif self._writes_left is not None:
             self._writes_left -= 1
         self._seen[at : at + len(data)] = data
         sectors = [(at + n, bytes(data[n : n + SECTOR])) for n in range(0, len(data), SECTOR)]

@@ -81,10 +81,12 @@ def refuse_unwritable(path: Path) -> None:
     if not path.exists() or not file_system.may(path, os.R_OK):
         return  # then there is another reason, which opening it tells
     real = os.path.realpath(path)
-    wanted = [path]
-    for file in (Path(f"{real}-wal"), Path(f"{real}-shm"), lock_of(path)):
-        wanted.append(file if file.exists() else file.parent)  # it is there, or is made there
-    for what in wanted:
+    for file in (path, Path(f"{real}-wal"), Path(f"{real}-shm"), lock_of(path)):
+        if file_system.may(file, os.W_OK):
+            continue
+        # It is there, or is made in its folder. Others who close the store take its log away at
+        # any moment, so whether it is there is asked after what they would make look like a no.
+        what = file if file.exists() else file.parent
         if not file_system.may(what, os.W_OK):
             raise ReadOnly(str(path), reason=file_system.refusal(what))
 
