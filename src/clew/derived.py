@@ -195,6 +195,8 @@ def _file_of(store: Store, tables: Tables) -> Path | None:
 
 def _open(file: Path, tables: Tables) -> apsw.Connection:
     make_folders(file.parent)
+    with suppress(FileExistsError):  # for its owner alone, whatever rights new files have
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
     db = apsw.Connection(str(file))
     try:
         db.set_busy_timeout(_BUSY_MS)

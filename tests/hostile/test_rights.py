@@ -55,3 +55,7 @@ def test_what_is_remembered_of_a_store_can_be_exchanged_by_nobody_else(
         assert len(folders) > 2
         modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in folders}
         assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}
+    files = [path for path in (tmp_path / "CACHE").rglob("*") if path.is_file()]
+    modes = {str(path): stat.S_IMODE(path.lstat().st_mode) for path in files}
+    assert len(modes) > 2
+    assert {path: mode for path, mode in modes.items() if mode & 0o077} == {}
