@@ -181,17 +181,15 @@ class Proxy:
         self._listener.close()
         self.refusing = True
         while True:
-            # What was just accepted has to begin before it is cancelled, or its socket stays open;
-            # and a transport that was aborted is closed in one of the loop's next rounds.
+            # A transport that was aborted is closed in one of the loop's next rounds.
             for _ in range(4):
                 await asyncio.sleep(0)
             # Again and again: a client may come in while the others are sent away.
             others = asyncio.all_tasks() - {asyncio.current_task()}
             if not others:
                 return
+            # Not cancelled: one that was just accepted would never begin, and its socket stay open.
             self._drop_all()
-            for task in others:
-                task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
     def applied(self, rule: Rule) -> None:

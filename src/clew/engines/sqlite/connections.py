@@ -376,6 +376,8 @@ class Connections:
             except apsw.Error as error:
                 is_done = False  # what was removed is removed all the same
                 _log.warning("%s: pages could not be wiped: %s", self.path, error)
+                if isinstance(error, apsw.IOError | apsw.FullError):  # perhaps of a sync
+                    self.poisoned_by(error)
             finally:
                 db.set_busy_handler(self._queue.ask_again)
 
