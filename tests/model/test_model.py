@@ -171,14 +171,14 @@ class EngineMatchesReducer(RuleBasedStateMachine):
 
     @rule(thread=THREADS)
     def purge(self, thread: str) -> None:
-        self.both(lambda e: replace(e.purge(thread), log_bytes=0))
+        self.both(lambda e: replace(e.purge(thread), log_bytes=0, pages_left=False))
 
     @rule(thread=THREADS, entries=st.lists(ENTRIES, min_size=1, max_size=3), time_us=TIMES)
     def erase(self, thread: str, entries: list[str], time_us: int) -> None:
         def call(engine: Engine) -> list[Erased]:
             # How much of a log is left is a matter of the engine.
             found = engine.erase(thread, entries, time_us=time_us, reason="why")
-            return [replace(one, log_bytes=0) for one in found]
+            return [replace(one, log_bytes=0, pages_left=False) for one in found]
 
         self.both(call)
 

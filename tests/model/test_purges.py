@@ -73,7 +73,7 @@ class Family:
 
     def purge(self, thread: str) -> None:
         before = self._paths()
-        self._all(lambda e: replace(e.purge(thread), log_bytes=0))
+        self._all(lambda e: replace(e.purge(thread), log_bytes=0, pages_left=False))
         del before[thread], self.visible[thread]
         assert self._paths() == before
         for engine in self.engines:

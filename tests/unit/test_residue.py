@@ -11,6 +11,7 @@ import pytest
 
 import clew
 from clew.core import residue
+from clew.core.removal import Checked, Purged
 
 WORD = "zanzibarkey"
 
@@ -126,3 +127,21 @@ def test_a_store_has_no_copy_of_what_was_removed(tmp_path: Path, how: str) -> No
         assert store.verify() == []
     assert len(gone) > 50
     assert left(path, gone) == 0
+
+
+def test_a_receipt_tells_of_copies_that_are_wiped_later(tmp_path: Path) -> None:
+    """Purges in a row share the wiping, which takes as long as the file is large."""
+    with clew.open(str(tmp_path / "s.db")) as store:
+        for name in ("a", "b"):
+            store.create(name).append("event", name)
+        assert [one.place for one in _left(store.purge("a"))] == []
+        store.engine._traces._pace._after = float("inf")  # type: ignore[attr-defined]
+        assert [one.place for one in _left(store.purge("b"))] == ["pages"]
+        entry = store.create("c").append("event", "c")
+        assert store.get("c").erase(entry.id).left == ()
+        assert not store.engine._traces.are_left  # type: ignore[attr-defined]
+
+
+def _left(purged: Purged) -> tuple[Checked, ...]:
+    assert purged.receipt is not None
+    return purged.receipt.left

@@ -26,7 +26,8 @@ class Erased(Struct, frozen=True, kw_only=True):
 
     `thread` is the one that it was written in. `recorded`: its log tells of it, as it does unless
     that thread was purged. `blobs` are those that the entry names. `log_bytes` are in a log that
-    could not be emptied because others were reading; None: the engine cannot tell.
+    could not be emptied because others were reading; None: the engine cannot tell. `pages_left`:
+    copies may lie in pages of a file that are wiped later.
     """
 
     thread: str
@@ -39,6 +40,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     blobs: tuple[str, ...] = ()
     recorded: bool = True
     log_bytes: int | None = 0
+    pages_left: bool = False
 
 
 class Removed(Struct, frozen=True, kw_only=True):
@@ -109,7 +111,7 @@ class Purged(Struct, frozen=True, kw_only=True):
     """What a purge removed, and what stays because forks still need it.
 
     `children` are the threads whose parent it was. `Store.purge` names them, and gives the
-    `receipt`; engines do not look. `log_bytes` is as in `Erased`.
+    `receipt`; engines do not look. `log_bytes` and `pages_left` are as in `Erased`.
     """
 
     thread: str
@@ -118,6 +120,7 @@ class Purged(Struct, frozen=True, kw_only=True):
     kept_for: tuple[str, ...]
     children: tuple[str, ...] = ()
     log_bytes: int | None = 0
+    pages_left: bool = False
     receipt: Receipt | None = None
 
 

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 _PIECE_PAGES = 256
 _RESTS = 10  # times as long as it took last
+_SHORT_SECONDS = 0.02  # a file that takes less is wiped each time
 _PAGES_MAX = 0x0200_0000  # from here on other sorts of pages may look like those of trees
 _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # pages of trees, and how long their headers are
 _HEAD = struct.Struct(">BHHH")  # sort, first free block, cells, where they begin
@@ -44,7 +45,8 @@ class Pace:
         began = time.monotonic()
         if always or began >= self._after:
             self.is_due = not work()
-            self._after = time.monotonic() + _RESTS * (time.monotonic() - began)
+            took = time.monotonic() - began
+            self._after = began + _RESTS * took if took > _SHORT_SECONDS else began
 
 
 def find(path: str, vfs: str | None = None) -> list[int]:

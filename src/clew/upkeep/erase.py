@@ -140,7 +140,6 @@ def _receipt(
     )
     kept = _kept(store, erased)
     bodies = store.engine.has_blobs({one.body_hash for one in erased})
-    log_bytes = erased[0].log_bytes if erased else 0
     return Receipt(
         id=new_id(),
         what="erase",
@@ -158,7 +157,8 @@ def _receipt(
                 place="records", left=len(kept), note="their bodies are there" if kept else None
             ),
             *check_places(
-                store, owners, log_bytes, store.engine.has_blobs(doomed) | bodies, shrunk
+                *(store, owners, erased[0] if erased else None),
+                *(store.engine.has_blobs(doomed) | bodies, shrunk),
             ),
         ),
     )

@@ -18,7 +18,7 @@ from clew.core.engine import PackResult, pages
 from clew.core.errors import ClewError, Corrupt, NotFound, Unavailable
 from clew.core.model import Entry, fact_keys
 from clew.core.parts import part
-from clew.core.removal import Checked, Purged, Receipt, Removed
+from clew.core.removal import Checked, Erased, Purged, Receipt, Removed
 from clew.core.tombstones import used_blobs
 from clew.derived import files_of
 from clew.snapshots.take import forget_caches
@@ -139,7 +139,7 @@ class Inventory:
                     if purged.kept
                     else None,
                 ),
-                *check_places(store, [self._thread], purged.log_bytes, left),
+                *check_places(store, [self._thread], purged, left),
                 _check_caches(store, self._thread),
             ),
         )
@@ -176,14 +176,20 @@ def forget_derived(store: Store, threads: Sequence[str]) -> None:
 def check_places(
     store: Store,
     threads: Sequence[str],
-    log_bytes: int | None,
+    removed: Purged | Erased | None,
     blobs: Collection[str],
     shrunk: PackResult | ClewError | None = None,
 ) -> tuple[Checked, ...]:
-    """Where else it could be: a server's tables, the log, blobs, the search index.
+    """Where else it could be: a server's tables, pages of a file, the log, blobs, the search index.
 
-    `shrunk` is what came of writing the store's files anew, after all else was done.
+    `removed` is what the engine said, None if there was nothing to remove; `shrunk` is what came of
+    writing the store's files anew, after all else was done.
     """
+    log_bytes = 0 if removed is None else removed.log_bytes
+    pages: tuple[Checked, ...] = ()
+    if removed is not None and removed.pages_left:
+        note = "copies may lie there until the store is closed, or swept, or something is erased"
+        pages = (Checked(place="pages", left=1, note=note),)
     log = Checked(place="log", left=log_bytes)
     tables: tuple[Checked, ...] = ()
     if log_bytes is None:
@@ -198,6 +204,7 @@ def check_places(
     known = store.searcher.known(threads)
     return (
         *tables,
+        *pages,
         log,
         Checked(place="blobs", left=len(blobs), note=used),
         Checked(place="index", left=len(known), note="read again since" if known else None),

@@ -223,7 +223,7 @@ class SQLiteEngine:
     def purge(self, thread: str) -> Purged:
         purged = self._write(lambda db: purge.purge(db, self._space.no, thread))
         self._traces.remove()
-        return replace(purged, log_bytes=self._log_bytes())
+        return replace(purged, log_bytes=self._log_bytes(), pages_left=self._traces.are_left)
 
     def erase(
         self, thread: str, entries: Sequence[str], *, time_us: int, reason: str | None = None
@@ -237,8 +237,8 @@ class SQLiteEngine:
             )
         )
         self._traces.remove(always=True)
-        log_bytes = self._log_bytes()
-        return [replace(one, log_bytes=log_bytes) for one in erased]
+        left = {"log_bytes": self._log_bytes(), "pages_left": self._traces.are_left}
+        return [replace(one, **left) for one in erased]
 
     def _log_bytes(self) -> int:
         """How much is in the log that a checkpoint could not empty."""
