@@ -178,19 +178,22 @@ class Proxy:
         self.passable.set()
 
     async def _shut(self) -> None:
-        self._listener.close()
+        # First no more are accepted: one that asyncio is about to take in when the listener is
+        # closed would be left with an open socket.
+        for listening in self._listener.sockets:
+            self._loop.remove_reader(listening.fileno())
         self.refusing = True
         while True:
             # A transport that was aborted is closed in one of the loop's next rounds.
             for _ in range(4):
                 await asyncio.sleep(0)
-            # Again and again: a client may come in while the others are sent away.
             others = asyncio.all_tasks() - {asyncio.current_task()}
             if not others:
-                return
+                break
             # Not cancelled: one that was just accepted would never begin, and its socket stay open.
             self._drop_all()
             await asyncio.gather(*others, return_exceptions=True)
+        self._listener.close()
 
     def applied(self, rule: Rule) -> None:
         rule.times -= 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -187,3 +191,32 @@ def test_messages_are_found_wherever_the_stream_is_cut(size: int) -> None:
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
     found = [message for piece in pieces for message in messages.feed(piece)]
     assert found == [ssl, greeting, query, query]
+
+
+def test_a_proxy_that_is_closed_while_clients_come_leaves_no_socket_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that asyncio was about to take in stayed open, and some later test was told of it."""
+    left: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: left.append(str(told.exc_value)))
+    for _ in range(20):
+        proxy, is_over = Proxy(Nobody()), threading.Event()
+
+        def come(proxy: Proxy = proxy, is_over: threading.Event = is_over) -> None:
+            while not is_over.wait(0.0005):
+                with suppress(OSError):
+                    socket.create_connection(("127.0.0.1", proxy.port), timeout=5).close()
+
+        clients = [threading.Thread(target=come) for _ in range(3)]
+        for client in clients:
+            client.start()
+        proxy.close()
+        is_over.set()
+        for client in clients:
+            client.join()
+    gc.collect()
+    assert left == []
+
+
+class Nobody:
+    port = 1  # where no server listens
